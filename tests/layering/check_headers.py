@@ -11,7 +11,8 @@ only names in namespaces `detail` is in a folder `detail/IDEA/`, nothing public 
 header of another module. A header includes what it uses of the standard library or of Eigen: a name `std::x` comes from
 a header after which some include of the tree has it in its comment, as in `#include <span>  // std::span`. Every header
 includes another one of the library, so that the first that is read to its end is core/config.hpp, which refuses
-compilers that are too old.
+compilers that are too old. All headers together use GRADUS_COLD and GRADUS_NEVER_INLINE at most
+MOST_INLINING_ATTRIBUTES times.
 """
 
 import pathlib
@@ -22,6 +23,7 @@ from declarations import public_and_private
 
 LONGEST_HEADER = 800  # lines
 FIRST_HEADER = "gradus/core/config.hpp"  # the only one that includes no other
+MOST_INLINING_ATTRIBUTES = 80  # uses of GRADUS_COLD and GRADUS_NEVER_INLINE
 
 # component: (its headers, the third-party headers that only they may include)
 COMPONENTS = {
@@ -102,6 +104,22 @@ def missing_includes(texts):
             yield f"{header}: Eigen is used and not included"
 
 
+def too_many_attributes(texts):
+    """A complaint if the headers use the macros against inlining too often. texts: {header: its text}"""
+    uses = {}
+    for header, text in texts.items():
+        code = re.sub(r"//[^\n]*|^\s*#\s*define[^\n]*", "", text, flags=re.MULTILINE)
+        uses[header] = len(re.findall(r"\bGRADUS_(?:COLD|NEVER_INLINE)\b", code))
+    total = sum(uses.values())
+    if total > MOST_INLINING_ATTRIBUTES:
+        most = sorted(uses, key=lambda header: (-uses[header], header))[:3]
+        yield (
+            f"{total} uses of GRADUS_COLD and GRADUS_NEVER_INLINE; at most {MOST_INLINING_ATTRIBUTES}: keep those with "
+            "which train_mnist compiles to less code, and remove the one that saves least before you add one "
+            f"(docs/design/compile_time.md). Most uses: {', '.join(f'{header} {uses[header]}' for header in most)}"
+        )
+
+
 def check(root):
     complaints = []
     rows = read_table(root / "CONTRIBUTING.md")
@@ -164,7 +182,9 @@ def check(root):
         if not graph[header] and header != FIRST_HEADER and "#pragma once" in lines:
             complaints.append(f"{header}: include \"{FIRST_HEADER}\", which refuses compilers that are too old")
 
-    complaints += missing_includes({header: (include / header).read_text() for header in graph})
+    texts = {header: (include / header).read_text() for header in graph}
+    complaints += missing_includes(texts)
+    complaints += too_many_attributes(texts)
     finished = set()
 
     def visit(header, path):

@@ -29,6 +29,8 @@ GOOD = {
     "comm/mpi.hpp": '#include <mpi.h>\n#include "gradus/comm/communicator.hpp"\n',
     "data/dataset.hpp": '#include "gradus/device/cpu.hpp"  // through tensor\n',
     "gradus.hpp": '#include "gradus/tensor/tensor.hpp"\n#include "gradus/comm/communicator.hpp"\n',
+    "comm/threads.hpp": '#include "gradus/device/cpu.hpp"\n'
+    "#define GRADUS_COLD [[gnu::cold]]  // GRADUS_COLD\n" + "GRADUS_COLD void a();\n" * 80,
 }
 
 BAD = [
@@ -57,6 +59,7 @@ BAD = [
     ("core/detail/text/text.hpp", "namespace gradus { struct text {}; }\n", "a public name in a folder 'detail'"),
     ("core/detail/text.hpp", "namespace gradus::detail { int size = 1; }\n", "stands in detail/IDEA/"),
     ("device/cpu.hpp", '#include "gradus/core/detail/text/text.hpp"\n', "may not include the private header"),
+    ("device/cpu.hpp", "GRADUS_NEVER_INLINE void b();\n", "81 uses of GRADUS_COLD"),
 ]
 
 

@@ -36,7 +36,7 @@ struct fact {
 namespace detail {
 
 /// Packs facts as texts with their lengths in front, so that any text can be packed and packed lists can be joined.
-GRADUS_COLD inline std::string pack(std::span<const fact> facts) {
+inline std::string pack(std::span<const fact> facts) {
   std::string packed;
   for (const fact& each : facts) {
     for (const std::string* text : {&each.name, &each.value}) {

@@ -58,11 +58,11 @@ class any_communicator_of final : public any_communicator {
   explicit any_communicator_of(Communicator& communicator) noexcept
       : any_communicator{communicator.rank(), communicator.size()}, communicator_{&communicator} {}
 
-  GRADUS_COLD void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output,
-                              std::source_location where) override {
+  void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output,
+                  std::source_location where) override {
     comm::all_gather(*communicator_, input, output, where).wait(where);
   }
-  GRADUS_COLD void broadcast(std::span<std::byte> bytes, int root, std::source_location where) override {
+  void broadcast(std::span<std::byte> bytes, int root, std::source_location where) override {
     const std::span data{reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size()};
     comm::broadcast(*communicator_, data, root, where).wait(where);
   }

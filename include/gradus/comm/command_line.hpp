@@ -23,7 +23,7 @@ namespace gradus::comm {
 
 /// True if the environment shows that a launcher of MPI jobs (mpiexec, mpirun or another one) started this process.
 /// Each process of a job has to initialize MPI even if it has no work, because the other processes wait for it there.
-[[nodiscard]] GRADUS_COLD inline bool started_by_launcher() noexcept {
+[[nodiscard]] inline bool started_by_launcher() noexcept {
   for (const char* const name :
        {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "ALPS_APP_PE"}) {
     if (std::getenv(name) != nullptr) {

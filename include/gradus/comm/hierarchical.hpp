@@ -202,7 +202,7 @@ class hierarchical : public forwarding<hierarchical<Local, Across, Whole>> {
     return {};
   }
 
-  GRADUS_COLD void check(const std::source_location& where) {
+  void check(const std::source_location& where) {
     parts& p = *parts_;
     const auto largest = [&](std::int64_t value) {
       std::int64_t values[1] = {value};

@@ -67,7 +67,7 @@ class mpi {
 
   /// The ranks of `ranks`, with separate messages: the MPI communicator is duplicated, not taken over. Called by all
   /// its ranks.
-  GRADUS_COLD mpi(mpi_environment& environment, MPI_Comm ranks) {
+  mpi(mpi_environment& environment, MPI_Comm ranks) {
     detail::mpi_process& process = *environment.process_;
     const std::uint64_t number = process.number_channel(ranks);
     int rank = 0;
@@ -167,7 +167,7 @@ class mpi {
   }
 
   /// A communicator of the same ranks with separate messages. Called by all ranks.
-  [[nodiscard]] GRADUS_COLD mpi duplicate() {
+  [[nodiscard]] mpi duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     detail::mpi_operation& operation = channel_->fresh({.kind = call_kind::duplicate}, limit_);
     request pending{operation};
@@ -288,8 +288,7 @@ class mpi {
   }
 
   /// @param count  elements per rank
-  GRADUS_COLD request begin_all_gather(const void* input, void* output, index_t count,
-                                       const detail::mpi_element& element) {
+  request begin_all_gather(const void* input, void* output, index_t count, const detail::mpi_element& element) {
     detail::mpi_operation& operation = fresh({.kind = call_kind::all_gather, .count = count}, element);
     request pending{operation};
     // MPI requires that all ranks work in place or none. Ours may differ, so copy the own contribution into the output
@@ -324,7 +323,7 @@ class mpi {
     return pending;
   }
 
-  GRADUS_COLD detail::mpi_operation& fresh(call_description what, const detail::mpi_element& element) {
+  detail::mpi_operation& fresh(call_description what, const detail::mpi_element& element) {
     what.element = element.name;
     detail::mpi_operation& operation = channel_->fresh(what, limit_);
     operation.element_type(element.type);

@@ -101,7 +101,7 @@ class mpi_environment {
  private:
   friend class mpi;
 
-  GRADUS_COLD mpi_environment(int* argc, char*** argv, mpi_options options)
+  mpi_environment(int* argc, char*** argv, mpi_options options)
       : options_{options}, exceptions_at_start_{std::uncaught_exceptions()} {
     int initialized = 0;
     MPI_Initialized(&initialized);

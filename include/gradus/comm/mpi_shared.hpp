@@ -170,7 +170,7 @@ class mpi_shared {
       of_channel_ = std::move(other.of_channel_);
       return *this;
     }
-    GRADUS_COLD ~registration() { end(); }
+    ~registration() { end(); }
 
     /// True if the ranks can access each other's memory. Otherwise elements pass through shared memory in pieces, as
     /// for other arrays. This happens if the system does not allow it or has too little shared memory (in a container
@@ -189,7 +189,7 @@ class mpi_shared {
       return active() ? of_channel_->memory() : nullptr;
     }
 
-    GRADUS_COLD void end() noexcept {
+    void end() noexcept {
       if (of_channel_ != nullptr) {
         of_channel_->end();
       }
@@ -305,8 +305,8 @@ class mpi_shared {
         limit_, begin);
   }
 
-  GRADUS_COLD static std::unique_ptr<detail::mpi_shared_channel> open(mpi messages, const mpi_shared_options& options,
-                                                                      const std::source_location& where) {
+  static std::unique_ptr<detail::mpi_shared_channel> open(mpi messages, const mpi_shared_options& options,
+                                                          const std::source_location& where) {
     const int size = messages.size();
     require_one_node(messages, where);
     const auto range = std::array{std::int64_t{options.segment_bytes}, std::int64_t{-options.segment_bytes}};
@@ -328,7 +328,7 @@ class mpi_shared {
                                                         std::make_shared<detail::mpi_shared_pool>());
   }
 
-  GRADUS_COLD static void require_one_node(const mpi& messages, const std::source_location& where) {
+  static void require_one_node(const mpi& messages, const std::source_location& where) {
     const auto size = static_cast<std::size_t>(messages.size());
     MPI_Comm node = MPI_COMM_NULL;
     detail::check_mpi(

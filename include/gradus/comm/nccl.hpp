@@ -87,7 +87,7 @@ class nccl {
   /// with its own GPU.
   /// @throws device_error, communication_error if NCCL cannot connect them
   template <class Communicator>
-  GRADUS_COLD nccl(Communicator hosts, cuda& device) : limit_{hosts.time_limit()} {
+  nccl(Communicator hosts, cuda& device) : limit_{hosts.time_limit()} {
     static_assert(explain_communicator<Communicator>());
     detail::require_open(detail::caller{hosts}, "comm::nccl", std::source_location::current());
     const int rank = hosts.rank();
@@ -106,8 +106,7 @@ class nccl {
   /// all ranks are connected.
   /// @param limit  how long the ranks wait for each other, now and later
   /// @throws configuration_error, format_error, communication_error if they do not find each other
-  GRADUS_COLD nccl(const std::string& path, int rank, int size, cuda& device,
-                   std::chrono::milliseconds limit = default_time_limit)
+  nccl(const std::string& path, int rank, int size, cuda& device, std::chrono::milliseconds limit = default_time_limit)
       : limit_{limit} {
     require_time_limit("comm::nccl", limit);
     if (size < 1 || rank < 0 || rank >= size) {
@@ -199,7 +198,7 @@ class nccl {
   }
 
   /// A communicator of the same ranks with separate messages. Called by all ranks.
-  [[nodiscard]] GRADUS_COLD nccl duplicate() {
+  [[nodiscard]] nccl duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     detail::nccl_operation& operation = channel_->fresh({.kind = call_kind::duplicate}, limit_);
     const call_description what = operation.what();
@@ -233,15 +232,14 @@ class nccl {
     return config;
   }
 
-  GRADUS_COLD static void make_id(ncclUniqueId& id) {
+  static void make_id(ncclUniqueId& id) {
     if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess) {
       gradus::raise<communication_error>("comm::nccl", {}, {"NCCL: ", ncclGetErrorString(result)},
                                          "set NCCL_DEBUG=INFO in the environment for details from NCCL");
     }
   }
 
-  GRADUS_COLD void connect(cuda& device, std::shared_ptr<detail::host_link> link, const ncclUniqueId& id, int rank,
-                           int size) {
+  void connect(cuda& device, std::shared_ptr<detail::host_link> link, const ncclUniqueId& id, int rank, int size) {
     device.activate();
     ncclConfig_t config = options();
     ncclComm_t made = nullptr;
@@ -266,8 +264,8 @@ class nccl {
     return request{operation};
   }
 
-  GRADUS_NEVER_INLINE request begin_message(call_description what, const void* data, std::size_t count,
-                                            std::size_t bytes, ncclDataType_t type) {
+  request begin_message(call_description what, const void* data, std::size_t count, std::size_t bytes,
+                        ncclDataType_t type) {
     what.count = static_cast<index_t>(count);
     detail::nccl_operation& operation = channel_->fresh(what, limit_);
     const bool sends = what.kind == call_kind::send;
@@ -282,8 +280,8 @@ class nccl {
     return request{operation};
   }
 
-  GRADUS_NEVER_INLINE request begin_all_reduce(call_description what, void* data, std::size_t count, std::size_t bytes,
-                                               ncclDataType_t type) {
+  request begin_all_reduce(call_description what, void* data, std::size_t count, std::size_t bytes,
+                           ncclDataType_t type) {
     what.count = static_cast<index_t>(count);
     return begin(what, [&](detail::nccl_operation& operation) {
       void* const at = channel_->lend(operation, data, count * bytes, true, true);
@@ -294,8 +292,8 @@ class nccl {
     });
   }
 
-  GRADUS_NEVER_INLINE request begin_broadcast(call_description what, void* data, std::size_t count, std::size_t bytes,
-                                              ncclDataType_t type) {
+  request begin_broadcast(call_description what, void* data, std::size_t count, std::size_t bytes,
+                          ncclDataType_t type) {
     what.count = static_cast<index_t>(count);
     return begin(what, [&](detail::nccl_operation& operation) {
       void* const at = channel_->lend(operation, data, count * bytes, rank() == what.peer, true);
@@ -304,8 +302,8 @@ class nccl {
   }
 
   /// @param count  elements per rank
-  GRADUS_NEVER_INLINE request begin_reduce_scatter(call_description what, const void* input, void* output,
-                                                   std::size_t count, std::size_t bytes, ncclDataType_t type) {
+  request begin_reduce_scatter(call_description what, const void* input, void* output, std::size_t count,
+                               std::size_t bytes, ncclDataType_t type) {
     what.count = static_cast<index_t>(count);
     return begin(what, [&](detail::nccl_operation& operation) {
       const auto blocks = static_cast<std::size_t>(size());
@@ -319,8 +317,8 @@ class nccl {
   }
 
   /// @param count  elements per rank
-  GRADUS_NEVER_INLINE request begin_all_gather(call_description what, const void* input, void* output,
-                                               std::size_t count, std::size_t bytes, ncclDataType_t type) {
+  request begin_all_gather(call_description what, const void* input, void* output, std::size_t count, std::size_t bytes,
+                           ncclDataType_t type) {
     what.count = static_cast<index_t>(count);
     return begin(what, [&](detail::nccl_operation& operation) {
       const auto blocks = static_cast<std::size_t>(size());

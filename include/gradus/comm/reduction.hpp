@@ -112,7 +112,7 @@ inline constexpr index_t reduction_block = static_cast<index_t>(128 / sizeof(Ele
 
 /// target[i] = target[i] op source[i] for i in [0, blocks * reduction_block). The spans do not overlap.
 template <class Combine, class Element>
-GRADUS_NEVER_INLINE void accumulate_blocks(Element* target, const Element* source, index_t blocks) noexcept {
+void accumulate_blocks(Element* target, const Element* source, index_t blocks) noexcept {
   constexpr index_t block = reduction_block<Element>;
   for (const Element* const end = source + blocks * block; source != end; source += block, target += block) {
     if constexpr (std::same_as<Element, float16>) {  // converted in blocks
@@ -137,8 +137,7 @@ GRADUS_NEVER_INLINE void accumulate_blocks(Element* target, const Element* sourc
 
 /// target[i] = target[i] op source[i] for i in [0, count). The spans do not overlap.
 template <transferable Element>
-GRADUS_NEVER_INLINE void accumulate(reduction operation, Element* target, const Element* source,
-                                    index_t count) noexcept {
+void accumulate(reduction operation, Element* target, const Element* source, index_t count) noexcept {
   constexpr index_t block = reduction_block<Element>;
   void (*whole_blocks)(Element*, const Element*, index_t) noexcept = nullptr;
   with_reduction(operation, [&](auto combine) { whole_blocks = &accumulate_blocks<decltype(combine), Element>; });

@@ -26,7 +26,7 @@ class window_arrays {
     std::size_t size = 0;  // elements
   };
 
-  GRADUS_COLD explicit window_arrays(int ranks) : arrays_(static_cast<std::size_t>(ranks)) {}
+  explicit window_arrays(int ranks) : arrays_(static_cast<std::size_t>(ranks)) {}
 
   /// Called by each rank once, before any rank uses them.
   void open(int rank, array data) noexcept { arrays_[static_cast<std::size_t>(rank)] = data; }
@@ -38,7 +38,7 @@ class window_arrays {
   }
 
   /// Waits until no rank uses them.
-  GRADUS_COLD void close() noexcept {
+  void close() noexcept {
     const std::unique_lock lock{mutex_};
     closed_ = true;
   }

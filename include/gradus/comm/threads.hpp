@@ -49,8 +49,8 @@ class threads {
 
   /// The communicators of a new group, the i-th for rank i; each is used by its own thread.
   /// @throws configuration_error unless 1 <= size <= 32767
-  [[nodiscard]] GRADUS_COLD static std::vector<threads> create(
-      int size, std::source_location where = std::source_location::current()) {
+  [[nodiscard]] static std::vector<threads> create(int size,
+                                                   std::source_location where = std::source_location::current()) {
     const auto channel = meet(size, where);
     std::vector<threads> ranks;
     ranks.reserve(static_cast<std::size_t>(size));
@@ -153,7 +153,7 @@ class threads {
   }
 
   /// A communicator of the same ranks with separate messages. Called by all ranks.
-  [[nodiscard]] GRADUS_COLD GRADUS_NEVER_INLINE threads duplicate() {
+  [[nodiscard]] threads duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     return threads{channel_->duplicate(rank_, limit_), rank_, limit_};
   }
@@ -171,7 +171,7 @@ class threads {
  private:
   friend class detail::rank_threads;
 
-  GRADUS_COLD static std::shared_ptr<detail::thread_channel> meet(int size, const std::source_location& where) {
+  static std::shared_ptr<detail::thread_channel> meet(int size, const std::source_location& where) {
     if (size < 1 || size > 32767) {
       raise<configuration_error>("comm::threads", "1 to 32767 ranks", {size}, {}, where);
     }
@@ -226,7 +226,7 @@ namespace detail {
 
 /// Reports the current exception to the other ranks as the reason why this one ends. Call it in a catch clause.
 template <class Communicator>
-GRADUS_COLD void fail_with_current_exception(Communicator& communicator) noexcept {
+void fail_with_current_exception(Communicator& communicator) noexcept {
   try {
     throw;
   } catch (const std::exception& failure) {
@@ -247,7 +247,7 @@ class rank_threads {
         ranks_in_process_{size * gradus::detail::ranks_in_process()} {}
 
   /// Calls body(object, communicator) on each rank.
-  GRADUS_COLD void run(function body, void* object) {
+  void run(function body, void* object) {
     body_ = body;
     object_ = object;
     {
@@ -286,7 +286,7 @@ class rank_threads {
   }
 
  private:
-  GRADUS_COLD void run_rank(int rank) noexcept {
+  void run_rank(int rank) noexcept {
     threads world{channel_, rank, default_time_limit};
     // Devices that are made here share the processors. The thread of rank 0 continues afterwards.
     const int before = std::exchange(gradus::detail::ranks_in_process(), ranks_in_process_);

@@ -58,7 +58,7 @@ class backoff {
 };
 
 /// Checks the argument of a communicator's set_time_limit. @throws configuration_error unless it is above zero
-GRADUS_COLD inline void require_time_limit(std::string_view communicator, std::chrono::milliseconds limit) {
+inline void require_time_limit(std::string_view communicator, std::chrono::milliseconds limit) {
   if (limit <= std::chrono::milliseconds::zero()) {
     raise<configuration_error>({communicator, ".set_time_limit"}, "a time above zero",
                                {static_cast<long long>(limit.count()), " ms"});
@@ -66,7 +66,7 @@ GRADUS_COLD inline void require_time_limit(std::string_view communicator, std::c
 }
 
 /// A duration as text: "0.25 s", "600 s".
-[[nodiscard]] GRADUS_COLD inline std::string seconds_text(std::chrono::milliseconds time) {
+[[nodiscard]] inline std::string seconds_text(std::chrono::milliseconds time) {
   const auto milliseconds = static_cast<long long>(time.count());
   char digits[32];
   int size = std::snprintf(digits, sizeof(digits), "%lld.%03lld", milliseconds / 1000, milliseconds % 1000);
@@ -78,7 +78,7 @@ GRADUS_COLD inline void require_time_limit(std::string_view communicator, std::c
 }
 
 /// Ranks as text: "rank 3", "ranks 0, 2-5". @pre the ranks ascend
-[[nodiscard]] GRADUS_COLD inline std::string ranks_text(const dynamic_array<int>& ranks) {
+[[nodiscard]] inline std::string ranks_text(const dynamic_array<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size();) {
     std::size_t last = i;

@@ -34,10 +34,13 @@
 /// Checks a precondition of an unchecked access in debug builds; costs nothing with NDEBUG.
 #define GRADUS_ASSERT(condition) assert(condition)
 
+// GRADUS_NEVER_INLINE and GRADUS_COLD (small instead of fast: for code that runs at most once a layer) stand only where
+// a measurement shows that they pay; tests/layering limits their number. docs/design/compile_time.md says how to
+// measure.
 #if defined(__GNUC__) || defined(__clang__)
 #define GRADUS_ALWAYS_INLINE [[gnu::always_inline]] inline
 #define GRADUS_NEVER_INLINE [[gnu::noinline]]
-#define GRADUS_COLD [[gnu::cold, gnu::noinline]]  // for code that runs at most once per layer: small instead of fast
+#define GRADUS_COLD [[gnu::cold, gnu::noinline]]
 #define GRADUS_RESTRICT __restrict__
 #else
 #define GRADUS_ALWAYS_INLINE inline

@@ -30,8 +30,7 @@ GRADUS_NEVER_INLINE inline void deallocate_array(void* data, std::size_t alignme
   ::operator delete (data, std::align_val_t{alignment});
 }
 /// Memory for `count` elements with all bytes 0. @throws std::bad_alloc
-[[nodiscard]] GRADUS_NEVER_INLINE inline void* zero_array(std::size_t count, std::size_t element_bytes,
-                                                          std::size_t alignment) {
+[[nodiscard]] inline void* zero_array(std::size_t count, std::size_t element_bytes, std::size_t alignment) {
   return std::memset(allocate_array(count, element_bytes, alignment), 0, count * element_bytes);
 }
 /// Copies the first `size` elements into new memory for `capacity` elements. @throws std::bad_alloc
@@ -195,7 +194,7 @@ class dynamic_array {
 
   [[nodiscard]] void* place(std::size_t i) noexcept { return data_ + i; }
 
-  GRADUS_NEVER_INLINE void make(std::size_t size) {
+  void make(std::size_t size) {
     data_ = allocate(size);
     for (capacity_ = size; size_ < size; ++size_) {
       ::new (place(size_)) Element();
@@ -207,7 +206,7 @@ class dynamic_array {
     deallocate(data_);
   }
 
-  GRADUS_NEVER_INLINE void copy(const Element* from, std::size_t count) {
+  void copy(const Element* from, std::size_t count) {
     if constexpr (std::is_trivially_copyable_v<Element>) {
       data_ = static_cast<Element*>(copy_array(from, count, count, sizeof(Element), alignof(Element)));
       size_ = capacity_ = count;

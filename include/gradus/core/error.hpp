@@ -34,7 +34,7 @@ class error_location {
   [[nodiscard]] constexpr unsigned line() const noexcept { return line_; }
 
   /// True if the location is in a header of the library: all headers are below the folder of this one.
-  [[nodiscard]] GRADUS_COLD bool in_library() const noexcept {
+  [[nodiscard]] bool in_library() const noexcept {
     constexpr std::string_view here{__builtin_FILE()};
     constexpr std::string_view folder = here.substr(0, here.size() - std::string_view{"core/error.hpp"}.size());
     return std::string_view{file_}.starts_with(folder);
@@ -50,8 +50,8 @@ class error_location {
 namespace detail {
 
 /// "operation: expected E, got A. Hint: H. [file:line]"; empty parts are left out.
-GRADUS_COLD inline std::string error_message(message_part operation, message_part expected, message_part actual,
-                                             message_part hint, error_location where) {
+inline std::string error_message(message_part operation, message_part expected, message_part actual, message_part hint,
+                                 error_location where) {
   std::string text;
   operation.append_to(text);
   if (!expected.empty()) {
@@ -104,14 +104,14 @@ class error : public std::runtime_error {
   }
 
   /// Makes what() read "operation: message() [file:line]". A caller that knows more calls it and rethrows.
-  GRADUS_COLD void add_context(message_part operation, error_location where) {
+  void add_context(message_part operation, error_location where) {
     std::runtime_error::operator=(std::runtime_error{detail::error_message(operation, {}, message(), {}, where)});
     place_ = where;
   }
 
   /// Replaces the location by that of the call from the program into the library, if the location is in the library. A
   /// location in the program stays, because it is closer to the mistake.
-  GRADUS_COLD void location_at_call(error_location call) {
+  void location_at_call(error_location call) {
     if (place_.in_library() && !call.in_library()) {
       std::runtime_error::operator=(std::runtime_error{detail::error_message(message(), {}, {}, {}, call)});
       place_ = call;
@@ -191,8 +191,8 @@ class numeric_error : public error {
 /// Throws an `Error`: raise<shape_error>("conv2d", "an image", {"the vector ", shape}). A throw expression compiles to
 /// an allocation, a constructor and their cleanup each time; this is one call.
 template <class Error>
-[[noreturn]] GRADUS_COLD void raise(message_part operation, message_part expected, message_part actual,
-                                    message_part hint = {}, error_location where = error_location::current()) {
+[[noreturn]] void raise(message_part operation, message_part expected, message_part actual, message_part hint = {},
+                        error_location where = error_location::current()) {
   throw Error{operation, expected, actual, hint, where};
 }
 

@@ -19,15 +19,15 @@ namespace gradus {
 
 namespace detail {
 
-[[noreturn]] GRADUS_COLD inline void refuse_product() {
+[[noreturn]] inline void refuse_product() {
   raise<shape_error>("extents", "a number of elements that fits 64 bits", "a larger product");
 }
 
-[[noreturn]] GRADUS_COLD inline void refuse_extent(index_t value) {
+[[noreturn]] inline void refuse_extent(index_t value) {
   raise<shape_error>("extents", "extents of at least 0", {value});
 }
 
-[[noreturn]] GRADUS_COLD inline void refuse_count(int rank, std::size_t count) {
+[[noreturn]] inline void refuse_count(int rank, std::size_t count) {
   raise<shape_error>("extents", {rank, " values"}, {count});
 }
 

@@ -21,7 +21,7 @@ namespace gradus {
 /// @param status   the exit status of the program
 /// @return `status`; if some of the output could not be written, prints a message to standard error and returns 1
 /// instead of 0
-[[nodiscard]] GRADUS_COLD inline int close_output(const char* program, int status) noexcept {
+[[nodiscard]] inline int close_output(const char* program, int status) noexcept {
   errno = 0;
   const bool flushed = std::fflush(stdout) == 0;
   if (flushed && std::ferror(stdout) == 0) {

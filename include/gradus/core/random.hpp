@@ -51,8 +51,7 @@ class random_stream {
   [[nodiscard]] constexpr std::uint64_t key() const noexcept { return key_; }
 
   /// 128 random bits. Blocks of different (index, sequence) are independent.
-  [[nodiscard]] GRADUS_NEVER_INLINE constexpr block_type block(std::uint64_t index,
-                                                               std::uint64_t sequence = 0) const noexcept {
+  [[nodiscard]] constexpr block_type block(std::uint64_t index, std::uint64_t sequence = 0) const noexcept {
     block_type counter{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32U),
                        static_cast<std::uint32_t>(sequence), static_cast<std::uint32_t>(sequence >> 32U)};
     auto key0 = static_cast<std::uint32_t>(key_);

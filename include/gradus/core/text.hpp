@@ -122,7 +122,7 @@ class message_part {
 
 /// Joins the pieces into one text: join({"rank ", 3, " of ", size}). It is one function for all kinds of pieces: chains
 /// of + and std::to_string in messages generate more code than the work around them.
-[[nodiscard]] GRADUS_COLD inline std::string join(std::initializer_list<text_piece> pieces) {
+[[nodiscard]] inline std::string join(std::initializer_list<text_piece> pieces) {
   std::string joined;
   append_text(joined, pieces);
   return joined;

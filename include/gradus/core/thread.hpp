@@ -21,7 +21,7 @@ namespace gradus {
 
 /// The limits on the number of threads, as far as the system reports them: "ulimit -u is 100, pids.max of the control
 /// group is 64, kernel.threads-max is 190000".
-[[nodiscard]] GRADUS_COLD inline std::string thread_limits() {
+[[nodiscard]] inline std::string thread_limits() {
   std::string text;
 #if defined(__linux__)
   const auto add = [&text](const char* name, unsigned long long value) {
@@ -55,8 +55,8 @@ namespace gradus {
 /// lambda.
 /// @param name  the name of the thread in debuggers and profilers, on systems that name threads; at most 15 characters
 /// @throws device_error with the system's limits if it cannot start a thread
-[[nodiscard]] GRADUS_COLD inline std::thread start_thread([[maybe_unused]] const char* name, void (*body)(void* object),
-                                                          void* object) {
+[[nodiscard]] inline std::thread start_thread([[maybe_unused]] const char* name, void (*body)(void* object),
+                                              void* object) {
   try {
     std::thread started{body, object};
 #if defined(__linux__)

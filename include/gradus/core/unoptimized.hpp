@@ -18,7 +18,7 @@ inline std::atomic<bool> compiled_unoptimized{false};
 #endif
 
 /// Returns a note for the user at the first call in a program that was compiled without optimization, otherwise null.
-[[nodiscard]] GRADUS_COLD inline const char* note_of_unoptimized() noexcept {
+[[nodiscard]] inline const char* note_of_unoptimized() noexcept {
   return compiled_unoptimized.exchange(false)
              ? "compiled without optimization, at least in part: a training step then takes 10 to 25 times as long; "
                "compile with -O2 or configure with -DCMAKE_BUILD_TYPE=Release"

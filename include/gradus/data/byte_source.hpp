@@ -60,7 +60,7 @@ class file_source final : public byte_source {
     }
   }
 
-  [[nodiscard]] GRADUS_COLD std::size_t read(std::span<std::uint8_t> into) override {
+  [[nodiscard]] std::size_t read(std::span<std::uint8_t> into) override {
     const std::size_t count = into.empty() ? 0 : std::fread(into.data(), 1, into.size(), file_.get());
     if (count < into.size() && std::ferror(file_.get()) != 0) {
       raise<format_error>({"read '", name(), "'"}, "bytes", std::strerror(errno));
@@ -70,7 +70,7 @@ class file_source final : public byte_source {
 
  private:
   /// Opening a pipe would wait for a writer, and a directory can be opened but not read.
-  GRADUS_COLD void require_regular() const {
+  void require_regular() const {
 #if defined(__unix__) || defined(__APPLE__)
     struct stat facts;
     if (stat(name().c_str(), &facts) != 0) {

@@ -170,7 +170,7 @@ class image_dataset {
     }
   }
 
-  GRADUS_COLD void check_sizes() const {
+  void check_sizes() const {
     if (shape_.n < 0 || shape_.c < 1 || shape_.h < 1 || shape_.w < 1) {
       raise<shape_error>("image_dataset", "at least 0 images of at least 1 channel, row and column", to_string(shape_));
     }
@@ -182,7 +182,7 @@ class image_dataset {
     }
   }
 
-  GRADUS_COLD void check_labels() const {
+  void check_labels() const {
     if (classes_ < 1) {
       raise<configuration_error>("image_dataset", "classes of at least 1", {classes_});
     }
@@ -194,7 +194,7 @@ class image_dataset {
     }
   }
 
-  GRADUS_COLD void make_tables() {
+  void make_tables() {
     const auto channels = static_cast<std::size_t>(shape_.c);
     check_values("mean", normalization_.mean);
     check_values("deviation", normalization_.deviation);
@@ -220,7 +220,7 @@ class image_dataset {
     }
   }
 
-  GRADUS_COLD void check_values(const char* what, const std::vector<double>& values) const {
+  void check_values(const char* what, const std::vector<double>& values) const {
     if (!values.empty() && static_cast<index_t>(values.size()) != shape_.c) {
       raise<configuration_error>("normalization", {"a ", what, " for each of ", shape_.c, " channels, or none"},
                                  {values.size()});
@@ -232,7 +232,7 @@ class image_dataset {
     }
   }
 
-  [[nodiscard]] GRADUS_NEVER_INLINE std::uint64_t hash_content() const noexcept {
+  [[nodiscard]] std::uint64_t hash_content() const noexcept {
     const auto as_bytes = [](const auto& range) {
       return std::span{reinterpret_cast<const std::uint8_t*>(range.data()), range.size() * sizeof(range[0])};
     };

@@ -28,15 +28,15 @@ namespace gradus::data {
 class gzip_source final : public byte_source {
  public:
   /// @throws format_error if the file cannot be opened
-  GRADUS_COLD explicit gzip_source(const std::string& path) : byte_source{path}, file_{path} {
+  explicit gzip_source(const std::string& path) : byte_source{path}, file_{path} {
     constexpr int gzip_only = 15 + 16;  // the largest window size, with gzip's header and checksum
     if (inflateInit2(&stream_, gzip_only) != Z_OK) {
       raise<device_error>({"gzip '", name(), "'"}, "memory to decompress", "an allocation that failed");
     }
   }
-  GRADUS_COLD ~gzip_source() override { inflateEnd(&stream_); }
+  ~gzip_source() override { inflateEnd(&stream_); }
 
-  [[nodiscard]] GRADUS_COLD std::size_t read(std::span<std::uint8_t> into) override {
+  [[nodiscard]] std::size_t read(std::span<std::uint8_t> into) override {
     std::size_t done = 0;
     while (done < into.size() && begin_member()) {
       constexpr std::size_t most = std::numeric_limits<uInt>::max();
@@ -81,7 +81,7 @@ class gzip_source final : public byte_source {
     stream_.avail_in = static_cast<uInt>(got);
   }
 
-  GRADUS_COLD void check(int result) const {
+  void check(int result) const {
     if (result == Z_OK || result == Z_STREAM_END) {
       return;
     }
@@ -110,7 +110,7 @@ class gzip_source final : public byte_source {
 
 /// Opens a file: decompresses it if its name ends in .gz, otherwise reads it unchanged.
 /// @throws format_error if it cannot be opened
-[[nodiscard]] GRADUS_COLD inline std::unique_ptr<byte_source> open_file(const std::string& path) {
+[[nodiscard]] inline std::unique_ptr<byte_source> open_file(const std::string& path) {
   if (path.ends_with(".gz")) {
     return std::make_unique<gzip_source>(path);
   }
@@ -120,7 +120,7 @@ class gzip_source final : public byte_source {
 namespace detail {
 
 /// The path of the file `name` in a folder, or of `name`.gz if only that exists.
-GRADUS_COLD inline std::string plain_or_gzip(std::string_view directory, std::string_view name) {
+inline std::string plain_or_gzip(std::string_view directory, std::string_view name) {
   const std::string plain = file_in(directory, name);
   for (const std::string_view ending : {"", ".gz"}) {
     std::string path = gradus::join({plain, ending});
@@ -139,9 +139,9 @@ GRADUS_COLD inline std::string plain_or_gzip(std::string_view directory, std::st
 /// Reads the files (train- or t10k-)images-idx3-ubyte and -labels-idx1-ubyte of a folder, plain or as .gz.
 /// @throws format_error with the name of the file if a file is missing or invalid
 /// @throws configuration_error if options are invalid
-[[nodiscard]] GRADUS_COLD inline image_dataset load_mnist(const std::string& directory, split part,
-                                                          const mnist_options& options = {},
-                                                          error_location where = error_location::current()) {
+[[nodiscard]] inline image_dataset load_mnist(const std::string& directory, split part,
+                                              const mnist_options& options = {},
+                                              error_location where = error_location::current()) {
   return at_call(where, [&] {
     const auto names = detail::names_of(part);
     const auto images = open_file(detail::plain_or_gzip(directory, names.images));

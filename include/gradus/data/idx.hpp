@@ -34,13 +34,13 @@ struct idx_options {
 
 namespace detail {
 
-GRADUS_COLD inline std::string hexadecimal(std::uint8_t byte) {
+inline std::string hexadecimal(std::uint8_t byte) {
   constexpr std::string_view digits = "0123456789abcdef";
   return {'0', 'x', digits[byte >> 4U], digits[byte & 15U]};
 }
 
 /// A type code as text: "0x0d (float)".
-GRADUS_COLD inline std::string idx_type(std::uint8_t code) {
+inline std::string idx_type(std::uint8_t code) {
   switch (code) {
     case 0x08:
       return "0x08 (unsigned byte)";
@@ -60,7 +60,7 @@ GRADUS_COLD inline std::string idx_type(std::uint8_t code) {
 }
 
 /// Fills `into` with the next bytes. @throws format_error if the source ends before it is full
-GRADUS_COLD inline void read_idx_header(byte_source& source, std::span<std::uint8_t> into) {
+inline void read_idx_header(byte_source& source, std::span<std::uint8_t> into) {
   if (const std::size_t got = source.read(into); got < into.size()) {
     raise<format_error>({"read_idx '", source.name(), "'"}, "the header of an IDX file",
                         "a file that ends inside the header", "the file is not IDX or was not copied completely");
@@ -68,7 +68,7 @@ GRADUS_COLD inline void read_idx_header(byte_source& source, std::span<std::uint
 }
 
 /// Checks the first four bytes: 0, 0, the type of the elements, the number of axes. Returns the number of axes.
-GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, const std::array<std::uint8_t, 4>& magic) {
+inline std::size_t check_idx_magic(const std::string& operation, const std::array<std::uint8_t, 4>& magic) {
   if (magic[0] == 0x1f && magic[1] == 0x8b) {
     raise<format_error>(operation, "the first bytes 0x00 0x00 of an IDX file",
                         "0x1f 0x8b, the first bytes of gzip files",
@@ -98,8 +98,8 @@ GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, con
 /// byte more than declared is read, so a source may be endless.
 /// @throws format_error if the source cannot be read, is not IDX, has a zero extent, declares more than
 /// options.maximum_bytes, or has fewer or more bytes than it declares
-[[nodiscard]] GRADUS_COLD inline idx_array read_idx(byte_source& source, const idx_options& options = {},
-                                                    error_location where = error_location::current()) {
+[[nodiscard]] inline idx_array read_idx(byte_source& source, const idx_options& options = {},
+                                        error_location where = error_location::current()) {
   return at_call(where, [&] {
     const std::string operation = gradus::join({"read_idx '", source.name(), "'"});
     std::array<std::uint8_t, 4> magic{};
@@ -145,8 +145,8 @@ GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, con
 
 /// Reads a plain IDX file. For .gz files see gradus/data/gzip.hpp.
 /// @throws format_error as the other read_idx
-[[nodiscard]] GRADUS_COLD inline idx_array read_idx(const std::string& path, const idx_options& options = {},
-                                                    error_location where = error_location::current()) {
+[[nodiscard]] inline idx_array read_idx(const std::string& path, const idx_options& options = {},
+                                        error_location where = error_location::current()) {
   return at_call(where, [&] {
     file_source source{path};
     return read_idx(source, options);

@@ -109,7 +109,7 @@ class jpeg_decoder {
   }
 
  private:
-  [[noreturn]] GRADUS_COLD void refuse(std::string_view name) const {
+  [[noreturn]] void refuse(std::string_view name) const {
     gradus::raise<format_error>({"decode '", name, "'"}, "a complete JPEG image", tjGetErrorStr2(handle_.get()));
   }
 

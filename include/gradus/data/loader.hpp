@@ -107,8 +107,8 @@ class loader final : public detail::laid_out<Element, Layout, detail::batch_memo
   /// @throws configuration_error if the set is empty or options are invalid
   /// @throws device_error if there is not enough memory
   template <class Dataset>
-  GRADUS_COLD loader(cpu& device, const Dataset& set, const loader_options& options,
-                     error_location where = error_location::current()) try
+  loader(cpu& device, const Dataset& set, const loader_options& options,
+         error_location where = error_location::current()) try
       : detail
     ::laid_out<Element, Layout, detail::batch_memory<Element>>{device, set, options, &dense_strides<Layout, 4>} {}
   catch (error& failure) {

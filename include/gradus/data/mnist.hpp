@@ -36,7 +36,7 @@ struct mnist_options {
 namespace detail {
 
 /// Combines a file of images, (n, h, w) or (n, c, h, w), and a file of n labels.
-GRADUS_COLD inline image_dataset make_mnist(byte_source& images, byte_source& labels, mnist_options options) {
+inline image_dataset make_mnist(byte_source& images, byte_source& labels, mnist_options options) {
   if (options.classes < 1) {
     raise<configuration_error>("load_mnist", "classes of at least 1", {options.classes});
   }
@@ -85,9 +85,9 @@ constexpr mnist_names names_of(split part) noexcept {
 /// include gradus/data/gzip.hpp and call load_mnist.
 /// @throws format_error with the name of the file if a file is missing or invalid
 /// @throws configuration_error if options are invalid
-[[nodiscard]] GRADUS_COLD inline image_dataset load_mnist_plain(const std::string& directory, split part,
-                                                                const mnist_options& options = {},
-                                                                error_location where = error_location::current()) {
+[[nodiscard]] inline image_dataset load_mnist_plain(const std::string& directory, split part,
+                                                    const mnist_options& options = {},
+                                                    error_location where = error_location::current()) {
   return at_call(where, [&] {
     const auto names = detail::names_of(part);
     file_source images{detail::file_in(directory, names.images)};

@@ -270,7 +270,7 @@ class record_file final : public encoded_images {
     }
   }
 
-  GRADUS_COLD void read_index(std::uint64_t file_bytes) {
+  void read_index(std::uint64_t file_bytes) {
     constexpr std::uint64_t least = record_format::head.size() + record_format::foot_bytes;
     if (file_bytes < least) {
       refuse("a record file", gradus::join({file_bytes, " bytes"}), "it is not a record file, or it is truncated");
@@ -321,8 +321,7 @@ class record_file final : public encoded_images {
     }
   }
 
-  [[noreturn]] GRADUS_COLD void refuse(std::string_view expected, std::string_view actual,
-                                       std::string_view hint = {}) const {
+  [[noreturn]] void refuse(std::string_view expected, std::string_view actual, std::string_view hint = {}) const {
     gradus::raise<format_error>({"record_file '", path_, "'"}, expected, actual, hint);
   }
 

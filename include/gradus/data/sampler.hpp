@@ -72,7 +72,7 @@ class sampler {
  public:
   /// @throws configuration_error if the set is empty, the batch size is below 1 or above the size of the set, or the
   /// shard is invalid
-  GRADUS_COLD sampler(index_t examples, const sampler_options& options) : options_{options} {
+  sampler(index_t examples, const sampler_options& options) : options_{options} {
     check(examples, options);
     order_ = std::vector<index_t>(static_cast<std::size_t>(examples));
     draw_order(0);
@@ -135,7 +135,7 @@ class sampler {
     }
   }
 
-  GRADUS_COLD static void check(index_t examples, const sampler_options& options) {
+  static void check(index_t examples, const sampler_options& options) {
     if (examples < 1) {
       raise<configuration_error>("loader", "a set of at least 1 example", "an empty set");
     }

@@ -152,7 +152,7 @@ class cpu : public kernels::overload_set {
  private:
   static constexpr std::size_t huge_page = std::size_t{2} << 20U;  // bytes
 
-  GRADUS_COLD static int checked_threads(const cpu_options& options) {
+  static int checked_threads(const cpu_options& options) {
     const int threads = options.intra_op_threads;
     const int streams = options.inter_op_threads;
     if (threads < 0 || threads > 4096) {
@@ -170,7 +170,7 @@ class cpu : public kernels::overload_set {
     }
     return *pool_;
   }
-  [[noreturn]] GRADUS_COLD GRADUS_NEVER_INLINE static void raise_moved_from() {
+  [[noreturn]] static void raise_moved_from() {
     raise<device_error>("cpu", "a device", "a device that was moved from", "use the device that it was moved to");
   }
 

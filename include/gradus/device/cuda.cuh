@@ -67,7 +67,7 @@ class cuda : public kernels::overload_set, public thrust_device {
   static constexpr bool host_accessible = false;
 
   /// @throws device_error if there is no such GPU or no driver
-  GRADUS_COLD explicit cuda(const cuda_options& options = {}, error_location where = error_location::current()) try
+  explicit cuda(const cuda_options& options = {}, error_location where = error_location::current()) try
       : options_{checked(options)}, pool_{options_.device, options_.release_threshold} {
   } catch (error& failure) {
     failure.location_at_call(where);
@@ -76,7 +76,7 @@ class cuda : public kernels::overload_set, public thrust_device {
   cuda(cuda&& other) noexcept = default;
   cuda& operator=(cuda&&) = delete;
   /// Waits for all earlier work, because it may use what contexts own.
-  GRADUS_COLD ~cuda() {
+  ~cuda() {
     if (stream() != nullptr) {
       static_cast<void>(cudaStreamSynchronize(stream()));
     }
@@ -159,7 +159,7 @@ class cuda : public kernels::overload_set, public thrust_device {
   };
 
   // Also makes the GPU the current one, for the stream that is created next.
-  GRADUS_COLD static cuda_options checked(const cuda_options& options) {
+  static cuda_options checked(const cuda_options& options) {
     int count = 0;
     check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
     if (options.device < 0 || options.device >= count) {

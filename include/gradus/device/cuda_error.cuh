@@ -14,8 +14,8 @@
 namespace gradus {
 
 /// Throws device_error for a failed call, with the call, the reason and the location.
-[[noreturn]] GRADUS_COLD inline void throw_cuda_error(cudaError_t result, std::string_view call,
-                                                      const std::source_location& where) {
+[[noreturn]] inline void throw_cuda_error(cudaError_t result, std::string_view call,
+                                          const std::source_location& where) {
   // Clears the error of this call, so that the next call does not report it; a sticky error comes back there too.
   static_cast<void>(cudaGetLastError());
   const std::string_view reason{cudaGetErrorString(result)};

@@ -21,7 +21,7 @@ namespace detail {
 }
 
 /// The number of processes that the launcher started on this machine, from their environment; 1 if that is not set.
-[[nodiscard]] GRADUS_COLD inline int processes_on_machine() noexcept {
+[[nodiscard]] inline int processes_on_machine() noexcept {
   for (const char* const name : {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE"}) {
     const char* const text = std::getenv(name);  // Hydra; Open MPI; HPE Cray
     const long count = text == nullptr ? 0 : std::strtol(text, nullptr, 10);
@@ -36,7 +36,7 @@ namespace detail {
 
 /// The number of processors of a rank, at least 1, if the processors are divided equally among the ranks of its
 /// machine, threads or processes. A launcher that binds processes to processors has divided them already.
-[[nodiscard]] GRADUS_COLD inline int processors_of_rank() noexcept {
+[[nodiscard]] inline int processors_of_rank() noexcept {
   const int available = available_processors();
   const bool bound = available < static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, available / detail::ranks_in_process() / (bound ? 1 : detail::processes_on_machine()));

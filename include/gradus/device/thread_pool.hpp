@@ -54,7 +54,7 @@ class thread_pool {
  public:
   /// @param threads  threads that take part in a loop, the caller included; at least 1
   /// @param pin      bind worker i to the i-th processor of the process's affinity mask
-  GRADUS_COLD explicit thread_pool(int threads, bool pin = false) {
+  explicit thread_pool(int threads, bool pin = false) {
     workers_.reserve(static_cast<std::size_t>(threads > 1 ? threads - 1 : 0));
     try {
       for (int worker = 1; worker < threads; ++worker) {
@@ -185,7 +185,7 @@ class thread_pool {
     }
   }
 
-  GRADUS_NEVER_INLINE void wake_elsewhere() noexcept {
+  void wake_elsewhere() noexcept {
 #if defined(__linux__)
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
@@ -216,7 +216,7 @@ class thread_pool {
     wake_.notify_all();
   }
 
-  GRADUS_COLD void stop() noexcept {
+  void stop() noexcept {
     stopping_.store(true, std::memory_order_release);
     wake_all();
     for (std::thread& worker : workers_) {
@@ -225,7 +225,7 @@ class thread_pool {
     workers_.clear();
   }
 
-  GRADUS_COLD static void pin_thread([[maybe_unused]] std::thread& thread, [[maybe_unused]] int position) noexcept {
+  static void pin_thread([[maybe_unused]] std::thread& thread, [[maybe_unused]] int position) noexcept {
 #if defined(__linux__)
     cpu_set_t allowed;
     CPU_ZERO(&allowed);

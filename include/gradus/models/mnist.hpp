@@ -24,8 +24,7 @@ struct mnist_options {
 /// TensorFlow's "Deep MNIST for experts".) For images of 28 x 28 pixels: 3,274,634 parameters.
 /// @throws shape_error if the images are smaller than 4 x 4
 template <class Network>
-GRADUS_COLD void mnist(Network& net, const mnist_options& options = {},
-                       error_location where = error_location::current()) {
+void mnist(Network& net, const mnist_options& options = {}, error_location where = error_location::current()) {
   at_call(where, [&] {
     nn::value x = net.input();
     x = net.add("conv1", nn::conv2d{.out_channels = 32, .kernel = {5, 5}, .padding = nn::padding::same()}, x);

@@ -215,15 +215,14 @@ GRADUS_COLD inline void require_inputs(std::string_view kind, std::size_t expect
 }
 
 /// @throws configuration_error when an option is below its minimum
-GRADUS_COLD inline void require_at_least(std::string_view kind, std::string_view option, index_t least,
-                                         index_t actual) {
+inline void require_at_least(std::string_view kind, std::string_view option, index_t least, index_t actual) {
   if (actual < least) {
     raise<configuration_error>(kind, {option, " of at least ", least}, {actual});
   }
 }
 
 /// @throws shape_error when the input is flattened
-GRADUS_COLD inline void require_image(std::string_view kind, const value_shape& input, std::string_view hint) {
+inline void require_image(std::string_view kind, const value_shape& input, std::string_view hint) {
   if (input.flattened) {
     raise<shape_error>(kind, "an image", describe(input), hint);
   }

@@ -78,7 +78,7 @@ struct softmax_cross_entropy {
 namespace detail {
 
 /// @throws shape_error unless the value is a vector of scores, one for each class
-GRADUS_COLD inline void require_class_scores(std::string_view kind, const value_shape& scores) {
+inline void require_class_scores(std::string_view kind, const value_shape& scores) {
   if (scores.height != 1 || scores.width != 1 || scores.channels < 1) {
     raise<shape_error>(kind, "a vector of scores, one for each class", describe(scores),
                        "end the network with nn::dense{.out_features = classes}");

@@ -75,7 +75,7 @@ class network final : public network_base<Element, Device> {
   /// A network without layers.
   /// @param input  the shape of one example
   /// @throws shape_error when an extent is below 1
-  GRADUS_COLD network(Device& device, value_shape input, error_location where = error_location::current()) try
+  network(Device& device, value_shape input, error_location where = error_location::current()) try
       : base{device, input} {
   } catch (error& failure) {
     failure.location_at_call(where);
@@ -92,7 +92,7 @@ class network final : public network_base<Element, Device> {
   network(network&& other) noexcept = default;
   /// As the move constructor.
   network& operator=(network&& other) noexcept = default;
-  GRADUS_COLD ~network() = default;
+  ~network() = default;
 
   // ---- building
 
@@ -106,8 +106,8 @@ class network final : public network_base<Element, Device> {
   /// @throws shape_error, configuration_error with the layer's name, when the inputs do not fit; the network is
   /// unchanged
   template <class Description>
-  GRADUS_COLD value add(std::string_view name, const Description& description, const input_list& inputs,
-                        error_location where = error_location::current()) {
+  value add(std::string_view name, const Description& description, const input_list& inputs,
+            error_location where = error_location::current()) {
     static_assert(
         describes_layer<Description>,
         "gradus: not a layer: net.add takes a layer's options, as in net.add(\"relu1\", nn::relu{}, x); a loss ends "
@@ -118,8 +118,8 @@ class network final : public network_base<Element, Device> {
 
   /// Appends a layer that reads one value, and returns its output.
   template <class Description>
-  GRADUS_COLD value add(std::string_view name, const Description& description, value input,
-                        error_location where = error_location::current()) {
+  value add(std::string_view name, const Description& description, value input,
+            error_location where = error_location::current()) {
     static_assert(
         describes_layer<Description>,
         "gradus: not a layer: net.add takes a layer's options, as in net.add(\"relu1\", nn::relu{}, x); a loss ends "
@@ -132,8 +132,7 @@ class network final : public network_base<Element, Device> {
   /// @throws shape_error when the scores have a shape that the loss cannot use
   /// @throws configuration_error when `scores` is not the output of a layer of this network, or it already has a loss
   template <class Description>
-  GRADUS_COLD void loss(const Description& description, value scores,
-                        error_location where = error_location::current()) {
+  void loss(const Description& description, value scores, error_location where = error_location::current()) {
     static_assert(describes_loss<Description>,
                   "gradus: not a loss: net.loss takes a loss, as in net.loss(nn::softmax_cross_entropy{}, "
                   "scores); a layer is added by net.add");

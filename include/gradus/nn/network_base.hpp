@@ -65,8 +65,8 @@ class network_base {
   /// The memory that compile would allocate, without allocating it. Also works for networks that do not fit this
   /// machine. Afterwards structure() has the offsets of the parameters.
   /// @throws configuration_error as compile does
-  [[nodiscard]] GRADUS_COLD memory_forecast forecast(const compile_options& options,
-                                                     error_location where = error_location::current()) {
+  [[nodiscard]] memory_forecast forecast(const compile_options& options,
+                                         error_location where = error_location::current()) {
     at_call(where, [&] { graph_.compile(options, sizeof(parameter_element_type)); });
     plan_options planning{.recompute = options.recompute.choose, .optimizations = options.optimizations};
     dynamic_array<layer_memory> needed(layers());
@@ -164,8 +164,8 @@ class network_base {
 
   /// Appends a layer and takes ownership of `owned`; `layer` is the same object. Both types are passed so that this
   /// function is not compiled for each kind of layer.
-  GRADUS_COLD value append(std::string_view name, layer_base* owned, passes_type* layer, std::span<const value> inputs,
-                           error_location where) {
+  value append(std::string_view name, layer_base* owned, passes_type* layer, std::span<const value> inputs,
+               error_location where) {
     std::unique_ptr<layer_base> keep{owned};
     layers_.append(layer);
     try {
@@ -177,15 +177,15 @@ class network_base {
   }
 
   /// As network::loss. @pre graph::require_scores(scores)
-  GRADUS_COLD void end(std::unique_ptr<loss_type> made, value scores, error_location where) {
+  void end(std::unique_ptr<loss_type> made, value scores, error_location where) {
     at_call(where, [&] { made->infer(graph_.shape(scores)); });
     loss_ = std::move(made);
     graph_.end(scores);
   }
 
   /// @throws configuration_error unless the network is compiled
-  [[nodiscard]] GRADUS_NEVER_INLINE detail::network_memory<Element, Device>& compiled_memory(
-      std::string_view asked_by, error_location where) const {
+  [[nodiscard]] detail::network_memory<Element, Device>& compiled_memory(std::string_view asked_by,
+                                                                         error_location where) const {
     if (memory_ == nullptr) {
       graph::raise_not_compiled(asked_by, where);
     }
@@ -196,7 +196,7 @@ class network_base {
 
   /// As network::compile.
   /// @param strides  strides of parameters in the network's layout
-  GRADUS_COLD void compile(const compile_options& options, detail::strides_of_extents strides, error_location where) {
+  void compile(const compile_options& options, detail::strides_of_extents strides, error_location where) {
     at_call(where, [&] {
       graph_.compile(options, sizeof(parameter_element_type));
       try {
@@ -209,18 +209,18 @@ class network_base {
   }
 
   /// As network::train_step.
-  GRADUS_COLD kernels::loss_sums train(const batch_type& batch, label_list wanted, const step_options& options,
-                                       step_hooks* observer, error_location where) {
+  kernels::loss_sums train(const batch_type& batch, label_list wanted, const step_options& options,
+                           step_hooks* observer, error_location where) {
     return at_call(where, [&] { return train(batch, wanted, options, observer); });
   }
 
   /// As network::forward.
-  GRADUS_COLD batch_type score(const batch_type& batch, error_location where) {
+  batch_type score(const batch_type& batch, error_location where) {
     return at_call(where, [&] { return score(batch); });
   }
 
   /// As network::evaluate.
-  GRADUS_COLD kernels::loss_sums sum_losses(const batch_type& batch, label_list wanted, error_location where) {
+  kernels::loss_sums sum_losses(const batch_type& batch, label_list wanted, error_location where) {
     return at_call(where, [&] {
       check("network.evaluate", batch, wanted);
       kernels::loss_sums total;
@@ -235,7 +235,7 @@ class network_base {
   }
 
   /// As network::find_non_finite.
-  GRADUS_COLD non_finite find_non_finite(const batch_type& batch, const step_options& options, error_location where) {
+  non_finite find_non_finite(const batch_type& batch, const step_options& options, error_location where) {
     return at_call(where, [&] { return find_non_finite(batch, options); });
   }
 
@@ -245,7 +245,7 @@ class network_base {
    public:
     finder(network_base& net, index_t examples) noexcept : net_{net}, examples_{examples} {}
 
-    GRADUS_COLD void after_layer(std::size_t layer, phase /*which*/) override {
+    void after_layer(std::size_t layer, phase /*which*/) override {
       const Element* const output = net_.memory_->value(layer + 1);
       if (place.empty() && output != nullptr &&
           !net_.memory_->all_finite(output, net_.graph_.batch_extents(layer + 1, examples_).size())) {
@@ -278,8 +278,8 @@ class network_base {
     }
 
    private:
-    GRADUS_COLD void add_gradients(index_t begin, index_t end, std::span<const parameter_element_type> from,
-                                   std::span<parameter_element_type> to, bool add) {
+    void add_gradients(index_t begin, index_t end, std::span<const parameter_element_type> from,
+                       std::span<parameter_element_type> to, bool add) {
       copy_or_add(net_.device(), end - begin, from.data() + begin, to.data() + begin, add);
     }
 
@@ -288,8 +288,8 @@ class network_base {
     label_list wanted_;
   };
 
-  GRADUS_COLD kernels::loss_sums train(const batch_type& batch, label_list wanted, const step_options& options,
-                                       step_hooks* observer) {
+  kernels::loss_sums train(const batch_type& batch, label_list wanted, const step_options& options,
+                           step_hooks* observer) {
     check("network.train_step", batch, wanted);
     if (batch.examples() == 0) {
       device_->fill_zero(memory_->gradients().data(), memory_->gradients().size_bytes());
@@ -306,7 +306,7 @@ class network_base {
     return train_at_once(batch, wanted, options, observer);
   }
 
-  GRADUS_COLD batch_type score(const batch_type& batch) {
+  batch_type score(const batch_type& batch) {
     graph_.check_batch("network.forward", batch.extents(), static_cast<std::size_t>(batch.examples()),
                        graph_.examples_at_once());
     const step_context context{.training = false, .seed = seed(), .step = 0, .first_example = 0};
@@ -315,7 +315,7 @@ class network_base {
     return pass.value(graph_.scores());
   }
 
-  GRADUS_COLD non_finite find_non_finite(const batch_type& batch, step_options options) {
+  non_finite find_non_finite(const batch_type& batch, step_options options) {
     const auto& memory = compiled_memory("network.find_non_finite", error_location::current());
     if (std::string name = memory.first_non_finite_parameter(graph_); !name.empty()) {
       return {gradus::join({"parameter ", name})};
@@ -380,7 +380,7 @@ class network_base {
   }
 
   /// The examples [first, first + count).
-  [[nodiscard]] GRADUS_COLD batch_type part_of(const batch_type& batch, index_t first, index_t count) const {
+  [[nodiscard]] batch_type part_of(const batch_type& batch, index_t first, index_t count) const {
     return {*device_, batch.data() + first * graph_.batch_extents(0, 1).size(), graph_.batch_extents(0, count)};
   }
   [[nodiscard]] static label_list labels_of(label_list wanted, index_t first, index_t count) noexcept {
@@ -391,8 +391,8 @@ class network_base {
     return std::min(graph_.examples_at_once(), batch.examples() - first);
   }
 
-  GRADUS_COLD kernels::loss_sums train_at_once(const batch_type& batch, label_list wanted, const step_options& options,
-                                               step_hooks* observer) {
+  kernels::loss_sums train_at_once(const batch_type& batch, label_list wanted, const step_options& options,
+                                   step_hooks* observer) {
     const step_context context = training_context(options);
     auto forward = pass_over(phase::forward, batch, context);
     forward.run_all(regions_.get(), observer);

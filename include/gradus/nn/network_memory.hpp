@@ -130,7 +130,7 @@ class network_memory {
   }
 
   template <class Any>
-  [[nodiscard]] GRADUS_COLD bool all_finite(const Any* data, index_t count) const {
+  [[nodiscard]] bool all_finite(const Any* data, index_t count) const {
     dynamic_array<Any> host(static_cast<std::size_t>(count));
     device_->copy_to_host(host.data(), data, host.size() * sizeof(Any));
     for (const Any element : host) {
@@ -144,11 +144,11 @@ class network_memory {
  private:
   using bytes_tensor = tensor<std::uint8_t, 1, row_major, Device>;
 
-  GRADUS_NEVER_INLINE static bytes_tensor take(Device& device, std::size_t bytes) {
+  static bytes_tensor take(Device& device, std::size_t bytes) {
     return {device, extents<1>{static_cast<index_t>(bytes)}};
   }
 
-  GRADUS_NEVER_INLINE static std::span<parameter_element> elements(bytes_tensor& memory) {
+  static std::span<parameter_element> elements(bytes_tensor& memory) {
     return {reinterpret_cast<parameter_element*>(memory.data()),
             static_cast<std::size_t>(memory.size()) / sizeof(parameter_element)};
   }
@@ -157,7 +157,7 @@ class network_memory {
     return offset == execution_plan::none ? nullptr : reinterpret_cast<Element*>(arena_.data() + offset);
   }
 
-  [[nodiscard]] GRADUS_COLD std::size_t largest_workspace() const {
+  [[nodiscard]] std::size_t largest_workspace() const {
     std::size_t bytes = 0;
     for (const layer_memory& needed : layers_) {
       bytes = std::max(bytes, needed.workspace);
@@ -188,7 +188,7 @@ class network_memory {
     }
   }
 
-  GRADUS_COLD void make_buffers(const graph& net) {
+  void make_buffers(const graph& net) {
     parameter_element* memory = buffer_values().data();
     for (const graph::node& n : net.nodes()) {
       for (const buffer_description& b : n.buffers) {

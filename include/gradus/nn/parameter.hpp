@@ -36,10 +36,9 @@ struct parameter_description {
 
 /// The parameters of a layer with a linear map: a weight and, unless `bias` is null, a bias.
 /// @param shape  (o, i, r, s) of the weight; the bias has o elements
-[[nodiscard]] GRADUS_COLD inline std::vector<parameter_description> weight_and_bias(const image_extents& shape,
-                                                                                    int rank, const fan& sizes,
-                                                                                    const initializer& weight,
-                                                                                    const initializer* bias) {
+[[nodiscard]] inline std::vector<parameter_description> weight_and_bias(const image_extents& shape, int rank,
+                                                                        const fan& sizes, const initializer& weight,
+                                                                        const initializer* bias) {
   parameter_description both[] = {
       {"weight", shape, rank, weight, sizes, true},
       {"bias", {shape.n, 1, 1, 1}, 1, bias == nullptr ? weight : *bias, sizes, false},
@@ -79,15 +78,15 @@ std::vector<Element> copy_logical(Device& device, const Element* data, const par
 
 /// Sets the elements of a parameter from host values in the order (o, i, r, s).
 template <class Element, class Device>
-GRADUS_COLD void assign_logical(Device& device, Element* data, const parameter_description& described,
-                                const std::array<index_t, 4>& strides, const Element* logical) {
+void assign_logical(Device& device, Element* data, const parameter_description& described,
+                    const std::array<index_t, 4>& strides, const Element* logical) {
   dynamic_array<Element> memory(static_cast<std::size_t>(described.shape.size()));
   copy_reordered(described.shape, logical, dense_strides<row_major, 4>(described.shape), memory.data(), strides);
   device.copy_from_host(data, memory.data(), memory.size() * sizeof(Element));
 }
 
 /// @throws shape_error when the number of values is not the parameter's size
-GRADUS_COLD inline void require_values(const parameter_description& described, std::size_t count) {
+inline void require_values(const parameter_description& described, std::size_t count) {
   if (static_cast<index_t>(count) != described.shape.size()) {
     raise<shape_error>({"parameter ", described.name},
                        {described.shape.size(), " values for ", to_string(described.shape)}, {count});

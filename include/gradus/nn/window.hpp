@@ -81,8 +81,8 @@ struct window_axis {
   index_t before = 0;
 };
 
-GRADUS_COLD inline window_axis slide(std::string_view operation, index_t input, index_t kernel, index_t stride,
-                                     padding::kind rule, index_t before, index_t after) {
+inline window_axis slide(std::string_view operation, index_t input, index_t kernel, index_t stride, padding::kind rule,
+                         index_t before, index_t after) {
   if (rule == padding::kind::same) {
     const index_t outputs = (input + stride - 1) / stride;
     return {outputs, std::max<index_t>(0, (outputs - 1) * stride + kernel - input) / 2};
@@ -110,8 +110,7 @@ struct window_extents {
 /// Output extents and padding for an input image.
 /// @throws configuration_error for a kernel, stride or padding that is not possible
 /// @throws shape_error when the kernel does not fit the padded image
-GRADUS_COLD inline window_extents slide(std::string_view operation, size2d input, size2d kernel, size2d stride,
-                                        padding pad) {
+inline window_extents slide(std::string_view operation, size2d input, size2d kernel, size2d stride, padding pad) {
   if (kernel.height < 1 || kernel.width < 1) {
     raise<configuration_error>(operation, "a kernel of at least 1 x 1", {kernel.height, " x ", kernel.width});
   }

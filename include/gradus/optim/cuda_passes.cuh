@@ -78,7 +78,7 @@ class segment_tables {
     return true;
   }
 
-  GRADUS_COLD const table& make(std::span<const segment> segments) {
+  const table& make(std::span<const segment> segments) {
     auto made = std::make_unique<table>();
     dynamic_array<segment_piece> pieces;
     for (const segment& one : segments) {

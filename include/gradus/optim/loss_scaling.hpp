@@ -42,7 +42,7 @@ struct loss_scaling {
 };
 
 /// @throws configuration_error if a value is invalid
-GRADUS_COLD inline void check(const loss_scaling& options) {
+inline void check(const loss_scaling& options) {
   constexpr std::string_view name = "loss_scaling";
   constexpr double infinity = std::numeric_limits<double>::infinity();
   constexpr double least = std::numeric_limits<double>::min();

@@ -111,14 +111,14 @@ class parameter_update_of final : public parameter_update<Element> {
   /// @param device    outlives it
   /// @param elements  of the flat buffers
   /// @throws configuration_error when a hyperparameter makes no sense
-  GRADUS_COLD parameter_update_of(Device& device, const Rule& rule, index_t elements)
+  parameter_update_of(Device& device, const Rule& rule, index_t elements)
       : device_{&device}, rule_{rule}, state_{device, rule, elements} {}
 
   /// The rule's state.
   [[nodiscard]] state_type& state() noexcept { return state_; }
 
   [[nodiscard]] std::string_view name() const noexcept override { return Rule::name; }
-  [[nodiscard]] GRADUS_COLD std::string description() const override { return std::string{rule_.description()}; }
+  [[nodiscard]] std::string description() const override { return std::string{rule_.description()}; }
   [[nodiscard]] bool elementwise() const noexcept override { return elementwise_update_rule<Rule>; }
 
   void update(std::span<const segment> segments, Element* values, const Element* gradients,
@@ -126,7 +126,7 @@ class parameter_update_of final : public parameter_update<Element> {
     state_.update(*device_, segments, values, gradients, step);
   }
 
-  [[nodiscard]] GRADUS_COLD dynamic_array<state_buffer> buffers() override {
+  [[nodiscard]] dynamic_array<state_buffer> buffers() override {
     dynamic_array<state_buffer> result;
     state_.visit_buffers([&]<class Buffer>(std::string_view name, Buffer* data, index_t count) {
       result.push_back({.name = std::string{name},
@@ -136,8 +136,7 @@ class parameter_update_of final : public parameter_update<Element> {
     return result;
   }
 
-  [[nodiscard]] GRADUS_COLD std::unique_ptr<parameter_update<Element>> with_state_on(cpu& device,
-                                                                                     index_t elements) const override {
+  [[nodiscard]] std::unique_ptr<parameter_update<Element>> with_state_on(cpu& device, index_t elements) const override {
     return std::make_unique<parameter_update_of<Rule, Element, cpu>>(device, rule_, elements);
   }
 
@@ -162,7 +161,7 @@ class parameter_update_of final : public parameter_update<Element> {
       update(segments, values, gradients, step);
     }
   }
-  [[nodiscard]] GRADUS_COLD std::optional<loss_scale_report> report() override {
+  [[nodiscard]] std::optional<loss_scale_report> report() override {
     if constexpr (optim::scales_loss<Rule>) {
       return state_.report();
     } else {

@@ -66,13 +66,13 @@ struct scaled_loss {
   loss_scaling scaling{};
 
   /// @throws configuration_error if a value is invalid
-  GRADUS_COLD void check() const {
+  void check() const {
     rule.check();
     optim::check(scaling);
   }
 
   /// A text that identifies these hyper-parameters; ranks compare it before the first step.
-  [[nodiscard]] GRADUS_COLD std::string description() const {
+  [[nodiscard]] std::string description() const {
     std::string text =
         detail::describe(name, {scaling.initial, scaling.dynamic ? 1.0 : 0.0, scaling.growth, scaling.backoff,
                                 static_cast<double>(scaling.growth_interval), scaling.smallest, scaling.largest});
@@ -100,7 +100,7 @@ class scaled_loss<Rule>::state {
  public:
   /// @param parameters  number of elements of the flat buffers of values and gradients
   /// @throws configuration_error as check() does
-  GRADUS_COLD state(Device& device, const scaled_loss& rule, index_t parameters)
+  state(Device& device, const scaled_loss& rule, index_t parameters)
       : rule_{(rule.check(), rule)}, inner_{device, rule.rule, parameters}, numbers_{device, {numbers}} {
     const std::array<double, numbers> initial{rule.scaling.initial};
     device.copy_from_host(numbers_.data(), initial.data(), sizeof(initial));
@@ -116,15 +116,15 @@ class scaled_loss<Rule>::state {
   }
 
   /// Tests gradients of `segments` for infinity and NaN. May be called for parts of the segments, before `finish`.
-  GRADUS_NEVER_INLINE void test(Device& device, std::span<const segment> segments, const Element* gradients) {
+  void test(Device& device, std::span<const segment> segments, const Element* gradients) {
     note_not_finite(device, segments, gradients,
                     numbers_.data() + gradus::detail::index_of(loss_scale_number::not_finite));
   }
 
   /// Runs the step for the parameters of `segments`, unless a gradient was not finite; then updates the scale. Call it
   /// once per step, after `test` of all segments.
-  GRADUS_NEVER_INLINE void finish(Device& device, std::span<const segment> segments, Element* values,
-                                  const Element* gradients, const update_step& step) {
+  void finish(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
+              const update_step& step) {
     if (has_memory_of_its_own<Device> ||
         numbers_.data()[gradus::detail::index_of(loss_scale_number::not_finite)] == 0.0) {
       inner_.update(device, segments, values, gradients, step, scale());
@@ -140,7 +140,7 @@ class scaled_loss<Rule>::state {
   }
 
   /// The numbers of the scale. On a GPU it waits for the device.
-  [[nodiscard]] GRADUS_COLD loss_scale_report report() {
+  [[nodiscard]] loss_scale_report report() {
     std::array<double, numbers> now{};
     numbers_.device().copy_to_host(now.data(), numbers_.data(), sizeof(now));
     const auto at = [&](loss_scale_number which) {

@@ -19,14 +19,14 @@ namespace gradus::optim {
 
 namespace detail {
 
-GRADUS_COLD inline void require_rate(std::string_view schedule_name, std::string_view option, double rate) {
+inline void require_rate(std::string_view schedule_name, std::string_view option, double rate) {
   if (!(rate >= 0.0) || !is_finite(rate)) {
     raise<configuration_error>(schedule_name, {"a finite ", option, " of at least 0"}, {rate},
                                "rates between 0.0001 and 1 are usual for sgd");
   }
 }
 
-GRADUS_COLD inline void require_epochs(std::string_view schedule_name, double epochs) {
+inline void require_epochs(std::string_view schedule_name, double epochs) {
   if (!(epochs > 0.0) || !is_finite(epochs)) {
     raise<configuration_error>(schedule_name, "a finite number of epochs above 0", {epochs});
   }
@@ -125,7 +125,7 @@ class schedule {
   struct holder final : base {
     explicit holder(S rates) : rates_{std::move(rates)} {}
     [[nodiscard]] double rate(double epoch) const override { return static_cast<double>(rates_(epoch)); }
-    [[nodiscard]] GRADUS_COLD std::string description() const override {
+    [[nodiscard]] std::string description() const override {
       if constexpr (has_schedule_description<S>) {
         return std::string{rates_.description()};
       } else {

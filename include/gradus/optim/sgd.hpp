@@ -42,7 +42,7 @@ struct sgd {
   double weight_decay = 0;  ///< at least 0; the gradient of weight_decay / 2 * |p|^2
 
   /// @throws configuration_error if a value is invalid
-  GRADUS_COLD void check() const {
+  void check() const {
     detail::require_in_range(name, "momentum", momentum, 0.0, 1.0, "momentum in [0, 1)", "0.9 is the usual value");
     detail::require_in_range(name, "weight_decay", weight_decay, 0.0, std::numeric_limits<double>::infinity(),
                              "a finite weight_decay of at least 0", "0.0001 is the usual value, 0 turns it off");
@@ -53,7 +53,7 @@ struct sgd {
   }
 
   /// A text that identifies these hyper-parameters; ranks compare it before the first step.
-  [[nodiscard]] GRADUS_COLD std::string description() const {
+  [[nodiscard]] std::string description() const {
     return detail::describe(name, {momentum, nesterov ? 1.0 : 0.0, weight_decay});
   }
 
@@ -81,8 +81,8 @@ class sgd::state {
   /// @param scale  the factor by which the gradients have been multiplied; see scaled_loss
   /// @throws configuration_error if the learning rate is negative or not finite
   /// @throws shape_error if a segment is outside the buffers
-  GRADUS_NEVER_INLINE void update(Device& device, std::span<const segment> segments, Element* values,
-                                  const Element* gradients, const update_step& step, const loss_scale& scale = {}) {
+  void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
+              const update_step& step, const loss_scale& scale = {}) {
     detail::require_learning_rate(name, step.learning_rate);
     detail::require_inside(name, segments, parameters_);
     apply_momentum(device, segments,

@@ -30,15 +30,15 @@ struct any_buffer_visitor {
 };
 
 /// @throws configuration_error unless minimum <= value < limit; NaN is refused
-GRADUS_COLD inline void require_in_range(std::string_view rule, std::string_view option, double value, double minimum,
-                                         double limit, std::string_view expected, std::string_view hint) {
+inline void require_in_range(std::string_view rule, std::string_view option, double value, double minimum, double limit,
+                             std::string_view expected, std::string_view hint) {
   if (!(value >= minimum && value < limit)) {
     raise<configuration_error>(rule, expected, {option, " = ", value}, hint);
   }
 }
 
 /// @throws configuration_error if the rate is negative, infinite or NaN
-GRADUS_NEVER_INLINE inline void require_learning_rate(std::string_view rule, double learning_rate) {
+inline void require_learning_rate(std::string_view rule, double learning_rate) {
   if (!(learning_rate >= 0.0) || !is_finite(learning_rate)) {
     raise<configuration_error>(
         rule, "a finite learning rate of at least 0", {learning_rate},
@@ -47,8 +47,7 @@ GRADUS_NEVER_INLINE inline void require_learning_rate(std::string_view rule, dou
 }
 
 /// @throws shape_error if a segment is not inside [0, parameters)
-GRADUS_NEVER_INLINE inline void require_inside(std::string_view rule, std::span<const segment> segments,
-                                               index_t parameters) {
+inline void require_inside(std::string_view rule, std::span<const segment> segments, index_t parameters) {
   for (const segment& part : segments) {
     if (part.offset < 0 || part.size < 0 || part.size > parameters - part.offset) {
       raise<shape_error>(rule, {"segments inside the ", parameters, " elements of the state"},

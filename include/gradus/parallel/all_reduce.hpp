@@ -73,7 +73,7 @@ struct all_reduce {
 namespace detail {
 
 /// @throws configuration_error when options make no sense
-GRADUS_COLD inline void check(const all_reduce& options) {
+inline void check(const all_reduce& options) {
   if (options.bucket_bytes < 0 || options.first_bucket_bytes < 0 || options.partition_bytes < 0 ||
       options.credit_bytes < 0) {
     raise<configuration_error>("parallel::all_reduce",
@@ -84,23 +84,22 @@ GRADUS_COLD inline void check(const all_reduce& options) {
 }
 
 /// @throws configuration_error when options make no sense
-[[nodiscard]] GRADUS_COLD inline bucket_list buckets_of(const all_reduce& options,
-                                                        std::span<const optim::segment> segments, index_t elements,
-                                                        index_t element_bytes) {
+[[nodiscard]] inline bucket_list buckets_of(const all_reduce& options, std::span<const optim::segment> segments,
+                                            index_t elements, index_t element_bytes) {
   check(options);
   const auto limit = [&](index_t bytes) { return options.bucket_bytes == 0 ? elements : bytes / element_bytes; };
   return make_buckets(segments, elements, limit(options.first_bucket_bytes), limit(options.bucket_bytes));
 }
 
 /// The parts of the buckets.
-[[nodiscard]] GRADUS_COLD inline part_list parts_of(const all_reduce& options, std::span<const bucket> buckets,
-                                                    index_t element_bytes) {
+[[nodiscard]] inline part_list parts_of(const all_reduce& options, std::span<const bucket> buckets,
+                                        index_t element_bytes) {
   const index_t least = options.partition_bytes > 0 ? 1 : 0;
   return make_parts(buckets, std::max(options.partition_bytes / element_bytes, least));
 }
 
 /// The parts in the order in which they travel. @throws configuration_error unless `order` has every part once
-[[nodiscard]] GRADUS_COLD inline part_list in_order(part_list parts, std::span<const std::size_t> order) {
+[[nodiscard]] inline part_list in_order(part_list parts, std::span<const std::size_t> order) {
   if (order.empty()) {
     return parts;
   }
@@ -119,9 +118,10 @@ GRADUS_COLD inline void check(const all_reduce& options) {
 }
 
 /// Of one rank of several. @throws configuration_error when options make no sense
-[[nodiscard]] GRADUS_COLD GRADUS_NEVER_INLINE inline std::unique_ptr<bucket_exchange> make_exchange(
-    const all_reduce& options, gradient_channel& channel, std::span<const optim::segment> segments, index_t elements,
-    index_t element_bytes) {
+[[nodiscard]] inline std::unique_ptr<bucket_exchange> make_exchange(const all_reduce& options,
+                                                                    gradient_channel& channel,
+                                                                    std::span<const optim::segment> segments,
+                                                                    index_t elements, index_t element_bytes) {
   bucket_list buckets = buckets_of(options, segments, elements, element_bytes);
   part_list parts = in_order(parts_of(options, {buckets.data(), buckets.size()}, element_bytes), options.order);
   return std::make_unique<bucket_exchange>(channel, segments, std::move(buckets), std::move(parts),
@@ -132,9 +132,9 @@ GRADUS_COLD inline void check(const all_reduce& options) {
 }
 
 /// The plan, one line for each part in the order in which they travel.
-[[nodiscard]] GRADUS_COLD inline std::string describe_plan(std::string_view name, std::string_view communicator,
-                                                           const bucket_exchange* exchange,
-                                                           std::span<const optim::segment> segments) {
+[[nodiscard]] inline std::string describe_plan(std::string_view name, std::string_view communicator,
+                                               const bucket_exchange* exchange,
+                                               std::span<const optim::segment> segments) {
   std::string text = gradus::join({name, " by ", communicator});
   if (exchange == nullptr) {
     return text;
@@ -188,8 +188,7 @@ class all_reduce_state final : public strategy<Element> {
  public:
   /// Called by all ranks: gradients travel on a duplicate of the communicator.
   /// @throws configuration_error when options make no sense
-  GRADUS_COLD all_reduce_state(const all_reduce& options, Communicator& communicator,
-                               const flat_parameters<Element>& parameters)
+  all_reduce_state(const all_reduce& options, Communicator& communicator, const flat_parameters<Element>& parameters)
       : channel_{communicator.duplicate(), parameters.gradients}, parameters_{parameters} {
     if (channel_.communicator().size() > 1) {
       exchange_ = make_exchange(options, channel_, parameters.segments,
@@ -200,7 +199,7 @@ class all_reduce_state final : public strategy<Element> {
   GRADUS_COLD ~all_reduce_state() override = default;
 
   /// Makes the values those of rank 0.
-  GRADUS_COLD void start() override { comm::broadcast(channel_.communicator(), parameters_.values, 0).wait(); }
+  void start() override { comm::broadcast(channel_.communicator(), parameters_.values, 0).wait(); }
 
   /// The buckets that are complete begin to travel.
   void gradients_ready(std::size_t /*first*/, std::size_t count) override {
@@ -232,7 +231,7 @@ class all_reduce_state final : public strategy<Element> {
   [[nodiscard]] const Channel& channel() const noexcept { return channel_; }
 
   /// The parts, by the numbers of their buckets.
-  [[nodiscard]] GRADUS_COLD dynamic_array<travelling_memory> travelling() const override {
+  [[nodiscard]] dynamic_array<travelling_memory> travelling() const override {
     dynamic_array<travelling_memory> result;
     for (std::size_t i = 0; exchange_ != nullptr && i < exchange_->parts().size(); ++i) {
       const part& one = exchange_->parts()[i];
@@ -243,7 +242,7 @@ class all_reduce_state final : public strategy<Element> {
   }
 
   /// The plan: the parts of the buckets in the order in which they travel.
-  [[nodiscard]] GRADUS_COLD std::string describe() const override {
+  [[nodiscard]] std::string describe() const override {
     return describe_plan(all_reduce::name, channel_.name(), exchange_.get(), parameters_.segments);
   }
 

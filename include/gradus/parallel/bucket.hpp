@@ -38,8 +38,8 @@ using bucket_list = dynamic_array<bucket>;
 /// @param elements  of the flat buffers
 /// @param first     elements that close the first bucket
 /// @param others    elements that close any other
-[[nodiscard]] GRADUS_COLD inline bucket_list make_buckets(std::span<const optim::segment> segments, index_t elements,
-                                                          index_t first, index_t others) {
+[[nodiscard]] inline bucket_list make_buckets(std::span<const optim::segment> segments, index_t elements, index_t first,
+                                              index_t others) {
   bucket_list buckets;
   for (std::size_t i = 0; i < segments.size(); ++i) {
     const bool opens = buckets.empty() || buckets.back().size() >= (buckets.size() == 1 ? first : others);
@@ -74,7 +74,7 @@ using part_list = dynamic_array<part>;
 /// Cuts buckets into parts, bucket by bucket. Long transfers are cut so that urgent ones overtake them (Y. Peng et al.,
 /// A generic communication scheduler for distributed DNN training acceleration, 2019: ByteScheduler).
 /// @param most  elements of a part; 0: a part is a bucket
-[[nodiscard]] GRADUS_COLD inline part_list make_parts(std::span<const bucket> buckets, index_t most) {
+[[nodiscard]] inline part_list make_parts(std::span<const bucket> buckets, index_t most) {
   part_list parts;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     index_t begin = buckets[i].begin;
@@ -89,8 +89,8 @@ using part_list = dynamic_array<part>;
 }
 
 /// One line: "bucket 2: 3 parameters from conv2.weight to conv1.weight, 52096 elements".
-[[nodiscard]] GRADUS_COLD inline std::string describe(std::span<const bucket> buckets, std::size_t index,
-                                                      std::span<const optim::segment> segments) {
+[[nodiscard]] inline std::string describe(std::span<const bucket> buckets, std::size_t index,
+                                          std::span<const optim::segment> segments) {
   const bucket& one = buckets[index];
   std::string text = gradus::join({"bucket ", index, ": "});
   if (one.segments == 1) {

@@ -83,7 +83,7 @@ class rounded_gradients_on final : public gradient_channel {
   [[nodiscard]] std::size_t not_finite() const noexcept { return not_finite_; }
 
   /// "gradients in float16: relative error 2.1e-04, 0 sums not finite"
-  [[nodiscard]] GRADUS_COLD std::string summary() const {
+  [[nodiscard]] std::string summary() const {
     char error[32];
     std::snprintf(error, sizeof(error), "%.1e", relative_error());
     return gradus::join({"gradients in ", element_name<Wire>, ": relative error ", static_cast<const char*>(error),

@@ -95,7 +95,7 @@ class model_averaging_state final : public strategy<Element> {
   /// How often the weights have been averaged.
   [[nodiscard]] std::uint64_t averages() const noexcept { return averages_; }
 
-  [[nodiscard]] GRADUS_COLD std::string describe() const override {
+  [[nodiscard]] std::string describe() const override {
     std::string text = gradus::join({model_averaging::name, " by ", Communicator::name, ", "});
     if (options_.every_steps > 0) {
       append_text(text, {"every ", options_.every_steps, " steps"});
@@ -107,7 +107,7 @@ class model_averaging_state final : public strategy<Element> {
   }
 
  private:
-  GRADUS_COLD static model_averaging checked(const model_averaging& options) {
+  static model_averaging checked(const model_averaging& options) {
     if (options.every_steps < 0 || options.synchronous_steps < 0) {
       raise<configuration_error>("parallel::model_averaging", "every_steps and synchronous_steps of at least 0",
                                  {options.every_steps, " and ", options.synchronous_steps});

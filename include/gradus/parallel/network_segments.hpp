@@ -15,7 +15,7 @@ namespace gradus::parallel {
 using segment_list = dynamic_array<optim::segment>;
 
 /// One segment a parameter, in the order of network.parameters(). @pre the network is compiled, or was forecast
-[[nodiscard]] GRADUS_COLD GRADUS_NEVER_INLINE inline segment_list segments_of(const nn::graph& network) {
+[[nodiscard]] inline segment_list segments_of(const nn::graph& network) {
   segment_list segments;
   segments.reserve(network.parameters().size());
   for (const nn::parameter_description* const p : network.parameters()) {

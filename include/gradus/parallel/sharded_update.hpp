@@ -70,7 +70,7 @@ struct sharded_update {
   bool overlap = true;
 
   /// @throws configuration_error when options make no sense
-  GRADUS_COLD void check() const {
+  void check() const {
     if (bucket_bytes < 0 || first_bucket_bytes < 0) {
       raise<configuration_error>("parallel::sharded_update", "bucket_bytes and first_bucket_bytes of at least 0",
                                  {bucket_bytes, " and ", first_bucket_bytes});
@@ -115,8 +115,8 @@ class scattered_update final : public partial_strategy<Element> {
  public:
   /// Called by all ranks: gradients and values travel on duplicates of the communicator.
   /// @throws configuration_error when options make no sense
-  GRADUS_COLD scattered_update(const sharded_update& options, Communicator& communicator,
-                               const flat_parameters<Element>& parameters)
+  scattered_update(const sharded_update& options, Communicator& communicator,
+                   const flat_parameters<Element>& parameters)
       : channel_{communicator.duplicate(), parameters.gradients},
         values_{communicator.duplicate()},
         parameters_{parameters} {
@@ -142,12 +142,12 @@ class scattered_update final : public partial_strategy<Element> {
     gathers_ = dynamic_array<comm::request>(blocks_.size());
   }
 
-  GRADUS_COLD ~scattered_update() override = default;
+  ~scattered_update() override = default;
 
-  GRADUS_COLD void use(optim::parameter_update<Element>& update) override { rule_ = &update; }
+  void use(optim::parameter_update<Element>& update) override { rule_ = &update; }
 
   /// Makes the values those of rank 0.
-  GRADUS_COLD void start() override { comm::broadcast(values_, parameters_.values, 0).wait(); }
+  void start() override { comm::broadcast(values_, parameters_.values, 0).wait(); }
 
   /// The buckets that are complete begin to travel.
   void gradients_ready(std::size_t /*first*/, std::size_t count) override {
@@ -188,7 +188,7 @@ class scattered_update final : public partial_strategy<Element> {
   }
 
   /// The state of the rule becomes whole on all ranks, if there was a step. Called by all of them.
-  GRADUS_COLD void gather_state() override {
+  void gather_state() override {
     if (!whole_ && rule_ != nullptr) {
       for (const optim::state_buffer& each : rule_->buffers()) {
         if (each.elements == static_cast<index_t>(parameters_.values.size())) {
@@ -202,7 +202,7 @@ class scattered_update final : public partial_strategy<Element> {
   }
 
   /// The buckets, by their numbers.
-  [[nodiscard]] GRADUS_COLD dynamic_array<travelling_memory> travelling() const override {
+  [[nodiscard]] dynamic_array<travelling_memory> travelling() const override {
     dynamic_array<travelling_memory> result;
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       result.push_back({.name = gradus::join({"gradients ", i}),
@@ -212,7 +212,7 @@ class scattered_update final : public partial_strategy<Element> {
   }
 
   /// The plan: the buckets.
-  [[nodiscard]] GRADUS_COLD std::string describe() const override {
+  [[nodiscard]] std::string describe() const override {
     return describe_plan(sharded_update::name, Communicator::name, exchange_.get(), parameters_.segments);
   }
 

@@ -33,7 +33,7 @@ template <class Tensor>
 using gradient_of =
     tensor<typename Tensor::value_type, Tensor::rank, typename Tensor::layout_type, typename Tensor::device_type>;
 
-[[noreturn]] GRADUS_COLD inline void refuse_unread(std::size_t position, std::size_t count) {
+[[noreturn]] inline void refuse_unread(std::size_t position, std::size_t count) {
   raise<configuration_error>("gradients", "tensors that the loss depends on",
                              {"a loss that has no derivative by tensor ", position + 1, " of ", count},
                              "pass the object that the loss reads: a tensor is recognized by its memory, and a copy "

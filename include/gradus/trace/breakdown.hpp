@@ -120,7 +120,7 @@ class innermost {
 }  // namespace detail
 
 /// The breakdown of one rank's spans (recording::spans, rank_timeline::spans). All zero without a step.
-[[nodiscard]] GRADUS_COLD inline breakdown breakdown_of(std::span<const span> spans) {
+[[nodiscard]] inline breakdown breakdown_of(std::span<const span> spans) {
   breakdown result;
   const auto is_step = [](const span& one) { return one.what == category::step && one.where == track::step; };
   std::int64_t begin = 0;
@@ -155,7 +155,7 @@ class innermost {
 }
 
 /// The breakdown of each rank, with the waits between ranks in collectives.
-[[nodiscard]] GRADUS_COLD inline std::vector<breakdown> breakdown_of(const timeline& all) {
+[[nodiscard]] inline std::vector<breakdown> breakdown_of(const timeline& all) {
   std::vector<breakdown> result;
   for (const rank_timeline& rank : all.ranks()) {
     result.push_back(breakdown_of(std::span<const span>{rank.spans}));

@@ -67,7 +67,7 @@ class file_sink final : public text_sink {
   }
 
  private:
-  [[noreturn]] GRADUS_COLD void fail() const {
+  [[noreturn]] void fail() const {
     raise<device_error>("trace::write", {"a file '", path_, "' that can be written"}, std::strerror(errno));
   }
 
@@ -296,14 +296,14 @@ class chrome_writer {
 /// receives, times in microseconds. A track with spans that overlap has several threads, whose numbers are the track
 /// plus multiples of 8.
 /// @throws device_error if the sink cannot be written
-GRADUS_COLD inline void write_chrome(text_sink& out, const timeline& all, const program_facts& facts = {}) {
+inline void write_chrome(text_sink& out, const timeline& all, const program_facts& facts = {}) {
   detail::chrome_writer{out, all}.write(facts);
 }
 
 namespace detail {
 
 /// Called before anything is sent: the path is the same on all ranks.
-GRADUS_COLD inline void require_plain(const std::string& path) {
+inline void require_plain(const std::string& path) {
   if (path.ends_with(".gz")) {
     raise<configuration_error>("trace::write", "a name that does not end in .gz", {"'", path, "'"},
                                "include gradus/trace/gzip.hpp and call trace::write_gzip");

@@ -61,7 +61,7 @@ class gzip_sink final : public text_sink {
   }
 
  private:
-  [[noreturn]] GRADUS_COLD void fail() const {
+  [[noreturn]] void fail() const {
     raise<device_error>("trace::write_gzip", {"a file '", path_, "' that can be written"},
                         errno != 0 ? std::strerror(errno) : "an error of zlib, such as too little memory");
   }

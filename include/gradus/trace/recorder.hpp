@@ -85,13 +85,13 @@ class recorder {
 
   /// Stores a text that is built at run time. Equal texts are stored once. Locks and may allocate: call it before the
   /// steps that are recorded.
-  [[nodiscard]] GRADUS_COLD name intern(std::string_view text) {
+  [[nodiscard]] name intern(std::string_view text) {
     const std::scoped_lock lock{mutex_};
     return names_.intern(text);
   }
 
   /// Names a range of memory, such as "gradients 3", in spans of transfers of that memory or a part of it.
-  GRADUS_COLD void name_memory(std::span<const std::byte> memory, std::string_view text) {
+  void name_memory(std::span<const std::byte> memory, std::string_view text) {
     const name known = intern(text);
     const std::scoped_lock lock{mutex_};
     for (named_memory& each : memory_) {
@@ -121,7 +121,7 @@ class recorder {
   [[nodiscard]] std::int32_t step() const noexcept { return step_.load(std::memory_order_relaxed); }
 
   /// Sets the track on which later work of the calling thread is shown.
-  GRADUS_COLD void set_track(track where) { this_thread().where = where; }
+  void set_track(track where) { this_thread().where = where; }
 
   /// Stores a span of the calling thread, if recording is on. Fills in the thread.
   void push(span& one) {
@@ -156,14 +156,14 @@ class recorder {
   }
 
   /// Stores the first measurement of the clock; later calls have no effect.
-  GRADUS_COLD void note_clock(const clock_offset& measured) {
+  void note_clock(const clock_offset& measured) {
     const std::scoped_lock lock{mutex_};
     if (!first_clock_) {
       first_clock_ = measured;
     }
   }
   /// The first measurement of the clock, if any.
-  [[nodiscard]] GRADUS_COLD std::optional<clock_offset> first_clock() const {
+  [[nodiscard]] std::optional<clock_offset> first_clock() const {
     const std::scoped_lock lock{mutex_};
     return first_clock_;
   }
@@ -175,7 +175,7 @@ class recorder {
   }
 
   /// The spans recorded so far. Other threads may continue to record.
-  [[nodiscard]] GRADUS_COLD recording read() const {
+  [[nodiscard]] recording read() const {
     recording result;
     {
       const std::scoped_lock lock{mutex_};
@@ -233,7 +233,7 @@ class recorder {
   }
 
   /// The ring of the calling thread; creates it if there is none.
-  GRADUS_COLD thread_spans& find_thread() {
+  thread_spans& find_thread() {
     const std::thread::id own = std::this_thread::get_id();
     const std::scoped_lock lock{mutex_};
     for (known_thread& each : threads_) {

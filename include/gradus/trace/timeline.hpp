@@ -65,7 +65,7 @@ class timeline {
 
   /// Removes spans that ended before the first step of any rank began. Ranks without steps, such as servers, do not
   /// know when the others begin to record.
-  GRADUS_COLD void begin_with_steps() {
+  void begin_with_steps() {
     std::int64_t begin = std::numeric_limits<std::int64_t>::max();
     for (const rank_timeline& rank : ranks_) {
       for (const span& one : rank.spans) {
@@ -146,7 +146,7 @@ class timeline {
 
 namespace detail {
 
-[[nodiscard]] GRADUS_COLD inline std::string host_name() {
+[[nodiscard]] inline std::string host_name() {
 #if defined(__unix__) || defined(__APPLE__)
   char text[256] = {};
   if (gethostname(text, sizeof(text) - 1) == 0 && text[0] != '\0') {
@@ -157,7 +157,7 @@ namespace detail {
 }
 
 /// Packs a rank's spans with times of rank 0.
-[[nodiscard]] GRADUS_COLD inline std::vector<std::uint8_t> pack(const recording& own, const clock_alignment& clock) {
+[[nodiscard]] inline std::vector<std::uint8_t> pack(const recording& own, const clock_alignment& clock) {
   name_numbers names;
   std::vector<wire_span> spans;
   spans.reserve(own.spans.size());
@@ -185,7 +185,7 @@ namespace detail {
   return std::move(out.bytes());
 }
 
-[[nodiscard]] GRADUS_COLD inline rank_timeline unpack(std::span<const std::uint8_t> bytes, name_table& names) {
+[[nodiscard]] inline rank_timeline unpack(std::span<const std::uint8_t> bytes, name_table& names) {
   byte_reader in{bytes};
   rank_timeline rank;
   rank.host = in.get_text();

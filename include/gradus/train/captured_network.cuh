@@ -76,7 +76,7 @@ class captured_network {
     return network_->evaluate(images, labels, where);
   }
   /// As network::find_non_finite. It runs eagerly.
-  [[nodiscard]] GRADUS_COLD nn::non_finite find_non_finite(const const_view& images, const nn::step_options& place) {
+  [[nodiscard]] nn::non_finite find_non_finite(const const_view& images, const nn::step_options& place) {
     return network_->find_non_finite(images, place);
   }
   /// As network::device.

@@ -66,7 +66,7 @@ struct trained_parameters {
 /// The parameters of a network; the result refers to the network's buffers.
 /// @throws configuration_error when the network is not compiled
 template <class Element, class Device>
-[[nodiscard]] GRADUS_COLD GRADUS_NEVER_INLINE trained_parameters<parameter_element_t<Element>> trained_parameters_of(
+[[nodiscard]] trained_parameters<parameter_element_t<Element>> trained_parameters_of(
     nn::network_base<Element, Device>& network) {
   if (!network.compiled()) {
     raise<configuration_error>("trainer", "a compiled network", "one that is still being built",
@@ -92,9 +92,8 @@ class step_end_of final : public step_end {
   /// @param all       the ranks of the strategy's communicator
   /// @param watch     records when the rule is computed; null: nothing does
   /// @throws configuration_error when strategy and rule do not go together
-  GRADUS_COLD step_end_of(const trained_parameters<Element>& parameters, optim::parameter_update<Element>& rule,
-                          parallel::strategy<Element>& strategy, comm::any_communicator& all,
-                          comm::rule_watch* watch = nullptr)
+  step_end_of(const trained_parameters<Element>& parameters, optim::parameter_update<Element>& rule,
+              parallel::strategy<Element>& strategy, comm::any_communicator& all, comm::rule_watch* watch = nullptr)
       : parameters_{&parameters},
         rule_{&rule},
         strategy_{&strategy},
@@ -150,7 +149,7 @@ class step_end_of final : public step_end {
     strategy_->complete();
   }
 
-  GRADUS_COLD void end_epoch(epoch_report& report) override {
+  void end_epoch(epoch_report& report) override {
     strategy_->gather_state();
     report.loss_scale = rule_->report();
   }

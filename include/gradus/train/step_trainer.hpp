@@ -47,7 +47,7 @@ class step_trainer final : public detail::trainer_base<Network> {
 
   /// As trainer::fit.
   template <class Loader, class... Callbacks>
-  GRADUS_COLD void fit(Loader&& loader, const fit_options& options, Callbacks&&... callbacks) {
+  void fit(Loader&& loader, const fit_options& options, Callbacks&&... callbacks) {
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
     static_assert((detail::explain_callback<std::remove_reference_t<Callbacks>, step_trainer>() && ...));
     at_call(options.where, [&] {
@@ -58,8 +58,7 @@ class step_trainer final : public detail::trainer_base<Network> {
 
   /// As trainer::evaluate.
   template <class Loader>
-  [[nodiscard]] GRADUS_COLD evaluation_report evaluate(Loader&& loader,
-                                                       error_location where = error_location::current()) {
+  [[nodiscard]] evaluation_report evaluate(Loader&& loader, error_location where = error_location::current()) {
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
     return at_call(where, [&] {
       end_->complete_update();
@@ -87,8 +86,8 @@ struct watched_fit {
   /// Calls watch(end, loader, callbacks, fit), which calls fit(end, loader, callbacks) with what it puts in their
   /// places.
   template <class Network, class Loader, class Watch, class... Callbacks>
-  GRADUS_COLD static void run(step_trainer<Network>& trainer, Loader& loader, const fit_options& options,
-                              const Watch& watch, Callbacks&... callbacks) {
+  static void run(step_trainer<Network>& trainer, Loader& loader, const fit_options& options, const Watch& watch,
+                  Callbacks&... callbacks) {
     using trainer_type = step_trainer<Network>;
     at_call(options.where, [&] {
       trainer.share_batches(*trainer.group_, loader, options.where);

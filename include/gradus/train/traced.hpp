@@ -33,7 +33,7 @@ namespace gradus::train {
 
 /// Gives what travels in a step its names: parts of the gradients, and parameters on their way to and from servers.
 template <class Element>
-GRADUS_COLD void name_travelling(trace::recorder& recorder, const parallel::strategy<Element>& strategy) {
+void name_travelling(trace::recorder& recorder, const parallel::strategy<Element>& strategy) {
   for (const parallel::travelling_memory& each : strategy.travelling()) {
     recorder.name_memory(each.bytes, each.name);
   }
@@ -274,8 +274,8 @@ class traced_callbacks final : public any_callback {
 
 /// Calls fit(end, loader, callbacks) with parts that record what goes through them.
 template <class Network, class Loader, class Fit>
-GRADUS_COLD void fit_recorded(trace::recorder& recorder, const Network& network, step_end& end, Loader& loader,
-                              std::uint64_t first_step, callback_list callbacks, const Fit& fit) {
+void fit_recorded(trace::recorder& recorder, const Network& network, step_end& end, Loader& loader,
+                  std::uint64_t first_step, callback_list callbacks, const Fit& fit) {
   dynamic_array<trace::name> layers;
   for (std::size_t i = 0; i < network.layers(); ++i) {
     layers.push_back(recorder.intern(network.layer_name(i)));
@@ -315,8 +315,8 @@ class training_watch<trace::transfers> {
 /// As trainer.fit(loader, options, callbacks...), and records the steps as a training over a communicator of
 /// trace::traced does. The recorder must outlive the call.
 template <class Network, class Loader, class... Callbacks>
-GRADUS_COLD void fit_traced(trace::recorder& recorder, step_trainer<Network>& trainer, Loader& loader,
-                            const fit_options& options, Callbacks&&... callbacks) {
+void fit_traced(trace::recorder& recorder, step_trainer<Network>& trainer, Loader& loader, const fit_options& options,
+                Callbacks&&... callbacks) {
   detail::watched_fit::run(
       trainer, loader, options,
       [&](step_end& end, auto& input, detail::callback_list list, const auto& fit) {

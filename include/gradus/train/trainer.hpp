@@ -103,16 +103,16 @@ class trainer final : public detail::trainer_base<Network> {
  public:
   /// Compares the ranks' networks and rules, and makes all parameters those of rank 0.
   /// @throws configuration_error if the network is not compiled, the rule is invalid, or ranks differ
-  GRADUS_COLD trainer(Network& network, const Update& rule, Communicator& communicator, const Strategy& options = {},
-                      error_location where = error_location::current()) requires(!std::is_const_v<Network> &&
-                                                                                 !std::is_const_v<Communicator>)
+  trainer(Network& network, const Update& rule, Communicator& communicator, const Strategy& options = {},
+          error_location where = error_location::current()) requires(!std::is_const_v<Network> &&
+                                                                     !std::is_const_v<Communicator>)
       : trainer{&network, rule, &communicator, options, where} {}
 
   /// Trains in one process: the communicator is a comm::self of the trainer's own.
   /// @throws configuration_error if the network is not compiled or the rule is invalid
-  GRADUS_COLD trainer(Network& network, const Update& rule,
-                      error_location where = error_location::current()) requires(!std::is_const_v<Network> &&
-                                                                                 std::same_as<Communicator, comm::self>)
+  trainer(Network& network, const Update& rule,
+          error_location where = error_location::current()) requires(!std::is_const_v<Network> &&
+                                                                     std::same_as<Communicator, comm::self>)
       : trainer{&network, rule, nullptr, {}, where} {}
 
   /// The network and the communicator must outlive the trainer.
@@ -136,7 +136,7 @@ class trainer final : public detail::trainer_base<Network> {
   ///         the batches than this rank's
   /// @throws numeric_error when the loss is not finite, with the step and the layer where that was first seen
   template <class Loader, class... Callbacks>
-  GRADUS_COLD void fit(Loader&& loader, const fit_options& options, Callbacks&&... callbacks) {
+  void fit(Loader&& loader, const fit_options& options, Callbacks&&... callbacks) {
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
     static_assert((detail::explain_callback<std::remove_reference_t<Callbacks>, trainer>() && ...));
     if constexpr (detail::loader_for<std::remove_reference_t<Loader>, Network>) {
@@ -157,8 +157,7 @@ class trainer final : public detail::trainer_base<Network> {
   /// one model.
   /// @throws configuration_error when the loader was made for another part of the batches than this rank's
   template <class Loader>
-  [[nodiscard]] GRADUS_COLD evaluation_report evaluate(Loader&& loader,
-                                                       error_location where = error_location::current()) {
+  [[nodiscard]] evaluation_report evaluate(Loader&& loader, error_location where = error_location::current()) {
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
     if constexpr (detail::loader_for<std::remove_reference_t<Loader>, Network>) {
       return at_call(where, [&] { return evaluate_with(loader, where); });
@@ -185,7 +184,7 @@ class trainer final : public detail::trainer_base<Network> {
   }
 
   template <class Loader>
-  GRADUS_COLD void fit_with(Loader& loader, const fit_options& options, detail::callback_list callbacks) {
+  void fit_with(Loader& loader, const fit_options& options, detail::callback_list callbacks) {
     this->share_batches(step_.group(), loader, options.where);
     if constexpr (watched) {
       watch().fit(this->network(), step_, loader, this->steps(), callbacks,
@@ -198,7 +197,7 @@ class trainer final : public detail::trainer_base<Network> {
   }
 
   template <class Loader>
-  GRADUS_COLD evaluation_report evaluate_with(Loader& loader, error_location where) {
+  evaluation_report evaluate_with(Loader& loader, error_location where) {
     step_.complete_update();
     this->share_batches(step_.group(), loader, where);
     if constexpr (watched) {
@@ -235,7 +234,7 @@ class trainer final : public detail::trainer_base<Network> {
 
   /// Networks are compared before the strategy shares memory or sends parameters: ranks whose networks differ
   /// would fail there, and say less.
-  GRADUS_COLD auto compared_parameters(Network& network, const Update& rule, Communicator& communicator) {
+  auto compared_parameters(Network& network, const Update& rule, Communicator& communicator) {
     auto parameters = trained_parameters_of<typename Network::element_type, device>(network);
     if constexpr (!elsewhere) {  // servers take no part in it
       comm::any_communicator_of<Communicator> group{communicator};

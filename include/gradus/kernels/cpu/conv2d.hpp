@@ -30,9 +30,8 @@ namespace detail {
 /// Chooses the loops of an nchw convolution. True: tiles along rows of pixels, which lose time on rows that are not a
 /// multiple of a tile. False: x and y transposed, which loses time if there are few terms.
 template <class Element>
-[[nodiscard]] GRADUS_COLD bool runs_in_place(const plane_correlations<Element>& planes,
-                                             const tile_kernels<computed<Element>>& kernels, const conv2d_geometry& g,
-                                             pass which) {
+[[nodiscard]] bool runs_in_place(const plane_correlations<Element>& planes,
+                                 const tile_kernels<computed<Element>>& kernels, const conv2d_geometry& g, pass which) {
   const auto taps = static_cast<double>(g.kernel_height * g.kernel_width);
   const auto in = static_cast<double>(g.in_channels / g.groups);
   const auto out = static_cast<double>(g.out_channels / g.groups);
@@ -141,8 +140,8 @@ concept convolution_layout = std::is_same_v<Layout, nhwc> || std::is_same_v<Layo
 
 /// See has_conv2d_workspace_bytes.
 template <network_element Element, detail::convolution_layout Layout>
-[[nodiscard]] GRADUS_COLD std::size_t conv2d_workspace_bytes(cpu& device, const conv2d_geometry& geometry,
-                                                             index_t batch, pass which) {
+[[nodiscard]] std::size_t conv2d_workspace_bytes(cpu& device, const conv2d_geometry& geometry, index_t batch,
+                                                 pass which) {
   using real = parameter_element_t<Element>;
   return detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {
     if (which == pass::backward_weights) {

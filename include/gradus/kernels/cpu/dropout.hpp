@@ -144,7 +144,7 @@ struct dropout_pass {
 
 /// For layouts whose memory order is the logical order: works on chunks of examples.
 template <class Element>
-GRADUS_NEVER_INLINE void drop_in_order(cpu& device, const dropout_pass<Element>& pass) {
+void drop_in_order(cpu& device, const dropout_pass<Element>& pass) {
   const index_t example_size = pass.shape.c * pass.shape.h * pass.shape.w;
   const index_t chunks = (example_size + dropout_chunk - 1) / dropout_chunk;
   const index_t grain = std::max(index_t{1}, 8192 / std::max(index_t{1}, std::min(example_size, dropout_chunk)));
@@ -169,8 +169,7 @@ GRADUS_NEVER_INLINE void drop_in_order(cpu& device, const dropout_pass<Element>&
 /// Works on tiles of pixels and channels. A channel's part of a tile is a run of logical neighbors.
 /// @param strides  of (n, c, h, w), in elements
 template <class Element>
-GRADUS_NEVER_INLINE void drop_in_tiles(cpu& device, const dropout_pass<Element>& pass,
-                                       const std::array<index_t, 4>& strides) {
+void drop_in_tiles(cpu& device, const dropout_pass<Element>& pass, const std::array<index_t, 4>& strides) {
   constexpr index_t tile_pixels = 124;  // at most 32 blocks of the stream, wherever the tile begins
   constexpr index_t tile_channels = 32;
   const image_extents& shape = pass.shape;

@@ -39,8 +39,7 @@ GRADUS_NEVER_INLINE void relu_forward(cpu& device, index_t count, const Element*
 
 /// See has_relu_backward.
 template <network_element Element>
-GRADUS_NEVER_INLINE void relu_backward(cpu& device, index_t count, const Element* dy, const Element* y, Element* dx,
-                                       bool accumulate) {
+void relu_backward(cpu& device, index_t count, const Element* dy, const Element* y, Element* dx, bool accumulate) {
   if (accumulate) {
     detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
       const auto value = Packet::where_positive(Packet::load(y + i), Packet::load(dy + i));
@@ -55,8 +54,7 @@ GRADUS_NEVER_INLINE void relu_backward(cpu& device, index_t count, const Element
 
 /// See has_add_forward.
 template <network_element Element>
-GRADUS_NEVER_INLINE void add_forward(cpu& device, index_t count, const Element* a, const Element* b, Element* y,
-                                     activation act) {
+void add_forward(cpu& device, index_t count, const Element* a, const Element* b, Element* y, activation act) {
   if (act == activation::relu) {
     detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
       Packet::store(y + i, Packet::relu(Packet::load(a + i) + Packet::load(b + i)));
@@ -70,8 +68,7 @@ GRADUS_NEVER_INLINE void add_forward(cpu& device, index_t count, const Element* 
 
 /// See has_copy_or_add.
 template <network_element Element>
-GRADUS_NEVER_INLINE void copy_or_add(cpu& device, index_t count, const Element* source, Element* destination,
-                                     bool accumulate) {
+void copy_or_add(cpu& device, index_t count, const Element* source, Element* destination, bool accumulate) {
   if (accumulate) {
     detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
       Packet::store(destination + i, Packet::load(destination + i) + Packet::load(source + i));

@@ -63,8 +63,7 @@ inline constexpr instruction_set all_instruction_sets[] = {instruction_set::port
 
 /// The instruction set with this name.
 /// @throws configuration_error when `name` is not an instruction set, or this processor does not have it
-[[nodiscard]] GRADUS_COLD inline instruction_set instruction_set_named(std::string_view name,
-                                                                       std::string_view asked_by) {
+[[nodiscard]] inline instruction_set instruction_set_named(std::string_view name, std::string_view asked_by) {
   for (const instruction_set which : all_instruction_sets) {
     if (name == name_of(which)) {
       if (!is_available(which)) {

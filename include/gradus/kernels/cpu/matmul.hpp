@@ -66,8 +66,8 @@ class product {
   }
 
   /// Enough for this shape and for every smaller one; a smaller batch may exchange rows and columns.
-  [[nodiscard]] GRADUS_COLD static std::size_t workspace_bytes(const tile_kernels<real>& kernels, const matmul_shape& s,
-                                                               index_t threads) {
+  [[nodiscard]] static std::size_t workspace_bytes(const tile_kernels<real>& kernels, const matmul_shape& s,
+                                                   index_t threads) {
     std::size_t bytes = matrix_vector_product<Element>::workspace_bytes(std::max(s.m, s.n), s.k, threads);
     for (const auto& [rows, columns] : {std::pair{s.m, s.n}, {s.n, s.m}}) {
       scratch shared;
@@ -336,7 +336,7 @@ template <class Element>
 
 /// See has_matmul_workspace_bytes.
 template <real_element Element>
-[[nodiscard]] GRADUS_COLD std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
+[[nodiscard]] std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
   return detail::largest_workspace<Element>([&](const detail::tile_kernels<Element>& kernels) {
     return detail::product<Element>::workspace_bytes(kernels, shape, device.threads());
   });
@@ -352,7 +352,7 @@ void matmul(cpu& device, const matmul_shape& shape, const Element* a, const Elem
 
 /// See has_matmul_workspace_bytes.
 template <storage_element Element>
-[[nodiscard]] GRADUS_COLD std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
+[[nodiscard]] std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
   using real = parameter_element_t<Element>;
   return detail::rounded_bytes<Element>(shape) +
          detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {

@@ -135,8 +135,8 @@ struct pool_forward {
 /// Computes row p of the outputs. call.x is the address of pixel (0, 0) of the image, which may be outside a transposed
 /// band; call.y and call.choice point to the beginning of the row.
 template <class Element>
-GRADUS_NEVER_INLINE void pool_row(const pool_plan& plan, const pool_forward<Element>& call, index_t p, index_t lanes,
-                                  index_t in_h, index_t in_w, index_t out_w) {
+void pool_row(const pool_plan& plan, const pool_forward<Element>& call, index_t p, index_t lanes, index_t in_h,
+              index_t in_w, index_t out_w) {
   const pool_axis& columns = plan.columns;
   const pool_range whole = columns.whole_windows();
   const pool_range h = plan.rows.window(p);
@@ -165,8 +165,7 @@ GRADUS_NEVER_INLINE void pool_row(const pool_plan& plan, const pool_forward<Elem
 
 /// Computes a band of adjacent channels, or of one channel.
 template <class Element>
-GRADUS_NEVER_INLINE void pool_plain_band(const pool_plan& plan, const pool_forward<Element>& call,
-                                         const pool_band& band) {
+void pool_plain_band(const pool_plan& plan, const pool_forward<Element>& call, const pool_band& band) {
   for (index_t p = band.rows.begin; p < band.rows.end; ++p) {
     const index_t row = band.place(plan.out) + p * plan.out.h;
     pool_row<Element>(
@@ -178,8 +177,7 @@ GRADUS_NEVER_INLINE void pool_plain_band(const pool_plan& plan, const pool_forwa
 
 /// Computes a band through a transposed copy.
 template <class Element>
-GRADUS_NEVER_INLINE void pool_transposed_band(const pool_plan& plan, const pool_forward<Element>& call,
-                                              const pool_band& band) {
+void pool_transposed_band(const pool_plan& plan, const pool_forward<Element>& call, const pool_band& band) {
   std::array<Element, pool_plan::band_pixels * transposed_lanes> transposed;
   std::array<Element, pool_plan::row_pixels * transposed_lanes> results;
   std::array<std::uint8_t, pool_plan::row_pixels * transposed_lanes> chosen;
@@ -214,9 +212,8 @@ GRADUS_NEVER_INLINE void pool_transposed_band(const pool_plan& plan, const pool_
 
 /// Pools all images. transposed_band is null if channels are adjacent.
 template <class Element>
-GRADUS_COLD void pool_images(cpu& device, const pool_plan& plan, const pool_forward<Element>& call,
-                             void (*transposed_band)(const pool_plan&, const pool_forward<Element>&,
-                                                     const pool_band&)) {
+void pool_images(cpu& device, const pool_plan& plan, const pool_forward<Element>& call,
+                 void (*transposed_band)(const pool_plan&, const pool_forward<Element>&, const pool_band&)) {
   const pool_axis& rows = plan.rows;
   // A band of `height` outputs reads at most (height - 1) * stride + kernel rows of inputs, and never more than all.
   const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.inputs);
@@ -239,8 +236,7 @@ struct pool_backward {
 
 /// Computes the gradients of a band of adjacent channels, or of one channel.
 template <class Element>
-GRADUS_NEVER_INLINE void plain_band_of_gradients(const pool_plan& plan, const pool_backward<Element>& call,
-                                                 const pool_band& band) {
+void plain_band_of_gradients(const pool_plan& plan, const pool_backward<Element>& call, const pool_band& band) {
   for (index_t h = band.rows.begin; h < band.rows.end; ++h) {
     const pool_range p = plan.rows.windows_with(h);
     call.row(plan, call,
@@ -258,8 +254,7 @@ GRADUS_NEVER_INLINE void plain_band_of_gradients(const pool_plan& plan, const po
 
 /// Computes the gradients of a band through a transposed copy.
 template <class Element>
-GRADUS_NEVER_INLINE void transposed_band_of_gradients(const pool_plan& plan, const pool_backward<Element>& call,
-                                                      const pool_band& band) {
+void transposed_band_of_gradients(const pool_plan& plan, const pool_backward<Element>& call, const pool_band& band) {
   std::array<Element, pool_plan::band_pixels * transposed_lanes> transposed;
   std::array<std::uint8_t, pool_plan::band_pixels * transposed_lanes> chosen;
   std::array<computed<Element>, pool_plan::row_pixels * transposed_lanes> sums;  // rounded once, after the epilogue
@@ -302,9 +297,8 @@ GRADUS_NEVER_INLINE void transposed_band_of_gradients(const pool_plan& plan, con
 
 /// The gradients of all images. transposed_band is null if channels are adjacent.
 template <class Element>
-GRADUS_COLD void gradients_of_images(cpu& device, const pool_plan& plan, const pool_backward<Element>& call,
-                                     void (*transposed_band)(const pool_plan&, const pool_backward<Element>&,
-                                                             const pool_band&)) {
+void gradients_of_images(cpu& device, const pool_plan& plan, const pool_backward<Element>& call,
+                         void (*transposed_band)(const pool_plan&, const pool_backward<Element>&, const pool_band&)) {
   const pool_axis& rows = plan.rows;
   // `height` rows of inputs are covered by at most (height + kernel - 2) / stride + 1 rows of outputs, never more than
   // all.
@@ -369,7 +363,7 @@ void average_gradients_of_row(const pool_plan& plan, const pool_backward<Element
 
 /// Calls body(plane, offset of its inputs, offset of its outputs) for all planes.
 template <class Body>
-GRADUS_COLD void for_each_halved_plane(cpu& device, const pool_plan& plan, const Body& body) {
+void for_each_halved_plane(cpu& device, const pool_plan& plan, const Body& body) {
   const halved_plane plane{plan.rows.inputs, plan.columns.inputs, plan.rows.outputs, plan.columns.outputs};
   for_each_band(device, plan, 1, {1, 1}, plane.in_height * plane.in_width,
                 [&](const pool_band& band) { body(plane, band.place(plan.in), band.place(plan.out)); });

@@ -36,7 +36,7 @@ class add_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "add"; }
 
-  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
+  value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 2, inputs.size());
     if (inputs[0] != inputs[1]) {
       raise<shape_error>(kind(), "two values of one shape", {describe(inputs[0]), " and ", describe(inputs[1])},

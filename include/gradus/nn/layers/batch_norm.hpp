@@ -57,7 +57,7 @@ class batch_norm_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "batch_norm"; }
 
-  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
+  value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     if (!(options_.momentum >= 0 && options_.momentum <= 1)) {
       raise<configuration_error>(kind(), "a momentum in [0, 1]", {options_.momentum});
@@ -73,7 +73,7 @@ class batch_norm_base : public layer_base {
     return shape_;
   }
 
-  [[nodiscard]] GRADUS_COLD std::vector<parameter_description> parameters() const override {
+  [[nodiscard]] std::vector<parameter_description> parameters() const override {
     std::vector<parameter_description> result;
     const image_extents shape{shape_.channels, 1, 1, 1};
     if (options_.scale) {
@@ -85,7 +85,7 @@ class batch_norm_base : public layer_base {
     return result;
   }
 
-  [[nodiscard]] GRADUS_COLD std::vector<buffer_description> buffers() const override {
+  [[nodiscard]] std::vector<buffer_description> buffers() const override {
     return {{"running_mean", shape_.channels, 0.0}, {"running_variance", shape_.channels, 1.0}};
   }
 
@@ -117,7 +117,7 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
  public:
   using base::base;
 
-  [[nodiscard]] GRADUS_COLD layer_memory memory(Device& device, index_t batch) const override {
+  [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
     return {.state = 4 * static_cast<std::size_t>(this->shape_.channels) * sizeof(parameter_element),
             .workspace = batch_norm_workspace_bytes<Element, Layout>(device, this->shape_.batch(batch))};
   }

@@ -38,7 +38,7 @@ class concat_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "concat"; }
 
-  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
+  value_shape infer(std::span<const value_shape> inputs) override {
     if (inputs.size() < 2) {
       raise<configuration_error>(kind(), "at least 2 input values", {inputs.size()});
     }

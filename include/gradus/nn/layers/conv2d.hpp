@@ -58,7 +58,7 @@ namespace detail {
 /// The part of the layer that does not depend on element type, layout and device.
 class conv2d_base : public layer_base {
  public:
-  GRADUS_COLD explicit conv2d_base(const conv2d& options) : options_{options} {}
+  explicit conv2d_base(const conv2d& options) : options_{options} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "conv2d"; }
 
@@ -92,7 +92,7 @@ class conv2d_base : public layer_base {
     return {geometry_.out_channels, geometry_.out_height, geometry_.out_width};
   }
 
-  [[nodiscard]] GRADUS_COLD std::vector<parameter_description> parameters() const override {
+  [[nodiscard]] std::vector<parameter_description> parameters() const override {
     const auto area = static_cast<double>(geometry_.kernel_height * geometry_.kernel_width);
     const fan sizes{.in = static_cast<double>(geometry_.in_channels / geometry_.groups) * area,
                     .out = static_cast<double>(geometry_.out_channels / geometry_.groups) * area};
@@ -132,7 +132,7 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::co
  public:
   using base::base;
 
-  [[nodiscard]] GRADUS_COLD layer_memory memory(Device& device, index_t batch) const override {
+  [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
     std::size_t workspace = 0;
     for (const kernels::pass which :
          {kernels::pass::forward, kernels::pass::backward_data, kernels::pass::backward_weights}) {

@@ -47,11 +47,11 @@ namespace detail {
 /// The part of the layer that does not depend on element type, layout and device.
 class dense_base : public layer_base {
  public:
-  GRADUS_COLD explicit dense_base(const dense& options) : options_{options} {}
+  explicit dense_base(const dense& options) : options_{options} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "dense"; }
 
-  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
+  value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     require_at_least(kind(), "out_features", 1, options_.out_features);
     in_ = inputs[0];
@@ -59,7 +59,7 @@ class dense_base : public layer_base {
     return {options_.out_features, 1, 1};
   }
 
-  [[nodiscard]] GRADUS_COLD std::vector<parameter_description> parameters() const override {
+  [[nodiscard]] std::vector<parameter_description> parameters() const override {
     const fan sizes{.in = static_cast<double>(in_features_), .out = static_cast<double>(options_.out_features)};
     return weight_and_bias({options_.out_features, in_.channels, in_.height, in_.width}, 2, sizes,
                            options_.weight_initializer, options_.bias ? &options_.bias_initializer : nullptr);
@@ -100,7 +100,7 @@ class dense::layer final : public nn::layer<Element, Layout, Device, detail::den
  public:
   using base::base;
 
-  [[nodiscard]] GRADUS_COLD layer_memory memory(Device& device, index_t batch) const override {
+  [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
     std::size_t workspace = 0;
     for (const kernels::matmul_shape& shape :
          {this->forward_shape(batch), this->data_shape(batch), this->weights_shape(batch)}) {

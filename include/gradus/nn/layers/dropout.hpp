@@ -43,11 +43,11 @@ namespace detail {
 /// The part of the layer that does not depend on element type, layout and device.
 class dropout_base : public layer_base {
  public:
-  GRADUS_COLD explicit dropout_base(const dropout& options) : options_{options} {}
+  explicit dropout_base(const dropout& options) : options_{options} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "dropout"; }
 
-  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
+  value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     if (!(options_.rate >= 0 && options_.rate < 1)) {
       raise<configuration_error>(kind(), "a rate in [0, 1)", {options_.rate});
@@ -62,7 +62,7 @@ class dropout_base : public layer_base {
 
  protected:
   /// Bytes of the mask: one byte for each element, 1 where it was kept.
-  [[nodiscard]] GRADUS_NEVER_INLINE std::size_t state_bytes(index_t batch) const {
+  [[nodiscard]] std::size_t state_bytes(index_t batch) const {
     return static_cast<std::size_t>(shape_.batch(batch).size());
   }
 
@@ -81,7 +81,7 @@ class dropout::layer final : public nn::layer<Element, Layout, Device, detail::d
  public:
   using base::base;
 
-  [[nodiscard]] GRADUS_COLD layer_memory memory(Device& /*device*/, index_t batch) const override {
+  [[nodiscard]] layer_memory memory(Device& /*device*/, index_t batch) const override {
     return {.state = this->state_bytes(batch), .workspace = 0};
   }
 

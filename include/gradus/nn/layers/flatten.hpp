@@ -28,7 +28,7 @@ class flatten_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "flatten"; }
 
-  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
+  value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     value_shape shape = inputs[0];
     shape.flattened = true;

@@ -48,7 +48,7 @@ class local_response_norm_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "local_response_norm"; }
 
-  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
+  value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     require_at_least(kind(), "radius", 0, options_.radius);
     if (!(options_.k > 0)) {

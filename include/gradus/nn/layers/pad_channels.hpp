@@ -42,7 +42,7 @@ class pad_channels_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "pad_channels"; }
 
-  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
+  value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     require_at_least(kind(), "before", 0, options_.before);
     require_at_least(kind(), "after", 0, options_.after);

@@ -68,8 +68,8 @@ struct global_average_pool2d {
 namespace detail {
 
 /// The extents and padding of a pooling; checks its options.
-GRADUS_COLD inline kernels::pool2d_geometry pool_geometry(std::string_view kind, std::span<const value_shape> inputs,
-                                                          size2d kernel, size2d stride, padding pad) {
+inline kernels::pool2d_geometry pool_geometry(std::string_view kind, std::span<const value_shape> inputs, size2d kernel,
+                                              size2d stride, padding pad) {
   require_inputs(kind, 1, inputs.size());
   const value_shape& in = inputs[0];
   require_image(kind, in, "put the pooling before nn::flatten");
@@ -102,11 +102,11 @@ inline value_shape pooled_shape(const kernels::pool2d_geometry& geometry) {
 /// The part of the layer that does not depend on element type, layout and device.
 class max_pool2d_base : public layer_base {
  public:
-  GRADUS_COLD explicit max_pool2d_base(const max_pool2d& options) : options_{options} {}
+  explicit max_pool2d_base(const max_pool2d& options) : options_{options} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "max_pool2d"; }
 
-  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
+  value_shape infer(std::span<const value_shape> inputs) override {
     geometry_ = pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.padding);
     if (geometry_.kernel_height * geometry_.kernel_width > 256) {
       raise<configuration_error>(kind(), "a kernel of at most 256 elements",
@@ -124,7 +124,7 @@ class max_pool2d_base : public layer_base {
 
  protected:
   /// Bytes of the state: one byte for each output, the index of the maximum under the kernel.
-  [[nodiscard]] GRADUS_NEVER_INLINE std::size_t state_bytes(index_t batch) const {
+  [[nodiscard]] std::size_t state_bytes(index_t batch) const {
     return static_cast<std::size_t>(geometry_.output(batch).size());
   }
 
@@ -142,7 +142,7 @@ class max_pool2d::layer final : public nn::layer<Element, Layout, Device, detail
  public:
   using base::base;
 
-  [[nodiscard]] GRADUS_COLD layer_memory memory(Device& /*device*/, index_t batch) const override {
+  [[nodiscard]] layer_memory memory(Device& /*device*/, index_t batch) const override {
     return {.state = this->state_bytes(batch), .workspace = 0};
   }
 
@@ -168,7 +168,7 @@ class average_pool2d_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "average_pool2d"; }
 
-  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
+  value_shape infer(std::span<const value_shape> inputs) override {
     geometry_ = pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.padding);
     return pooled_shape(geometry_);
   }
@@ -217,7 +217,7 @@ class global_average_pool2d_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "global_average_pool2d"; }
 
-  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
+  value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     const size2d image{inputs[0].height, inputs[0].width};
     geometry_ = pool_geometry(kind(), inputs, image, image, padding::valid());

@@ -37,7 +37,7 @@ class relu_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "relu"; }
 
-  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
+  value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     return inputs[0];
   }

@@ -83,7 +83,7 @@ class graph {
 
   /// @param input  the shape of one example
   /// @throws shape_error when an extent is below 1
-  GRADUS_COLD explicit graph(const value_shape& input) {
+  explicit graph(const value_shape& input) {
     if (input.channels < 1 || input.height < 1 || input.width < 1) {
       raise<shape_error>("network", "an input of at least 1 channel, row and column",
                          {input.channels, " channels, ", input.height, " rows and ", input.width, " columns"});
@@ -138,7 +138,7 @@ class graph {
   }
 
   /// @throws configuration_error when the value cannot have a loss
-  GRADUS_COLD void require_scores(value scores, error_location where) const {
+  void require_scores(value scores, error_location where) const {
     require_building("network.loss", where);
     if (has_loss_) {
       raise<configuration_error>("network.loss", "one loss", "a second one",
@@ -157,7 +157,7 @@ class graph {
 
   /// Fixes the graph, and the offsets of parameters in a flat buffer, each a multiple of memory_plan::alignment.
   /// @throws configuration_error when the graph has no layer, a value is never used, or max_batch_size is below 1
-  GRADUS_COLD void compile(const compile_options& options, std::size_t element_bytes) {
+  void compile(const compile_options& options, std::size_t element_bytes) {
     require_building("network.compile");
     if (nodes_.empty()) {
       raise<configuration_error>("network.compile", "a network with at least one layer", "none");
@@ -200,8 +200,8 @@ class graph {
 
   /// The input of the planner.
   /// @param memory  memory of each layer
-  [[nodiscard]] GRADUS_COLD graph_description describe_for_plan(std::span<const layer_memory> memory,
-                                                                std::size_t element_bytes) const {
+  [[nodiscard]] graph_description describe_for_plan(std::span<const layer_memory> memory,
+                                                    std::size_t element_bytes) const {
     graph_description description{
         .nodes = dynamic_array<graph_description::node>(nodes_.size()), .scores = scores_, .has_loss = has_loss_};
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
@@ -235,7 +235,7 @@ class graph {
   /// The name of a layer. @throws std::out_of_range when there is no such layer
   [[nodiscard]] const std::string& name(std::size_t layer) const { return nodes_.at(layer).name; }
   /// The shape of one example of a value. @throws configuration_error when the value belongs to another graph
-  [[nodiscard]] GRADUS_COLD const value_shape& shape(value v, error_location where = error_location::current()) const {
+  [[nodiscard]] const value_shape& shape(value v, error_location where = error_location::current()) const {
     if (!owns(v)) {
       raise<configuration_error>("network.shape", "a value of this network", "a value that it did not make",
                                  "pass a value that input() or add(...) of this network returned", where);
@@ -262,8 +262,8 @@ class graph {
 
   /// The index of the parameter "layer.name" in parameters().
   /// @throws configuration_error when there is none, or neither compile nor forecast was called
-  [[nodiscard]] GRADUS_COLD std::size_t find_parameter(std::string_view name,
-                                                       error_location where = error_location::current()) const {
+  [[nodiscard]] std::size_t find_parameter(std::string_view name,
+                                           error_location where = error_location::current()) const {
     if (parameters_.empty()) {
       require_compiled("network.find_parameter", where);
     }
@@ -280,7 +280,7 @@ class graph {
   }
 
   /// The number of elements of all parameters.
-  [[nodiscard]] GRADUS_COLD index_t parameter_count() const {
+  [[nodiscard]] index_t parameter_count() const {
     index_t total = 0;
     for (const node& n : nodes_) {
       total += parameter_count(n);
@@ -289,7 +289,7 @@ class graph {
   }
 
   /// Multiply-adds of one forward pass over one example.
-  [[nodiscard]] GRADUS_COLD index_t multiply_adds() const {
+  [[nodiscard]] index_t multiply_adds() const {
     index_t total = 0;
     for (const node& n : nodes_) {
       total += n.layer->multiply_adds();
@@ -315,20 +315,20 @@ class graph {
   }
 
   /// "layer 'conv1' (conv2d)"
-  [[nodiscard]] GRADUS_COLD std::string describe(std::size_t layer) const {
+  [[nodiscard]] std::string describe(std::size_t layer) const {
     return gradus::join({"layer '", nodes_[layer].name, "' (", nodes_[layer].layer->kind(), ")"});
   }
 
   // ---- checks of a step
 
   /// Raises configuration_error: the network must be compiled first.
-  [[noreturn]] GRADUS_COLD static void raise_not_compiled(std::string_view operation, error_location where) {
+  [[noreturn]] static void raise_not_compiled(std::string_view operation, error_location where) {
     raise<configuration_error>(operation, "a compiled network", "one that is still being built, or was moved from",
                                "call compile({.max_batch_size = ...}) first", where);
   }
 
   /// @throws configuration_error when the graph has no loss
-  GRADUS_NEVER_INLINE void require_loss(std::string_view operation) const {
+  void require_loss(std::string_view operation) const {
     require_compiled(operation);
     if (!has_loss_) {
       raise<configuration_error>(operation, "a network with a loss", "none",
@@ -339,8 +339,7 @@ class graph {
   /// @param most  the largest number of examples
   /// @throws configuration_error unless the graph is compiled
   /// @throws shape_error when images or labels do not fit the graph
-  GRADUS_COLD void check_batch(std::string_view operation, const image_extents& images, std::size_t labels,
-                               index_t most) const {
+  void check_batch(std::string_view operation, const image_extents& images, std::size_t labels, index_t most) const {
     require_compiled(operation);
     const value_shape& want = shapes_.front();
     if (images.n > most || images != want.batch(images.n)) {
@@ -372,7 +371,7 @@ class graph {
   }
 
   /// "layer 'conv1' on (1, 28, 28)"
-  GRADUS_COLD static std::string place(std::string_view name, std::span<const value_shape> inputs) {
+  static std::string place(std::string_view name, std::span<const value_shape> inputs) {
     std::string text = gradus::join({"layer '", name, inputs.empty() ? "' on no input" : "' on "});
     for (std::size_t k = 0; k < inputs.size(); ++k) {
       append_text(text, {k == 0 ? "" : ", ", to_string(inputs[k])});
@@ -395,22 +394,20 @@ class graph {
     return total;
   }
 
-  GRADUS_COLD void require_building(std::string_view operation,
-                                    error_location where = error_location::current()) const {
+  void require_building(std::string_view operation, error_location where = error_location::current()) const {
     if (compiled()) {
       raise<configuration_error>(operation, "a network that is not compiled", "a compiled one",
                                  "add layers and the loss before compile, and compile once", where);
     }
   }
 
-  GRADUS_COLD void require_compiled(std::string_view operation,
-                                    error_location where = error_location::current()) const {
+  void require_compiled(std::string_view operation, error_location where = error_location::current()) const {
     if (!compiled()) {
       raise_not_compiled(operation, where);
     }
   }
 
-  GRADUS_COLD void require_all_used() const {
+  void require_all_used() const {
     for (std::size_t v = 1; v < shapes_.size(); ++v) {
       bool used = v == scores_;
       for (std::size_t i = v; i < nodes_.size() && !used; ++i) {

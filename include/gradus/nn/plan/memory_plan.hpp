@@ -34,7 +34,7 @@ struct memory_plan {
 /// places the largest buffer first, each into the smallest gap between placed buffers with overlapping lifetimes.
 /// @post buffers with overlapping lifetimes do not overlap; offsets are multiples of memory_plan::alignment
 /// Cost: quadratic in the number of buffers.
-[[nodiscard]] GRADUS_COLD inline memory_plan plan_memory(std::span<const buffer_lifetime> buffers) {
+[[nodiscard]] inline memory_plan plan_memory(std::span<const buffer_lifetime> buffers) {
   memory_plan plan;
   plan.offsets = dynamic_array<std::size_t>(buffers.size());
   dynamic_array<std::size_t> order;  // largest buffer first

@@ -24,7 +24,7 @@ class plan_builder {
   using duty = execution_plan::duty;
 
  public:
-  GRADUS_COLD plan_builder(const graph_description& graph, const plan_options& options)
+  plan_builder(const graph_description& graph, const plan_options& options)
       : graph_{graph},
         count_{graph.nodes.size()},
         options_{options},
@@ -32,7 +32,7 @@ class plan_builder {
         states_(count_ + 1),
         lifetimes_(count_ + 1) {}
 
-  GRADUS_COLD execution_plan build() {
+  execution_plan build() {
     find_consumers();
     assign_slots();
     decide_gradients();
@@ -43,7 +43,7 @@ class plan_builder {
  private:
   [[nodiscard]] std::size_t backward_time(std::size_t node) const { return 2 * count_ - node; }
 
-  GRADUS_COLD void find_consumers() {
+  void find_consumers() {
     for (const auto& node : graph_.nodes) {
       for (const std::size_t value : node.inputs) {
         ++consumers_[value];
@@ -54,7 +54,7 @@ class plan_builder {
     }
   }
 
-  GRADUS_COLD void assign_slots() {
+  void assign_slots() {
     plan_.nodes = dynamic_array<execution_plan::node>(count_);
     plan_.slot_of_value = dynamic_array<std::size_t>(count_ + 1);
     plan_.slots.push_back({});  // the input
@@ -100,7 +100,7 @@ class plan_builder {
   }
 
   /// The term of the sum at node i whose producer can add the other term, or none.
-  [[nodiscard]] GRADUS_COLD std::size_t fusable_term(std::size_t i) const {
+  [[nodiscard]] std::size_t fusable_term(std::size_t i) const {
     const auto& node = graph_.nodes[i];
     if (!node.traits.is_sum || !optimizations().fuse_sums) {
       return execution_plan::none;
@@ -349,8 +349,7 @@ class plan_builder {
 
 /// Makes the execution plan of a graph.
 /// @pre every node has at least one input, and its inputs are earlier values
-[[nodiscard]] GRADUS_COLD inline execution_plan plan_execution(const graph_description& graph,
-                                                               const plan_options& options = {}) {
+[[nodiscard]] inline execution_plan plan_execution(const graph_description& graph, const plan_options& options = {}) {
   return detail::plan_builder{graph, options}.build();
 }
 

@@ -25,8 +25,8 @@ namespace detail {
 class stream_planner {
  public:
   /// @param gradient_of  for each slot: the slot whose gradient memory it uses
-  GRADUS_COLD stream_planner(const graph_description& graph, const execution_plan& plan,
-                             std::span<const std::size_t> gradient_of, std::size_t streams)
+  stream_planner(const graph_description& graph, const execution_plan& plan, std::span<const std::size_t> gradient_of,
+                 std::size_t streams)
       : graph_{graph},
         plan_{plan},
         gradient_of_{gradient_of},
@@ -36,7 +36,7 @@ class stream_planner {
         first_edge_(2 * count_ + 2),
         branch_(2 * count_ + 1) {}
 
-  GRADUS_COLD stream_schedule build() {
+  stream_schedule build() {
     for (std::size_t time = 0; time <= 2 * count_; ++time) {
       first_edge_[time] = edges_.size();
       if (runs(time)) {
@@ -64,7 +64,7 @@ class stream_planner {
     std::size_t previous = 0;  // the access before this one to the same memory
   };
 
-  [[nodiscard]] GRADUS_COLD bool runs(std::size_t time) const {
+  [[nodiscard]] bool runs(std::size_t time) const {
     return time < count_ ? plan_.nodes[time].forward : time > count_ && plan_.nodes[2 * count_ - time].backward;
   }
 
@@ -76,7 +76,7 @@ class stream_planner {
     return 2 * plan_.slots.size() + gradient_of_[plan_.slot_of_value[v]];
   }
 
-  GRADUS_COLD void add(std::size_t time, std::size_t memory, bool write) {
+  void add(std::size_t time, std::size_t memory, bool write) {
     // A recomputed value is written by its first reader, so even reads must be ordered.
     const bool again = memory >= plan_.slots.size() && memory < 2 * plan_.slots.size();
     for (std::size_t a = last_access_[memory]; a != execution_plan::none; a = accesses_[a].previous) {
@@ -88,7 +88,7 @@ class stream_planner {
     last_access_[memory] = accesses_.size() - 1;
   }
 
-  GRADUS_COLD void add_reads(std::size_t time, std::size_t node, bool backward) {
+  void add_reads(std::size_t time, std::size_t node, bool backward) {
     for (const std::size_t v : graph_.nodes[node].inputs) {
       add(time, value(v, backward), false);
     }
@@ -97,12 +97,12 @@ class stream_planner {
     }
   }
 
-  GRADUS_COLD void add_forward(std::size_t time) {
+  void add_forward(std::size_t time) {
     add_reads(time, time, false);
     add(time, value(time + 1, false), true);
   }
 
-  GRADUS_COLD void add_backward(std::size_t time) {
+  void add_backward(std::size_t time) {
     const std::size_t i = 2 * count_ - time;
     const execution_plan::node& node = plan_.nodes[i];
     for (std::size_t k = node.recompute_first; k < node.recompute_first + node.recompute_count; ++k) {
@@ -125,7 +125,7 @@ class stream_planner {
     }
   }
 
-  [[nodiscard]] GRADUS_COLD std::size_t branch_of(std::size_t time) const {
+  [[nodiscard]] std::size_t branch_of(std::size_t time) const {
     while (branch_[time] != time) {
       time = branch_[time];
     }
@@ -133,7 +133,7 @@ class stream_planner {
   }
 
   /// Joins two branches under the earlier of their first steps. Returns true if they were different.
-  GRADUS_COLD bool join(std::size_t a, std::size_t b) {
+  bool join(std::size_t a, std::size_t b) {
     a = branch_of(a);
     b = branch_of(b);
     branch_[std::max(a, b)] = std::min(a, b);
@@ -141,7 +141,7 @@ class stream_planner {
   }
 
   /// Finds regions in [first, end). A region ends at the step that joins several branches into one.
-  GRADUS_COLD void find_regions(std::size_t first, std::size_t end) {
+  void find_regions(std::size_t first, std::size_t end) {
     while (first < end) {
       std::size_t branches = 0;
       std::size_t most = 0;
@@ -168,7 +168,7 @@ class stream_planner {
 
   /// Puts the branches of [first, end) into the schedule if running them in parallel is worth it; returns whether it
   /// is.
-  GRADUS_COLD bool take_region(std::size_t first, std::size_t end) {
+  bool take_region(std::size_t first, std::size_t end) {
     for (std::size_t time = first; time < end; ++time) {
       branch_[time] = time;
     }
@@ -237,8 +237,8 @@ class stream_planner {
   dynamic_array<std::size_t> branch_;       // for each step in a region: an earlier one of its branch, or itself
 };
 
-GRADUS_COLD inline stream_schedule plan_streams(const graph_description& graph, const execution_plan& plan,
-                                                std::span<const std::size_t> gradient_of, std::size_t streams) {
+inline stream_schedule plan_streams(const graph_description& graph, const execution_plan& plan,
+                                    std::span<const std::size_t> gradient_of, std::size_t streams) {
   return stream_planner{graph, plan, gradient_of, streams}.build();
 }
 

@@ -59,7 +59,7 @@ struct distributed_replicated {
   int ranks_per_node = 1;
 
   /// All workers and the servers. @throws configuration_error when it does not fit
-  [[nodiscard]] GRADUS_COLD roles roles_among(int ranks) const {
+  [[nodiscard]] roles roles_among(int ranks) const {
     if (ranks_per_node < 1 || (!node_of_rank.empty() && node_of_rank.size() != static_cast<std::size_t>(ranks))) {
       raise<configuration_error>("parallel::distributed_replicated",
                                  {"the node of each of ", ranks, " ranks, or ranks_per_node of at least 1"},
@@ -74,7 +74,7 @@ struct distributed_replicated {
   }
 
   /// The workers of a worker's node; the first of them speaks with the servers.
-  [[nodiscard]] GRADUS_COLD std::vector<int> node_mates(const roles& who, int rank) const {
+  [[nodiscard]] std::vector<int> node_mates(const roles& who, int rank) const {
     std::vector<int> mates;
     for (const int each : who.workers) {
       if (node_of(each) == node_of(rank)) {
@@ -85,7 +85,7 @@ struct distributed_replicated {
   }
 
   /// The servers' view: the first worker of each node is a worker.
-  [[nodiscard]] GRADUS_COLD parameter_server of_nodes(int ranks) const {
+  [[nodiscard]] parameter_server of_nodes(int ranks) const {
     const roles who = roles_among(ranks);
     parameter_server result = master;
     result.who = {.workers = {}, .servers = who.servers};
@@ -111,8 +111,7 @@ struct distributed_replicated {
 namespace detail {
 
 /// @throws configuration_error when options do not go together
-[[nodiscard]] GRADUS_COLD inline distributed_replicated checked(const distributed_replicated& options,
-                                                                const roles& who) {
+[[nodiscard]] inline distributed_replicated checked(const distributed_replicated& options, const roles& who) {
   if (options.master.overlap_forward) {
     raise<configuration_error>("parallel::distributed_replicated", "a master without overlap_forward",
                                "one with overlap_forward", "a node's values come together; staged hides their way");
@@ -130,8 +129,8 @@ namespace detail {
 /// The options with the nodes of the communicator, if it knows them. Called by all ranks.
 /// @throws configuration_error when options and communicator do not go together
 template <class Communicator>
-[[nodiscard]] GRADUS_COLD distributed_replicated with_nodes(distributed_replicated options,
-                                                            [[maybe_unused]] Communicator& communicator) {
+[[nodiscard]] distributed_replicated with_nodes(distributed_replicated options,
+                                                [[maybe_unused]] Communicator& communicator) {
   if constexpr (has_nodes<Communicator>) {
     if (!options.node_of_rank.empty() || options.ranks_per_node != 1) {
       raise<configuration_error>(
@@ -173,7 +172,7 @@ class distributed_replicated_state final : public server_strategy<Element> {
 
   void use(optim::parameter_update<Element>& rule) override { master_.use(rule); }
 
-  GRADUS_COLD void start() override {
+  void start() override {
     master_.start();
     hand_out_values();
     if (options_.master.settings().survives_lost_workers()) {
@@ -214,14 +213,12 @@ class distributed_replicated_state final : public server_strategy<Element> {
   [[nodiscard]] const parameter_server_plan& plan() const noexcept { return master_.plan(); }
 
   /// As parameter_server: what the first worker of a node sends and receives.
-  [[nodiscard]] GRADUS_COLD dynamic_array<travelling_memory> travelling() const override {
-    return master_.travelling();
-  }
+  [[nodiscard]] dynamic_array<travelling_memory> travelling() const override { return master_.travelling(); }
 
   /// What each server has done so far. For a worker that is the first of its node, between steps.
   [[nodiscard]] std::vector<server_summary> summary() { return master_.summary(); }
 
-  [[nodiscard]] GRADUS_COLD std::string describe() const override {
+  [[nodiscard]] std::string describe() const override {
     std::string text = gradus::join({distributed_replicated::name, " by ", Communicator::name, ", nodes of workers:"});
     for (const int each : who_.workers) {
       append_text(text, {" ", options_.node_of(each)});
@@ -252,8 +249,8 @@ static_assert(gradient_strategy<distributed_replicated>);
 
 /// As serve of parameter_server, for a rank that is only a server.
 template <class Element, class Communicator, class Rule>
-GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, const distributed_replicated& options,
-                                 error_location where = error_location::current()) {
+server_summary serve(Communicator& communicator, const Rule& rule, const distributed_replicated& options,
+                     error_location where = error_location::current()) {
   return at_call(where, [&] {
     const distributed_replicated with_nodes = detail::with_nodes(options, communicator);
     auto& whole = detail::whole_of(communicator);

@@ -19,8 +19,7 @@ namespace gradus::parallel {
 /// The names of all ranks' hosts. Called by all ranks.
 /// @param own  of this rank's host, e.g. from gethostname or MPI_Get_processor_name; 255 bytes of it count
 /// @throws communication_error if a rank fails or does not come
-[[nodiscard]] GRADUS_COLD inline std::vector<std::string> gather_host_names(comm::any_communicator& group,
-                                                                            std::string_view own) {
+[[nodiscard]] inline std::vector<std::string> gather_host_names(comm::any_communicator& group, std::string_view own) {
   constexpr std::size_t length = 256;
   std::vector<std::uint8_t> mine(length);
   own.substr(0, length - 1).copy(reinterpret_cast<char*>(mine.data()), length - 1);
@@ -34,7 +33,7 @@ namespace gradus::parallel {
 }
 
 /// The node of each rank, counted from 0 in the order of their first ranks: for distributed_replicated.
-[[nodiscard]] GRADUS_COLD inline std::vector<int> nodes_of(std::span<const std::string> host_of_rank) {
+[[nodiscard]] inline std::vector<int> nodes_of(std::span<const std::string> host_of_rank) {
   std::vector<int> nodes;
   std::vector<std::string_view> known;
   for (const std::string& host : host_of_rank) {

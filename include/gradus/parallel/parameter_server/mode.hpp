@@ -58,7 +58,7 @@ struct server_settings {
   }
 
   /// @throws configuration_error when options make no sense
-  GRADUS_COLD void check(int workers) const {
+  void check(int workers) const {
     if (backup_workers < 0 || backup_workers >= workers || (backup_workers > 0 && mode != server_mode::synchronous)) {
       raise<configuration_error>("parallel::parameter_server",
                                  {"0 to ", workers - 1, " backup_workers, and 0 unless the mode is synchronous"},
@@ -75,7 +75,7 @@ struct server_settings {
   }
 
   /// The mode and its options in words. Ranks compare this text.
-  [[nodiscard]] GRADUS_COLD std::string describe() const {
+  [[nodiscard]] std::string describe() const {
     std::string text{name_of(mode)};
     if (backup_workers > 0) {
       append_text(text, {" with ", backup_workers, " backup workers"});

@@ -114,7 +114,7 @@ struct parameter_server {
   std::vector<std::size_t> pull_priorities{};
 
   /// The roles of `ranks` ranks. @throws configuration_error if the options need another number
-  [[nodiscard]] GRADUS_COLD roles roles_among(int ranks) const {
+  [[nodiscard]] roles roles_among(int ranks) const {
     if (who.workers.empty() && who.servers.empty()) {
       return roles_of(ranks, servers, colocate);
     }
@@ -160,10 +160,10 @@ struct parameter_server {
 namespace detail {
 
 /// @throws configuration_error when options make no sense
-[[nodiscard]] GRADUS_COLD inline parameter_server_plan checked_plan(const parameter_server& options, const roles& who,
-                                                                    std::span<const optim::segment> segments,
-                                                                    std::span<const std::size_t> pull_priorities,
-                                                                    index_t element_bytes) {
+[[nodiscard]] inline parameter_server_plan checked_plan(const parameter_server& options, const roles& who,
+                                                        std::span<const optim::segment> segments,
+                                                        std::span<const std::size_t> pull_priorities,
+                                                        index_t element_bytes) {
   options.settings().check(static_cast<int>(who.workers.size()));
   if (options.staged && options.overlap_forward) {
     raise<configuration_error>("parallel::parameter_server", "staged or overlap_forward", "both",
@@ -172,8 +172,8 @@ namespace detail {
   return make_server_plan(segments, element_bytes, who, options.placed, pull_priorities);
 }
 
-[[nodiscard]] GRADUS_COLD inline std::string describe(const parameter_server& options, std::string_view communicator,
-                                                      const parameter_server_plan& plan) {
+[[nodiscard]] inline std::string describe(const parameter_server& options, std::string_view communicator,
+                                          const parameter_server_plan& plan) {
   return gradus::join({parameter_server::name, " by ", communicator, ", ", options.settings().describe(),
                        options.staged ? ", staged" : "", options.overlap_forward ? ", pulls behind forward" : "",
                        ", placement ", name_of(options.placed.policy), "\n", plan.describe()});
@@ -181,7 +181,7 @@ namespace detail {
 
 /// Compared by all ranks, workers and servers.
 template <class Element, class Communicator>
-GRADUS_COLD void require_same_plan(Communicator& communicator, const std::string& plan, const std::string& rule) {
+void require_same_plan(Communicator& communicator, const std::string& plan, const std::string& rule) {
   comm::require_agreement(
       communicator, "parameter_server",
       {{"element type", std::string{element_name<Element>}}, {"update rule", rule}, {"plan", plan}});
@@ -210,10 +210,10 @@ class parameter_server_state final : public server_strategy<Element> {
   }
 
   /// Tells the servers that this worker leaves. A rank that is a server too goes on until the others have left.
-  GRADUS_COLD ~parameter_server_state() override = default;
+  ~parameter_server_state() override = default;
 
   /// The rule that servers apply. Once, before start.
-  GRADUS_COLD void use(optim::parameter_update<Element>& rule) override {
+  void use(optim::parameter_update<Element>& rule) override {
     rule_ = rule.description();
     if (who_.worker_index(channel_.rank()) < 0) {
       return;
@@ -228,7 +228,7 @@ class parameter_server_state final : public server_strategy<Element> {
   }
 
   /// Makes the values those of worker 0, on servers and workers.
-  GRADUS_COLD void start() override {
+  void start() override {
     require_same_plan<Element>(all_, describe(), rule_);
     if (group_.rank() < 0) {
       return;
@@ -267,7 +267,7 @@ class parameter_server_state final : public server_strategy<Element> {
   [[nodiscard]] const parameter_server_plan& plan() const noexcept { return plan_; }
 
   /// The gradients and the values of every part, by the name of the parameter or its part.
-  [[nodiscard]] GRADUS_COLD dynamic_array<travelling_memory> travelling() const override {
+  [[nodiscard]] dynamic_array<travelling_memory> travelling() const override {
     dynamic_array<travelling_memory> result;
     worker_.visit_parts([&](std::string_view name, std::span<const std::byte> memory) {
       result.push_back({.name = std::string{name}, .bytes = memory});
@@ -276,14 +276,12 @@ class parameter_server_state final : public server_strategy<Element> {
   }
 
   /// What each server has done so far, by its index. Asks the servers; for any worker, between steps.
-  [[nodiscard]] GRADUS_COLD std::vector<server_summary> summary() {
+  [[nodiscard]] std::vector<server_summary> summary() {
     exchange_->ask_for_summaries(std::source_location::current());
     return {worker_.summaries().begin(), worker_.summaries().end()};
   }
 
-  [[nodiscard]] GRADUS_COLD std::string describe() const override {
-    return detail::describe(options_, Communicator::name, plan_);
-  }
+  [[nodiscard]] std::string describe() const override { return detail::describe(options_, Communicator::name, plan_); }
 
  private:
   static roles worker_roles(const parameter_server& options, const Communicator& communicator, bool may_stand_by) {
@@ -340,8 +338,8 @@ static_assert(gradient_strategy<parameter_server>);
 /// @throws communication_error if a rank fails, a rank that is needed does not come, or no rank sends anything
 ///         within twice the time limit
 template <class Element, class Communicator, class Rule>
-GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, const parameter_server& options,
-                                 error_location where = error_location::current()) {
+server_summary serve(Communicator& communicator, const Rule& rule, const parameter_server& options,
+                     error_location where = error_location::current()) {
   return at_call(where, [&] {
     const roles who = options.roles_among(communicator.size());
     const int server = who.server_index(communicator.rank());

@@ -52,7 +52,7 @@ struct parameter_server_plan {
 
   /// The roles, the load of each server and the ideal one; then a line for each part, in the order of pulls if there is
   /// one.
-  [[nodiscard]] GRADUS_COLD std::string describe() const {
+  [[nodiscard]] std::string describe() const {
     std::string text = who.describe();
     for (std::size_t i = 0; i < placed.server_bytes.size(); ++i) {
       append_text(text, {"\nserver ", i, " of ", placed.server_bytes.size(), ": ", placed.server_bytes[i],
@@ -67,14 +67,14 @@ struct parameter_server_plan {
   }
 
   /// Of describe().
-  [[nodiscard]] GRADUS_COLD std::uint64_t hash() const { return gradus::detail::hash_text(describe()); }
+  [[nodiscard]] std::uint64_t hash() const { return gradus::detail::hash_text(describe()); }
 };
 
 namespace detail {
 
 /// Segments stand in the order in which backward completes them: layers reversed, each with its parameters in order.
 /// This is the order in which they were made: layers by the name before the last point.
-[[nodiscard]] GRADUS_COLD inline dynamic_array<std::size_t> creation_order(std::span<const optim::segment> segments) {
+[[nodiscard]] inline dynamic_array<std::size_t> creation_order(std::span<const optim::segment> segments) {
   const auto layer_of = [&](std::size_t i) {
     const std::string_view name = segments[i].name;
     return name.substr(0, name.rfind('.'));
@@ -101,10 +101,10 @@ namespace detail {
 /// @param pull_priorities  one a segment, the smallest is pulled first (see parallel/transfer_order/order.hpp); empty:
 /// no order
 /// @throws configuration_error when options make no sense
-[[nodiscard]] GRADUS_COLD inline parameter_server_plan make_server_plan(std::span<const optim::segment> segments,
-                                                                        index_t element_bytes, const roles& who,
-                                                                        const placement_options& options,
-                                                                        std::span<const std::size_t> pull_priorities) {
+[[nodiscard]] inline parameter_server_plan make_server_plan(std::span<const optim::segment> segments,
+                                                            index_t element_bytes, const roles& who,
+                                                            const placement_options& options,
+                                                            std::span<const std::size_t> pull_priorities) {
   if (!pull_priorities.empty() && pull_priorities.size() != segments.size()) {
     raise<configuration_error>(
         "parallel::parameter_server", {"one pull priority for each of ", segments.size(), " parameters, or none"},

@@ -27,7 +27,7 @@ struct roles {
   [[nodiscard]] int server_index(int rank) const noexcept { return index_in(servers, rank); }
 
   /// "workers: ranks 0 1 2, servers: ranks 3"
-  [[nodiscard]] GRADUS_COLD std::string describe() const {
+  [[nodiscard]] std::string describe() const {
     std::string text = "workers: ranks";
     for (const int each : workers) {
       append_text(text, {" ", each});
@@ -53,7 +53,7 @@ struct roles {
 /// ranks, so that a worker's index is its rank.
 /// @param servers  0 with `colocate`: every rank is a server
 /// @throws configuration_error when a worker or a server would be missing
-[[nodiscard]] GRADUS_COLD inline roles roles_of(int ranks, int servers, bool colocate) {
+[[nodiscard]] inline roles roles_of(int ranks, int servers, bool colocate) {
   const int count = colocate && servers == 0 ? ranks : servers;
   if (count < 1 || count > (colocate ? ranks : ranks - 1)) {
     raise<configuration_error>(
@@ -83,7 +83,7 @@ struct host_list {
 
 /// Reads "worker=h0,h1;server=h2". Names are letters, digits, '.', '-', '_' and ':'.
 /// @throws configuration_error that says which part is not understood
-[[nodiscard]] GRADUS_COLD inline host_list parse_host_list(std::string_view text) {
+[[nodiscard]] inline host_list parse_host_list(std::string_view text) {
   constexpr std::string_view allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:";
   host_list result;
   const auto refuse = [](std::string_view part, std::string_view hint = {}) {
@@ -130,7 +130,7 @@ struct host_list {
 /// as many as its longer list, has workers and servers side by side in its ranks.
 /// @param host_of_rank  the name of each rank's host
 /// @throws configuration_error when the ranks of a host do not fit its names
-[[nodiscard]] GRADUS_COLD inline roles roles_of(const host_list& hosts, std::span<const std::string> host_of_rank) {
+[[nodiscard]] inline roles roles_of(const host_list& hosts, std::span<const std::string> host_of_rank) {
   const auto named = [](const std::vector<std::string>& list, const std::string& host) {
     return static_cast<std::size_t>(std::count(list.begin(), list.end(), host));
   };

@@ -34,7 +34,7 @@ struct server_summary {
 
 /// "13 bytes of variables, 26 received, 39 sent, 6 updates; pushes of parts by staleness: 0: 4, 1: 2", and what was
 /// dropped or lost.
-[[nodiscard]] GRADUS_COLD inline std::string describe(const server_summary& done) {
+[[nodiscard]] inline std::string describe(const server_summary& done) {
   std::string text = gradus::join({done.variable_bytes, " bytes of variables, ", done.received_bytes, " received, ",
                                    done.sent_bytes, " sent, ", done.updates, " updates; pushes of parts by staleness"});
   std::string_view before = ": ";

@@ -17,7 +17,7 @@
 namespace gradus::comm::detail {
 
 /// MPI's message for an error code.
-[[nodiscard]] GRADUS_COLD inline std::string mpi_error_text(int code) {
+[[nodiscard]] inline std::string mpi_error_text(int code) {
   char text[MPI_MAX_ERROR_STRING + 1] = {};
   int length = 0;
   if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) {
@@ -27,8 +27,8 @@ namespace gradus::comm::detail {
 }
 
 /// @throws communication_error with MPI's message unless the code is success
-GRADUS_COLD inline void check_mpi(int code, std::string_view operation, std::string_view function,
-                                  std::source_location where = std::source_location::current()) {
+inline void check_mpi(int code, std::string_view operation, std::string_view function,
+                      std::source_location where = std::source_location::current()) {
   if (code != MPI_SUCCESS) {
     gradus::raise<communication_error>(operation, {}, {function, ": ", mpi_error_text(code)}, {}, where);
   }

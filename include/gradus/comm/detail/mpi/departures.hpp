@@ -31,7 +31,7 @@ class mpi_departures {
   mpi_departures& operator=(const mpi_departures&) = delete;
 
   /// Returns a number for a channel of `ranks` that is about to be created. Called by all its ranks.
-  [[nodiscard]] GRADUS_COLD std::uint64_t number_channel(MPI_Comm ranks) {
+  [[nodiscard]] std::uint64_t number_channel(MPI_Comm ranks) {
     if (ranks == MPI_COMM_NULL) {
       return 0;
     }
@@ -47,7 +47,7 @@ class mpi_departures {
 
   /// Adds this rank to a channel. Called before any rank can have left the channel. Notices of departures from channels
   /// without this rank are old and are dropped.
-  [[nodiscard]] GRADUS_COLD std::shared_ptr<mpi_membership> join(std::uint64_t channel, int rank, int size) {
+  [[nodiscard]] std::shared_ptr<mpi_membership> join(std::uint64_t channel, int rank, int size) {
     auto joined = std::make_shared<mpi_membership>(channel, rank, size);
     const std::scoped_lock lock{mutex_};
     std::size_t i = 0;
@@ -83,13 +83,13 @@ class mpi_departures {
   }
 
   /// The channels of this process; some of them may be destroyed.
-  [[nodiscard]] GRADUS_COLD dynamic_array<std::weak_ptr<mpi_membership>> memberships() {
+  [[nodiscard]] dynamic_array<std::weak_ptr<mpi_membership>> memberships() {
     const std::scoped_lock lock{mutex_};
     return memberships_;
   }
 
   /// Stores a notice of the kind `left`.
-  GRADUS_COLD void hear(const mpi_notice& incoming) {
+  void hear(const mpi_notice& incoming) {
     departure_notice last{};
     std::memcpy(&last, incoming.text, sizeof(last));
     const std::scoped_lock lock{mutex_};
@@ -104,7 +104,7 @@ class mpi_departures {
   static_assert(sizeof(departure_notice) <= sizeof(mpi_notice::text));
 
   /// The ranks of a communicator as ranks of the world.
-  [[nodiscard]] GRADUS_COLD dynamic_array<int> ranks_in_world(MPI_Comm communicator, int size) {
+  [[nodiscard]] dynamic_array<int> ranks_in_world(MPI_Comm communicator, int size) {
     dynamic_array<int> own(static_cast<std::size_t>(size));
     for (int rank = 0; rank < size; ++rank) {
       own[static_cast<std::size_t>(rank)] = rank;

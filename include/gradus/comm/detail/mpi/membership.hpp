@@ -49,8 +49,7 @@ struct departure_notice {
 class mpi_membership {
  public:
   /// @param channel  a number that only the ranks of this channel use, and for no other channel
-  GRADUS_COLD mpi_membership(std::uint64_t channel, int rank, int size) noexcept
-      : channel_{channel}, rank_{rank}, size_{size} {}
+  mpi_membership(std::uint64_t channel, int rank, int size) noexcept : channel_{channel}, rank_{rank}, size_{size} {}
 
   mpi_membership(const mpi_membership&) = delete;
   mpi_membership& operator=(const mpi_membership&) = delete;
@@ -60,7 +59,7 @@ class mpi_membership {
   [[nodiscard]] int size() const noexcept { return size_; }
 
   /// The number of the channel that this rank's latest collective, a duplicate, creates.
-  [[nodiscard]] GRADUS_COLD std::uint64_t channel_of_duplicate() const noexcept {
+  [[nodiscard]] std::uint64_t channel_of_duplicate() const noexcept {
     std::uint64_t mixed = channel_ + 0x9e3779b97f4a7c15U * (collectives_ + 1);  // SplitMix64
     mixed = (mixed ^ mixed >> 30U) * 0xbf58476d1ce4e5b9U;
     mixed = (mixed ^ mixed >> 27U) * 0x94d049bb133111ebU;
@@ -84,16 +83,16 @@ class mpi_membership {
   }
 
   /// Leaves the collective `number`, and all later ones, unfinished.
-  GRADUS_COLD void give_up(std::uint64_t number) noexcept { taken_part_ = std::min(taken_part_, number - 1); }
+  void give_up(std::uint64_t number) noexcept { taken_part_ = std::min(taken_part_, number - 1); }
 
   /// The notice to `peer` when this rank leaves.
-  [[nodiscard]] GRADUS_COLD departure_notice departure(int peer, bool unwinding) const noexcept {
+  [[nodiscard]] departure_notice departure(int peer, bool unwinding) const noexcept {
     return {channel_, std::min(collectives_, taken_part_), rank_, unwinding ? 1 : 0,
             messages_.empty() ? message_counts{} : messages_[static_cast<std::size_t>(peer)]};
   }
 
   /// Stores the notice of a rank that has left.
-  GRADUS_COLD void hear(const departure_notice& notice, int world_rank) {
+  void hear(const departure_notice& notice, int world_rank) {
     const std::scoped_lock lock{mutex_};
     if (left_.empty()) {
       left_ = dynamic_array<std::unique_ptr<departed>>(static_cast<std::size_t>(size_));
@@ -116,8 +115,8 @@ class mpi_membership {
   /// can.
   /// @param number  the result of begin()
   /// @param who     this rank in words
-  [[nodiscard]] GRADUS_COLD std::optional<absence> absence_from(const call_description& what, std::uint64_t number,
-                                                                const std::string& who) const {
+  [[nodiscard]] std::optional<absence> absence_from(const call_description& what, std::uint64_t number,
+                                                    const std::string& who) const {
     const std::scoped_lock lock{mutex_};
     const bool message = what.kind == call_kind::send || what.kind == call_kind::receive;
     const departed* const other = message ? left_[static_cast<std::size_t>(what.peer)].get() : first_;

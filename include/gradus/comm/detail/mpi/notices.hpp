@@ -38,7 +38,7 @@ struct mpi_notice {
 /// Sends and receives notices. Any thread may call it.
 class mpi_notices {
  public:
-  GRADUS_COLD mpi_notices() {
+  mpi_notices() {
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &communicator_), "mpi_environment", "MPI_Comm_dup");
     MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
     MPI_Comm_rank(communicator_, &rank_);
@@ -64,7 +64,7 @@ class mpi_notices {
     return function();
   }
 
-  GRADUS_COLD void post(int to, mpi_notice_kind kind, std::string_view text, int failed_rank = -1) {
+  void post(int to, mpi_notice_kind kind, std::string_view text, int failed_rank = -1) {
     const std::scoped_lock lock{mutex_};
     auto made = std::make_unique<letter>();
     made->next = std::move(outbox_);
@@ -84,7 +84,7 @@ class mpi_notices {
   }
 
   /// Posts a notice to every other rank.
-  GRADUS_COLD void post_to_others(mpi_notice_kind kind, std::string_view text = {}, int failed_rank = -1) {
+  void post_to_others(mpi_notice_kind kind, std::string_view text = {}, int failed_rank = -1) {
     for (int other = 0; other < size_; ++other) {
       if (other != rank_) {
         post(other, kind, text, failed_rank);
@@ -93,7 +93,7 @@ class mpi_notices {
   }
 
   /// Removes notices that are sent. True if none is left.
-  GRADUS_COLD bool sweep() {
+  bool sweep() {
     const std::scoped_lock lock{mutex_};
     for (std::unique_ptr<letter>* place = &outbox_; *place != nullptr;) {
       int sent = 0;
@@ -108,7 +108,7 @@ class mpi_notices {
   }
 
   /// Waits until all notices are sent, at most for `limit`.
-  GRADUS_COLD void flush(std::chrono::milliseconds limit) {
+  void flush(std::chrono::milliseconds limit) {
     poll_for(limit, [this] { return sweep(); });
   }
 
@@ -122,7 +122,7 @@ class mpi_notices {
 
   /// Calls take(notice) for each notice that has arrived, unless another thread does so now.
   template <class Take>
-  GRADUS_COLD void poll(const Take& take) {
+  void poll(const Take& take) {
     const std::unique_lock lock{looking_, std::try_to_lock};
     if (!lock.owns_lock()) {
       return;
@@ -151,7 +151,7 @@ class mpi_notices {
   }
 
   /// Numbers of notices posted to each rank.
-  [[nodiscard]] GRADUS_COLD dynamic_array<std::int64_t> sent() {
+  [[nodiscard]] dynamic_array<std::int64_t> sent() {
     const std::scoped_lock lock{mutex_};
     return sent_;
   }
@@ -177,7 +177,7 @@ class mpi_notices {
   /// While it exists, no other thread calls MPI, if the MPI library requires that.
   class turn {
    public:
-    GRADUS_NEVER_INLINE explicit turn(mpi_notices& notices) : notices_{notices} {
+    explicit turn(mpi_notices& notices) : notices_{notices} {
       if (notices.one_thread_at_a_time_) {
         notices.entering_.lock();
       }

@@ -103,8 +103,7 @@ class mpi_operation final : public operation {
 class mpi_channel {
  public:
   /// Takes over the communicator.
-  GRADUS_COLD mpi_channel(std::shared_ptr<mpi_process> process, MPI_Comm communicator,
-                          std::shared_ptr<mpi_membership> membership)
+  mpi_channel(std::shared_ptr<mpi_process> process, MPI_Comm communicator, std::shared_ptr<mpi_membership> membership)
       : process_{std::move(process)},
         communicator_{communicator},
         membership_{std::move(membership)},
@@ -120,7 +119,7 @@ class mpi_channel {
   mpi_channel(const mpi_channel&) = delete;
   mpi_channel& operator=(const mpi_channel&) = delete;
 
-  GRADUS_COLD ~mpi_channel() {
+  ~mpi_channel() {
     const bool unwinding = std::uncaught_exceptions() != 0;
     process_->leave(*membership_, unwinding);
     // After a failure MPI may still use requests of this communicator; the job is about to end.
@@ -138,7 +137,7 @@ class mpi_channel {
   [[nodiscard]] bool world() const noexcept { return world_; }
 
   /// An operation without parts. Nothing is allocated if one is idle.
-  GRADUS_COLD mpi_operation& fresh(const call_description& what, std::chrono::milliseconds limit) {
+  mpi_operation& fresh(const call_description& what, std::chrono::milliseconds limit) {
     process_->look_at_unfinished();
     process_->glance_at_notices(what);
     if (process_->failed()) {
@@ -180,7 +179,7 @@ void mpi_operation::add(std::string_view function, const Begin& begin, int expec
 }
 
 /// Adds a request for one more part.
-GRADUS_NEVER_INLINE inline MPI_Request* mpi_operation::next_request(int expected) {
+inline MPI_Request* mpi_operation::next_request(int expected) {
   requests_.push_back(MPI_REQUEST_NULL);
   if (expected >= 0) {
     expected_.push_back(expected);
@@ -189,7 +188,7 @@ GRADUS_NEVER_INLINE inline MPI_Request* mpi_operation::next_request(int expected
 }
 
 /// Handles a part that could not begin.
-GRADUS_COLD inline void mpi_operation::refuse(std::string_view function, int code) {
+inline void mpi_operation::refuse(std::string_view function, int code) {
   requests_.back() = MPI_REQUEST_NULL;
   channel_->process().fail(gradus::join({what_.describe(), ": ", function, ": ", mpi_error_text(code)}));
   check_mpi(code, what_.describe(), function);
@@ -228,7 +227,7 @@ inline bool mpi_operation::complete(const std::source_location& where) {
   return true;
 }
 
-GRADUS_COLD inline void mpi_operation::raise_mpi_error(int code, const std::source_location& where) {
+inline void mpi_operation::raise_mpi_error(int code, const std::source_location& where) {
   if (int error_class = MPI_ERR_OTHER;
       MPI_Error_class(code, &error_class) == MPI_SUCCESS && error_class == MPI_ERR_IN_STATUS) {
     for (const MPI_Status& each : statuses_) {
@@ -289,7 +288,7 @@ inline void mpi_operation::wait(const std::source_location& where) {
 }
 
 /// Gets back from MPI the buffers that it releases. True if the operation is complete.
-GRADUS_COLD inline bool mpi_operation::settle(std::chrono::milliseconds patience) noexcept {
+inline bool mpi_operation::settle(std::chrono::milliseconds patience) noexcept {
   try {
     mpi_process& process = channel_->process();
     const bool cancels = what_.kind == call_kind::receive;

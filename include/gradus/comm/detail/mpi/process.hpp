@@ -53,7 +53,7 @@ class activity {
 /// calls MPI any more, except for notices and the end of the job, and buffers that MPI may still use are not written.
 class mpi_process {
  public:
-  GRADUS_COLD mpi_process() {
+  mpi_process() {
     MPI_Comm node = MPI_COMM_NULL;
     int ranks_on_node = 1;
     if (MPI_Comm_split_type(notices_.communicator(), MPI_COMM_TYPE_SHARED, rank(), MPI_INFO_NULL, &node) ==
@@ -83,9 +83,9 @@ class mpi_process {
   }
 
   /// This rank has failed: notifies all others, once.
-  GRADUS_COLD void fail(std::string_view reason) noexcept { fail(reason, rank()); }
+  void fail(std::string_view reason) noexcept { fail(reason, rank()); }
   /// A rank of the world has failed, as this rank knows: notifies all others, once.
-  GRADUS_COLD void fail(std::string_view reason, int failed_rank) noexcept {
+  void fail(std::string_view reason, int failed_rank) noexcept {
     if (!record(failed_rank, reason)) {
       return;
     }
@@ -102,7 +102,7 @@ class mpi_process {
 
   /// An exception has left a communication unfinished that MPI cannot withdraw. The reason follows by fail(). If the
   /// program continues instead, this is the failure.
-  GRADUS_COLD void leave_unfinished(const call_description& what) noexcept {
+  void leave_unfinished(const call_description& what) noexcept {
     const std::scoped_lock lock{mutex_};
     try {
       unfinished_ = gradus::join({"it left ", what.describe(), " unfinished because of an exception"});
@@ -134,7 +134,7 @@ class mpi_process {
 
   /// The end of a program without a failure: waits until all ranks have arrived here and no notice is under way, as MPI
   /// requires before a communicator is freed. Ends early if a rank fails.
-  GRADUS_COLD void meet_at_end() noexcept {
+  void meet_at_end() noexcept {
     struct counting {
       dynamic_array<std::int64_t> sent;
       std::int64_t expected = 0;
@@ -171,7 +171,7 @@ class mpi_process {
   }
 
   /// Turns an unfinished communication into a failure.
-  GRADUS_COLD void look_at_unfinished() noexcept {
+  void look_at_unfinished() noexcept {
     if (has_unfinished_.load(std::memory_order_acquire) && !failed()) {
       std::unique_lock lock{mutex_};
       const std::string reason = std::move(unfinished_);
@@ -189,7 +189,7 @@ class mpi_process {
   }
 
   /// Polls for notices. `waiting_for` is the activity of this rank; it is sent to ranks that ask.
-  GRADUS_COLD void look_for_notices(const activity& waiting_for) noexcept {
+  void look_for_notices(const activity& waiting_for) noexcept {
     if (over()) {
       return;
     }
@@ -200,8 +200,7 @@ class mpi_process {
     }
   }
 
-  [[noreturn]] GRADUS_COLD void raise(const call_description& what, bool ranks_of_world,
-                                      const std::source_location& where) {
+  [[noreturn]] void raise(const call_description& what, bool ranks_of_world, const std::source_location& where) {
     std::unique_lock lock{mutex_};
     const std::string reason =
         gradus::join({ranks_of_world ? "rank " : "world rank ", failed_rank_, " failed: ", failure_});
@@ -210,8 +209,8 @@ class mpi_process {
   }
 
   /// Handles the end of a time limit: asks the others what they are doing, notifies them of the failure, and throws.
-  [[noreturn]] GRADUS_COLD void raise_time_out(const call_description& what, std::chrono::milliseconds limit,
-                                               const std::source_location& where) {
+  [[noreturn]] void raise_time_out(const call_description& what, std::chrono::milliseconds limit,
+                                   const std::source_location& where) {
     std::string reason = gradus::join({"not complete within ", seconds_text(limit)});
     try {
       reason.append(ask_others(what));
@@ -226,7 +225,7 @@ class mpi_process {
   }
 
   /// Asks the other ranks and returns their answers as text: "; rank 2 is at barrier; no answer from ranks 1, 3".
-  GRADUS_COLD std::string ask_others(const call_description& waiting_for) {
+  std::string ask_others(const call_description& waiting_for) {
     constexpr std::chrono::milliseconds patience{500};
     {
       const std::scoped_lock lock{mutex_};
@@ -263,7 +262,7 @@ class mpi_process {
   }
 
   /// Ends a failed job: gives the other ranks time to print their messages, then ends all processes.
-  [[noreturn]] GRADUS_COLD void abort_job(std::chrono::milliseconds grace, int exit_code) noexcept {
+  [[noreturn]] void abort_job(std::chrono::milliseconds grace, int exit_code) noexcept {
     try {
       notices_.post_to_others(mpi_notice_kind::ended);
       const clock::time_point deadline = clock::now() + grace;
@@ -288,7 +287,7 @@ class mpi_process {
   }
 
  private:
-  GRADUS_COLD bool record(int rank, std::string_view reason) noexcept {
+  bool record(int rank, std::string_view reason) noexcept {
     const std::scoped_lock lock{mutex_};
     if (failed()) {
       return false;
@@ -303,8 +302,8 @@ class mpi_process {
     return true;
   }
 
-  GRADUS_COLD void look_who_left(const mpi_membership& mine, const call_description& what, std::uint64_t number,
-                                 bool ranks_of_world) {
+  void look_who_left(const mpi_membership& mine, const call_description& what, std::uint64_t number,
+                     bool ranks_of_world) {
     const std::string who = gradus::join({ranks_of_world ? "rank " : "world rank ", rank()});
     if (const auto absence = mine.absence_from(what, number, who)) {
       fail(absence->reason, absence->world_rank);
@@ -337,7 +336,7 @@ class mpi_process {
     }
   }
 
-  GRADUS_COLD bool others_ended() {
+  bool others_ended() {
     const std::scoped_lock lock{mutex_};
     for (int other = 0; other < size(); ++other) {
       if (other != rank() && ended_[static_cast<std::size_t>(other)] == 0) {

@@ -31,7 +31,7 @@ namespace gradus::comm::detail {
 
 /// Maps new private pages; null if there is not enough memory or the system has no such calls.
 /// @param place  whole pages that they replace; null for any address
-[[nodiscard]] GRADUS_COLD inline std::byte* own_pages(std::byte* place, std::size_t bytes) noexcept {
+[[nodiscard]] inline std::byte* own_pages(std::byte* place, std::size_t bytes) noexcept {
 #if defined(__linux__)
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (place == nullptr ? 0 : MAP_FIXED);
   void* const pages = mmap(place, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
@@ -48,7 +48,7 @@ namespace gradus::comm::detail {
 }
 
 /// Maps the shared pages at `from` a second time; null if the system cannot.
-[[nodiscard]] GRADUS_COLD inline std::byte* same_pages(std::byte* from, std::size_t bytes) noexcept {
+[[nodiscard]] inline std::byte* same_pages(std::byte* from, std::size_t bytes) noexcept {
 #if defined(__linux__)
   void* const pages = mremap(from, 0, bytes, MREMAP_MAYMOVE);
   return pages == MAP_FAILED ? nullptr : static_cast<std::byte*>(pages);
@@ -63,7 +63,7 @@ enum class pages_moved { pages, contents, nothing };
 
 /// Moves whole pages from addresses that are given up to the addresses of others with the same contents. If there is
 /// not enough memory for that, only the contents are at the new addresses, in private pages, or nothing has changed.
-[[nodiscard]] GRADUS_COLD inline pages_moved move_pages(std::byte* from, std::byte* to, std::size_t bytes) noexcept {
+[[nodiscard]] inline pages_moved move_pages(std::byte* from, std::byte* to, std::size_t bytes) noexcept {
 #if defined(__linux__)
   // Call mmap first, then mremap by its system-call number: MPI libraries replace the C library's functions to track
   // unmapped memory, and the replacement in UCX 1.13 loses the address.
@@ -87,8 +87,7 @@ enum class pages_moved { pages, contents, nothing };
 
 /// Replaces whole pages of this process by the pages of `shared`, which get their contents: later writes are visible in
 /// both. False if the system cannot; then nothing has changed.
-[[nodiscard]] GRADUS_COLD inline bool show_shared_pages(std::byte* begin, std::byte* shared,
-                                                        std::size_t bytes) noexcept {
+[[nodiscard]] inline bool show_shared_pages(std::byte* begin, std::byte* shared, std::size_t bytes) noexcept {
   std::byte* const second = same_pages(shared, bytes);
   if (second == nullptr) {
     return false;
@@ -98,7 +97,7 @@ enum class pages_moved { pages, contents, nothing };
 }
 
 /// A hint that this process will write to the pages, so that it does not fault on each of them.
-GRADUS_COLD inline void populate_pages(std::byte* begin, std::size_t bytes) noexcept {
+inline void populate_pages(std::byte* begin, std::size_t bytes) noexcept {
 #if defined(__linux__) && defined(MADV_POPULATE_WRITE)
   madvise(begin, bytes, MADV_POPULATE_WRITE);
 #else
@@ -113,7 +112,7 @@ class mpi_registered_memory;
 /// again returns the memory that contains it.
 class registered_arrays {
  public:
-  GRADUS_COLD static const std::shared_ptr<registered_arrays>& of_process() {
+  static const std::shared_ptr<registered_arrays>& of_process() {
     static const auto all = std::make_shared<registered_arrays>();
     return all;
   }
@@ -128,7 +127,7 @@ class registered_arrays {
   static constexpr std::int64_t others = -1;  ///< ranks other than those of the communicator share some of its pages
 
   /// @param pool  the pool of the communicator and its duplicates
-  [[nodiscard]] GRADUS_COLD finding find(const std::byte* begin, index_t bytes, const mpi_shared_pool* pool) const {
+  [[nodiscard]] finding find(const std::byte* begin, index_t bytes, const mpi_shared_pool* pool) const {
     const std::scoped_lock lock{mutex_};
     finding found;
     found.next = next_;
@@ -144,15 +143,15 @@ class registered_arrays {
   }
 
   /// @param number  unused on all ranks
-  GRADUS_COLD void add(const std::byte* begin, index_t bytes, const mpi_shared_pool* pool, std::int64_t number,
-                       const std::shared_ptr<mpi_registered_memory>& memory) {
+  void add(const std::byte* begin, index_t bytes, const mpi_shared_pool* pool, std::int64_t number,
+           const std::shared_ptr<mpi_registered_memory>& memory) {
     const std::scoped_lock lock{mutex_};
     next_ = number + 1;
     entries_.push_back({begin, bytes, pool, number, memory});
   }
 
   /// The array has private pages again.
-  GRADUS_COLD void remove(std::int64_t number, const mpi_shared_pool* pool) noexcept {
+  void remove(std::int64_t number, const mpi_shared_pool* pool) noexcept {
     const std::scoped_lock lock{mutex_};
     for (entry& each : entries_) {
       if (each.number == number && each.pool == pool) {
@@ -185,8 +184,9 @@ class mpi_registered_memory {
   /// Called by all ranks with the same size. Null on all ranks if the system cannot share the memory, if there is not
   /// enough shared memory, if no page is whole on all ranks, or for a part of an array that is registered, here or by
   /// other ranks.
-  [[nodiscard]] GRADUS_COLD static std::shared_ptr<mpi_registered_memory> of(
-      MPI_Comm ranks, int rank, const std::shared_ptr<mpi_shared_pool>& pool, std::byte* begin, index_t bytes) {
+  [[nodiscard]] static std::shared_ptr<mpi_registered_memory> of(MPI_Comm ranks, int rank,
+                                                                 const std::shared_ptr<mpi_shared_pool>& pool,
+                                                                 std::byte* begin, index_t bytes) {
     const std::shared_ptr<registered_arrays>& arrays = registered_arrays::of_process();
     registered_arrays::finding known = arrays->find(begin, bytes, pool.get());
     // The offset of the memory in its page may differ between ranks.
@@ -218,13 +218,13 @@ class mpi_registered_memory {
   }
 
   /// Memory that is not shared yet; for `of`.
-  GRADUS_COLD mpi_registered_memory(int rank, std::shared_ptr<mpi_shared_pool> pool, std::int64_t number,
-                                    std::byte* begin, index_t bytes)
+  mpi_registered_memory(int rank, std::shared_ptr<mpi_shared_pool> pool, std::int64_t number, std::byte* begin,
+                        index_t bytes)
       : rank_{rank}, number_{number}, begin_{begin}, bytes_{bytes}, pool_{std::move(pool)} {}
 
   mpi_registered_memory(const mpi_registered_memory&) = delete;
   mpi_registered_memory& operator=(const mpi_registered_memory&) = delete;
-  GRADUS_COLD ~mpi_registered_memory() {
+  ~mpi_registered_memory() {
     if (unshare()) {
       arrays_->remove(number_, pool_.get());
     }
@@ -270,7 +270,7 @@ class mpi_registered_memory {
   }
 
   /// Called by all ranks. False on all of them if sharing is not possible.
-  GRADUS_COLD bool share(MPI_Comm ranks, const dynamic_array<place>& places) {
+  bool share(MPI_Comm ranks, const dynamic_array<place>& places) {
     const index_t shift = places[static_cast<std::size_t>(rank_)].shift;
     own_ = whole_pages(shift);
     interval common = own_;
@@ -306,7 +306,7 @@ class mpi_registered_memory {
   }
 
   /// Makes the memory private to this rank again, with its contents. False if there is not enough memory for that.
-  GRADUS_COLD bool unshare() noexcept {
+  bool unshare() noexcept {
     if (memory_ == nullptr) {
       return true;
     }
@@ -347,7 +347,7 @@ class mpi_registration {
 
   /// Null after the end of the communicator.
   [[nodiscard]] const mpi_registered_memory* memory() const noexcept { return memory_.get(); }
-  GRADUS_COLD void end() noexcept { memory_ = nullptr; }
+  void end() noexcept { memory_ = nullptr; }
 
  private:
   std::shared_ptr<mpi_registered_memory> memory_;

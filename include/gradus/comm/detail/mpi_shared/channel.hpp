@@ -81,8 +81,8 @@ class shared_operation final : public operation {
 /// The collectives of one rank, run in the order in which they were begun, and its messages.
 class mpi_shared_channel {
  public:
-  GRADUS_COLD mpi_shared_channel(mpi messages, mpi_process& process, bool world, std::size_t segment_bytes,
-                                 std::shared_ptr<mpi_shared_pool> pool)
+  mpi_shared_channel(mpi messages, mpi_process& process, bool world, std::size_t segment_bytes,
+                     std::shared_ptr<mpi_shared_pool> pool)
       : messages_{std::move(messages)},
         process_{&process},
         world_{world},
@@ -100,8 +100,8 @@ class mpi_shared_channel {
   [[nodiscard]] const std::shared_ptr<mpi_shared_pool>& pool() const noexcept { return steps_.pool(); }
 
   /// Called by all ranks; see mpi_shared::register_memory.
-  [[nodiscard]] GRADUS_COLD std::shared_ptr<mpi_registration> register_memory(std::byte* begin, index_t bytes,
-                                                                              std::chrono::milliseconds limit) {
+  [[nodiscard]] std::shared_ptr<mpi_registration> register_memory(std::byte* begin, index_t bytes,
+                                                                  std::chrono::milliseconds limit) {
     // MPI's call that makes windows returns only after all ranks have called it. So synchronize first, with one size.
     const call_description what{
         .kind = call_kind::register_memory, .count = bytes, .element = element_name<std::uint8_t>};
@@ -211,7 +211,7 @@ class mpi_shared_channel {
   }
 
   /// This rank takes part only in the collectives before this one.
-  GRADUS_COLD void leave_unfinished(const shared_operation& mine) noexcept {
+  void leave_unfinished(const shared_operation& mine) noexcept {
     give_up();
     membership().give_up(mine.number_);
     process_->leave_unfinished(mine.what_);
@@ -274,14 +274,14 @@ class mpi_shared_channel {
     }
   }
 
-  [[noreturn]] GRADUS_COLD void raise_failure(const call_description& what, const std::source_location& where) {
+  [[noreturn]] void raise_failure(const call_description& what, const std::source_location& where) {
     give_up();
     process_->look_at_unfinished();
     process_->raise(what, world_, where);
   }
 
-  [[noreturn]] GRADUS_COLD void raise_time_out(const call_description& what, std::chrono::milliseconds limit,
-                                               const std::source_location& where) {
+  [[noreturn]] void raise_time_out(const call_description& what, std::chrono::milliseconds limit,
+                                   const std::source_location& where) {
     std::string reason = gradus::join({"not complete within ", seconds_text(limit)});
     try {
       if (head_ != nullptr) {
@@ -303,7 +303,7 @@ class mpi_shared_channel {
     gradus::raise<communication_error>(what.describe(), {}, reason, "set_time_limit allows longer waits", where);
   }
 
-  [[noreturn]] GRADUS_COLD void refuse(const shared_collective& mine, const std::source_location& where) {
+  [[noreturn]] void refuse(const shared_collective& mine, const std::source_location& where) {
     const int other = mine.seen;
     const std::string own_text = mine.packed.describe();
     const std::string their_text = steps_.begun_by_other(mine).describe();

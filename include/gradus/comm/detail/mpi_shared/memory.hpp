@@ -31,7 +31,7 @@
 namespace gradus::comm::detail {
 
 /// Bytes of a page of memory; a power of two.
-[[nodiscard]] GRADUS_COLD inline std::size_t page_bytes() noexcept {
+[[nodiscard]] inline std::size_t page_bytes() noexcept {
 #if defined(__linux__)
   return static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 #else
@@ -40,7 +40,7 @@ namespace gradus::comm::detail {
 }
 
 /// A size as text: "12.5 MiB".
-[[nodiscard]] GRADUS_COLD inline std::string mebibytes_text(double bytes) {
+[[nodiscard]] inline std::string mebibytes_text(double bytes) {
   char text[64];
   std::snprintf(text, sizeof(text), "%.1f MiB", bytes / 1048576.0);
   return text;
@@ -49,7 +49,7 @@ namespace gradus::comm::detail {
 /// Allocates zeroed storage for new shared pages. False if there is not enough; then no page has storage. The mount
 /// limits the storage (64 MB in most containers), but MPI makes a window of any size, and touching a page that has no
 /// storage raises SIGBUS. A system call that writes there only fails.
-[[nodiscard]] GRADUS_COLD inline bool take_storage(std::byte* shared, std::size_t bytes) noexcept {
+[[nodiscard]] inline bool take_storage(std::byte* shared, std::size_t bytes) noexcept {
 #if defined(__linux__)
   const int zeros = open("/dev/zero", O_RDONLY | O_CLOEXEC);
   std::size_t written = 0;
@@ -73,15 +73,14 @@ namespace gradus::comm::detail {
 }
 
 /// Frees the storage that take_storage has allocated.
-GRADUS_COLD inline void give_storage_back([[maybe_unused]] std::byte* shared,
-                                          [[maybe_unused]] std::size_t bytes) noexcept {
+inline void give_storage_back([[maybe_unused]] std::byte* shared, [[maybe_unused]] std::size_t bytes) noexcept {
 #if defined(__linux__)
   madvise(shared, bytes, MADV_REMOVE);
 #endif
 }
 
 /// The free space for shared memory of MPI libraries, as text: "64.0 MiB in /dev/shm"; empty if it is unknown.
-[[nodiscard]] GRADUS_COLD inline std::string free_shared_memory() {
+[[nodiscard]] inline std::string free_shared_memory() {
 #if defined(__linux__)
   struct statvfs found {};
   if (statvfs("/dev/shm", &found) == 0) {
@@ -98,7 +97,7 @@ class mpi_shared_memory {
  public:
   /// Called by all ranks with the same size.
   /// @throws communication_error on all ranks, with the size, if there is not enough shared memory
-  GRADUS_COLD mpi_shared_memory(MPI_Comm ranks, std::size_t bytes) : bytes_{bytes} {
+  mpi_shared_memory(MPI_Comm ranks, std::size_t bytes) : bytes_{bytes} {
     constexpr std::string_view what = "comm::mpi_shared";
     const std::size_t page = page_bytes();
     int rank = 0;
@@ -156,7 +155,7 @@ class mpi_shared_memory {
   /// Keeps a window until MPI_Finalize. MPI frees a window on all its ranks together, but handles are destroyed at
   /// different times and in different orders. MPI_Finalize first deletes the attributes of MPI_COMM_SELF, the newest
   /// first.
-  GRADUS_COLD static void free_at_end(MPI_Win window) {
+  static void free_at_end(MPI_Win window) {
     const auto free_window = [](MPI_Comm, int key, void* value, void*) -> int {
       auto* const owned = static_cast<MPI_Win*>(value);
       MPI_Win_free(owned);
@@ -178,7 +177,7 @@ class mpi_shared_pool {
  public:
   /// Called by all ranks with the same size. Returns memory that no rank uses any longer, or allocates new memory.
   /// @throws communication_error if there is not enough shared memory
-  [[nodiscard]] GRADUS_COLD mpi_shared_memory& take(MPI_Comm ranks, std::size_t bytes) {
+  [[nodiscard]] mpi_shared_memory& take(MPI_Comm ranks, std::size_t bytes) {
     // Reserve what this rank does not use, so that other threads do not take it until the ranks have agreed.
     const std::uint64_t idle = reserve(bytes);
     std::uint64_t everywhere = idle;
@@ -204,7 +203,7 @@ class mpi_shared_pool {
   }
 
   /// This rank no longer uses the memory.
-  GRADUS_COLD void give_back(const mpi_shared_memory& memory) noexcept {
+  void give_back(const mpi_shared_memory& memory) noexcept {
     const std::scoped_lock lock{mutex_};
     for (piece& each : pieces_) {
       each.used = each.used && each.memory.get() != &memory;

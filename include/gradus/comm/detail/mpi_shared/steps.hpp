@@ -88,8 +88,7 @@ struct shared_collective {
 /// copied. The ranks take chunks of the array, first from their own part, until none is left.
 class shared_steps {
  public:
-  GRADUS_COLD shared_steps(MPI_Comm ranks, int rank, int size, std::size_t segment_bytes,
-                           std::shared_ptr<mpi_shared_pool> pool)
+  shared_steps(MPI_Comm ranks, int rank, int size, std::size_t segment_bytes, std::shared_ptr<mpi_shared_pool> pool)
       : window_{ranks, rank, segment_bytes, std::move(pool)},
         rank_{rank},
         size_{size},
@@ -160,7 +159,7 @@ class shared_steps {
   }
 
   /// The ranks for which a collective waits.
-  [[nodiscard]] GRADUS_COLD dynamic_array<int> late_ranks(const shared_collective& mine) const {
+  [[nodiscard]] dynamic_array<int> late_ranks(const shared_collective& mine) const {
     dynamic_array<int> late;
     for (int other = 0; other < size_; ++other) {
       const bool came = mine.combines < mine.fills ? filled(other, mine.combines)

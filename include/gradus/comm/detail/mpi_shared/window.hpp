@@ -61,7 +61,7 @@ struct packed_call {
   packed_call(std::uint64_t first, std::uint64_t second, std::uint64_t third) noexcept
       : head{first}, count{second}, place{third} {}
 
-  [[nodiscard]] GRADUS_COLD std::string describe() const {
+  [[nodiscard]] std::string describe() const {
     const call_description what{.kind = static_cast<call_kind>(head & 0xffU),
                                 .operation = static_cast<reduction>(head >> 8U & 0xffU),
                                 .peer = static_cast<int>(head >> 32U),
@@ -105,8 +105,7 @@ class mpi_shared_window {
   };
 
   /// Called by all ranks of the communicator. Pieces of all ranks have the same size, a multiple of 64 bytes.
-  GRADUS_COLD mpi_shared_window(MPI_Comm ranks, int rank, std::size_t segment_bytes,
-                                std::shared_ptr<mpi_shared_pool> pool)
+  mpi_shared_window(MPI_Comm ranks, int rank, std::size_t segment_bytes, std::shared_ptr<mpi_shared_pool> pool)
       : segment_{segment_bytes}, pool_{std::move(pool)}, memory_{&pool_->take(ranks, rank_bytes())} {
     std::memset(memory_->of(rank), 0, rank_bytes());
     ::new (memory_->of(rank)) rank_state{};
@@ -118,7 +117,7 @@ class mpi_shared_window {
 
   mpi_shared_window(const mpi_shared_window&) = delete;
   mpi_shared_window& operator=(const mpi_shared_window&) = delete;
-  GRADUS_COLD ~mpi_shared_window() { pool_->give_back(*memory_); }
+  ~mpi_shared_window() { pool_->give_back(*memory_); }
 
   [[nodiscard]] const std::shared_ptr<mpi_shared_pool>& pool() const noexcept { return pool_; }
   [[nodiscard]] std::size_t segment_bytes() const noexcept { return segment_; }

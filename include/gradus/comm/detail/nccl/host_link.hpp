@@ -74,7 +74,7 @@ class host_link {
   }
 
   /// This rank has failed: notifies the others, once.
-  GRADUS_COLD void fail(std::string_view reason) noexcept {
+  void fail(std::string_view reason) noexcept {
     const std::scoped_lock lock{mutex_};
     if (!failure_.empty()) {
       return;
@@ -105,7 +105,7 @@ class host_link {
   }
 
   /// @pre failed()
-  [[noreturn]] GRADUS_COLD void raise(std::string_view operation, const std::source_location& where) {
+  [[noreturn]] void raise(std::string_view operation, const std::source_location& where) {
     const std::scoped_lock lock{mutex_};
     gradus::raise<communication_error>(operation, {}, failure_, {}, where);
   }

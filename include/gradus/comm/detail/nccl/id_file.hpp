@@ -50,7 +50,7 @@ struct close_file {
 
 /// Writes the id on rank 0. The file appears complete or not at all.
 /// @throws configuration_error if the file exists, perhaps from an earlier run, or cannot be written
-GRADUS_COLD inline void write_id_file(const std::string& path, int ranks, std::span<const std::byte> id) {
+inline void write_id_file(const std::string& path, int ranks, std::span<const std::byte> id) {
   // "x" refuses a path that exists, also if two groups of ranks create it at the same time.
   const std::string temporary = path + ".part";
   std::unique_ptr<std::FILE, close_file> there{std::fopen(path.c_str(), "rb")};
@@ -76,8 +76,7 @@ GRADUS_COLD inline void write_id_file(const std::string& path, int ranks, std::s
 /// @throws communication_error if it does not appear in time
 /// @throws format_error if it is not such a file
 /// @throws configuration_error if it is for another number of ranks
-GRADUS_COLD inline void read_id_file(const std::string& path, int ranks, std::span<std::byte> id,
-                                     std::chrono::milliseconds limit) {
+inline void read_id_file(const std::string& path, int ranks, std::span<std::byte> id, std::chrono::milliseconds limit) {
   const clock::time_point deadline = clock::now() + limit;
   std::unique_ptr<std::FILE, close_file> file;
   while ((file = std::unique_ptr<std::FILE, close_file>{std::fopen(path.c_str(), "rb")}) == nullptr) {

@@ -259,14 +259,14 @@ class nccl_channel {
 
   /// After another rank has failed: true if an operation that can complete does so soon. A rank that is done and leaves
   /// is a failure too, and its notice may arrive before the end of the last operation.
-  [[nodiscard]] GRADUS_COLD bool completes(const nccl_operation& operation) {
+  [[nodiscard]] bool completes(const nccl_operation& operation) {
     constexpr int spins = 100;
     return communicator_ != nullptr && poll_for(
                                            reason_grace, [&] { return reached(operation); }, spins);
   }
 
-  [[noreturn]] GRADUS_COLD void raise_time_limit(const call_description& what, std::chrono::milliseconds limit,
-                                                 const std::source_location& where) {
+  [[noreturn]] void raise_time_limit(const call_description& what, std::chrono::milliseconds limit,
+                                     const std::source_location& where) {
     dynamic_array<int> others;
     for (int other = 0; other < size_; ++other) {
       if (other != rank_) {
@@ -281,13 +281,13 @@ class nccl_channel {
   }
 
   /// This rank cannot continue: notifies the others, and ends the work on the stream.
-  GRADUS_COLD void give_up(std::string_view reason) noexcept {
+  void give_up(std::string_view reason) noexcept {
     link_->fail(reason);
     abort();
   }
 
   /// Ends the NCCL kernels that wait for other ranks.
-  GRADUS_COLD void abort() noexcept {
+  void abort() noexcept {
     messages_.clear();
     if (communicator_ != nullptr) {
       static_cast<void>(cudaSetDevice(device_->index()));
@@ -342,8 +342,7 @@ class nccl_channel {
     }
   }
 
-  [[noreturn]] GRADUS_COLD void raise_nccl(ncclResult_t result, const call_description& what,
-                                           const std::source_location& where) {
+  [[noreturn]] void raise_nccl(ncclResult_t result, const call_description& what, const std::source_location& where) {
     const std::string said = communicator_ == nullptr ? "" : ncclGetLastError(communicator_);
     const std::string reason = gradus::join({ncclGetErrorString(result), said.empty() ? "" : ", ", said});
     give_up(gradus::join({what.describe(), ": ", reason}));

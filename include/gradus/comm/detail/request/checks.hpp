@@ -26,16 +26,15 @@ struct caller {
       : name{Communicator::name}, rank{communicator.rank()}, size{communicator.size()} {}
 };
 
-GRADUS_NEVER_INLINE inline void require_open(const caller& by, std::string_view operation,
-                                             const std::source_location& where) {
+inline void require_open(const caller& by, std::string_view operation, const std::source_location& where) {
   if (by.size <= 0) {
     raise<configuration_error>(operation, "an open communicator", "one that was moved from",
                                "use the communicator that it was moved to", where);
   }
 }
 
-GRADUS_NEVER_INLINE inline void require_peer(const caller& by, std::string_view operation, int peer, int tag,
-                                             const std::source_location& where) {
+inline void require_peer(const caller& by, std::string_view operation, int peer, int tag,
+                         const std::source_location& where) {
   require_open(by, operation, where);
   if (peer < 0 || peer >= by.size || peer == by.rank) {
     raise<configuration_error>(operation, {"another rank of the ", by.size, " of communicator '", by.name, "'"},
@@ -47,8 +46,7 @@ GRADUS_NEVER_INLINE inline void require_peer(const caller& by, std::string_view 
   }
 }
 
-GRADUS_NEVER_INLINE inline void require_root(const caller& by, std::string_view operation, int root,
-                                             const std::source_location& where) {
+inline void require_root(const caller& by, std::string_view operation, int root, const std::source_location& where) {
   require_open(by, operation, where);
   if (root < 0 || root >= by.size) {
     raise<configuration_error>(operation, {"a root from 0 to ", by.size - 1}, {root}, "ranks are counted from 0",
@@ -69,8 +67,8 @@ struct named_span {
 
 /// Checks that `whole` has size() parts of the size of `block`, and that `block` is this rank's part of it or separate
 /// from it.
-GRADUS_NEVER_INLINE inline void require_blocks(const caller& by, std::string_view operation, const named_span& block,
-                                               const named_span& whole, const std::source_location& where) {
+inline void require_blocks(const caller& by, std::string_view operation, const named_span& block,
+                           const named_span& whole, const std::source_location& where) {
   require_open(by, operation, where);
   const auto ranks = static_cast<std::size_t>(by.size);
   if (whole.elements / ranks != block.elements || whole.elements % ranks != 0) {

@@ -272,7 +272,7 @@ class thread_message {
 /// meetings and messages as are ever under way at a time.
 class thread_channel {
  public:
-  GRADUS_COLD explicit thread_channel(std::shared_ptr<thread_world> world)
+  explicit thread_channel(std::shared_ptr<thread_world> world)
       : world_{std::move(world)},
         departed_(static_cast<std::size_t>(world_->size())),
         positions_(static_cast<std::size_t>(world_->size())),
@@ -296,7 +296,7 @@ class thread_channel {
   }
 
   /// A new channel of the same world, the same for all ranks.
-  GRADUS_COLD std::shared_ptr<thread_channel> duplicate(int rank, std::chrono::milliseconds limit) {
+  std::shared_ptr<thread_channel> duplicate(int rank, std::chrono::milliseconds limit) {
     thread_collective::entry& mine =
         arrive(rank, call_description{.kind = call_kind::duplicate}, nullptr, nullptr, nullptr, 0, 1, limit);
     struct taker {
@@ -309,7 +309,7 @@ class thread_channel {
   }
 
   /// The arrays of a rank's next window, shared with the windows of the other ranks that have the same number.
-  GRADUS_COLD std::shared_ptr<window_arrays> next_window(int rank) {
+  std::shared_ptr<window_arrays> next_window(int rank) {
     const std::scoped_lock lock{windows_mutex_};
     const std::size_t number = positions_[static_cast<std::size_t>(rank)].windows++;
     if (number == windows_.size()) {
@@ -394,7 +394,7 @@ class thread_channel {
   /// All ranks go around a circle of meetings in the same order. The first rank of a collective opens the next one, or
   /// doubles the circle if the next is still in use. How many are in use depends on how late ranks are, and
   /// steady-state steps must not allocate.
-  GRADUS_COLD thread_collective& next_place(position& here) {
+  thread_collective& next_place(position& here) {
     const std::uint64_t number = here.number + 1;
     thread_collective* next = here.place->following.load(std::memory_order_acquire);
     if (next->number() != number) {

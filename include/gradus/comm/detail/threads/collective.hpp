@@ -123,7 +123,7 @@ class thread_collective {
   }
 
   /// Rank `other` calls a different collective than rank 0.
-  GRADUS_COLD void refuse(int other) {
+  void refuse(int other) {
     world_->fail(other, gradus::join({"ranks disagree about a collective: rank 0 calls ", at(0).what.describe(),
                                       ", rank ", other, " calls ", at(other).what.describe()}));
     state_.fetch_or(broken, std::memory_order_seq_cst);
@@ -189,7 +189,7 @@ class thread_collective {
     return -1;
   }
 
-  GRADUS_NEVER_INLINE bool look(entry& mine, const std::source_location& where) {
+  bool look(entry& mine, const std::source_location& where) {
     std::uint32_t state = state_.load(std::memory_order_seq_cst);
     if ((state & (ready | finished)) == ready) {
       help(mine);
@@ -237,7 +237,7 @@ class thread_collective {
     }
   }
 
-  [[noreturn]] GRADUS_COLD void raise_time_out(const entry& mine, const std::source_location& where) {
+  [[noreturn]] void raise_time_out(const entry& mine, const std::source_location& where) {
     dynamic_array<int> missing;
     for (int rank = 0; rank < ranks(); ++rank) {
       if (!arrived(rank)) {
@@ -270,7 +270,7 @@ class thread_collective {
     return false;
   }
 
-  GRADUS_COLD void abandon(entry& mine, bool unwinding) noexcept {
+  void abandon(entry& mine, bool unwinding) noexcept {
     if (unwinding) {
       try {
         world_->suspect(mine.rank,

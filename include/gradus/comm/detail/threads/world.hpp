@@ -24,7 +24,7 @@ namespace gradus::comm::detail {
 /// The first failure among the ranks, and the condition on which ranks sleep until something changes.
 class thread_world {
  public:
-  GRADUS_COLD explicit thread_world(int size)
+  explicit thread_world(int size)
       : size_{size}, crowded_{static_cast<unsigned>(size) > std::thread::hardware_concurrency()} {}
 
   [[nodiscard]] int size() const noexcept { return size_; }
@@ -47,7 +47,7 @@ class thread_world {
   }
 
   /// Makes every operation throw from now on. The first reason stays.
-  GRADUS_COLD void fail(int rank, std::string_view reason) noexcept {
+  void fail(int rank, std::string_view reason) noexcept {
     {
       const std::scoped_lock lock{mutex_};
       record(rank, reason);
@@ -57,7 +57,7 @@ class thread_world {
 
   /// `rank` has withdrawn from an operation because of an exception. The reason follows by fail(); if it does not
   /// follow within reason_grace, this reason is used.
-  GRADUS_COLD void suspect(int rank, std::string_view reason) noexcept {
+  void suspect(int rank, std::string_view reason) noexcept {
     const std::scoped_lock lock{mutex_};
     if (failed() || suspected_.load(std::memory_order_relaxed)) {
       return;
@@ -83,7 +83,7 @@ class thread_world {
     }
   }
 
-  [[noreturn]] GRADUS_COLD void raise(const call_description& what, const std::source_location& where) {
+  [[noreturn]] void raise(const call_description& what, const std::source_location& where) {
     std::unique_lock lock{mutex_};
     const std::string reason = gradus::join({"rank ", failed_rank_, " failed: ", failure_});
     lock.unlock();
@@ -111,7 +111,7 @@ class thread_world {
   }
 
  private:
-  GRADUS_COLD void record(int rank, std::string_view reason) noexcept {  // with the mutex held
+  void record(int rank, std::string_view reason) noexcept {  // with the mutex held
     if (failed()) {
       return;
     }

@@ -31,7 +31,7 @@ namespace gradus::data::detail {
 }
 
 /// The hash as 16 hexadecimal digits.
-[[nodiscard]] GRADUS_COLD inline std::string hexadecimal(std::uint64_t hash) {
+[[nodiscard]] inline std::string hexadecimal(std::uint64_t hash) {
   std::string text(16, '0');
   for (std::size_t i = 16; i-- > 0; hash >>= 4U) {
     text[i] = "0123456789abcdef"[hash & 15U];

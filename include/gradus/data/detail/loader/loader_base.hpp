@@ -58,7 +58,7 @@ class loader_base {
   /// Takes a shard of every batch, from the next epoch on. A trainer calls it with its rank and the number of ranks
   /// that train. Without a trainer and without a shard in its options, the loader yields whole batches.
   /// @throws configuration_error if the loader was made for another shard, or the shard is invalid
-  GRADUS_COLD void take_shard(const data::shard& part, error_location where = error_location::current()) {
+  void take_shard(const data::shard& part, error_location where = error_location::current()) {
     if (part.ranks < 1 || part.rank < 0 || part.rank >= part.ranks) {
       raise<configuration_error>("loader.take_shard", "a rank from 0 to ranks - 1", shard_text(part), {}, where);
     }
@@ -86,14 +86,14 @@ class loader_base {
   [[nodiscard]] int classes() const noexcept { return set_.classes; }
   /// The properties on which ranks must agree: size, shape, classes and hash of the set, batch size, order, number of
   /// ranks.
-  [[nodiscard]] GRADUS_COLD std::string description() const {
+  [[nodiscard]] std::string description() const {
     return gradus::join({description_, ", shared by ", shard_.ranks, shard_.ranks == 1 ? " rank" : " ranks"});
   }
   /// Seconds for which next() has waited for the producer since construction: the time that input takes from training.
   [[nodiscard]] double wait_seconds() const noexcept { return wait_seconds_; }
 
  protected:
-  GRADUS_COLD loader_base(const set_facts& set, const loader_options& options)
+  loader_base(const set_facts& set, const loader_options& options)
       : set_{set},
         global_batch_size_{options.global_batch_size},
         fixed_shard_{options.shard != loader_options{}.shard},
@@ -139,7 +139,7 @@ class loader_base {
   [[nodiscard]] std::size_t slots() const noexcept { return static_cast<std::size_t>(slots_); }
 
   /// The slot of the next batch, or slots() after the last.
-  [[nodiscard]] GRADUS_COLD std::size_t next_slot() {
+  [[nodiscard]] std::size_t next_slot() {
     std::unique_lock lock{mutex_};
     if (requests_ == 0) {
       raise<configuration_error>("loader.next", "an epoch", "none", "call start_epoch(0) first");
@@ -170,7 +170,7 @@ class loader_base {
 
  private:
   /// The shard as text: "rank 1 of 4".
-  GRADUS_COLD static std::string shard_text(const data::shard& part) {
+  static std::string shard_text(const data::shard& part) {
     return gradus::join({"rank ", part.rank, " of ", part.ranks});
   }
 
@@ -187,7 +187,7 @@ class loader_base {
     return text.append(options.drop_last ? ", the last batch only if it is full" : "");
   }
 
-  GRADUS_COLD void check(const loader_options& options) const {
+  void check(const loader_options& options) const {
     const image_extents& one = set_.example;
     if (one.c < 1 || one.h < 1 || one.w < 1) {
       raise<configuration_error>("loader", "images of at least one channel, row and column", to_string(one));
@@ -206,7 +206,7 @@ class loader_base {
   }
 
   /// The main function of the thread that prepares batches.
-  GRADUS_COLD void produce() {
+  void produce() {
     std::uint64_t request = 0;  // the epoch that is being prepared
     std::unique_lock lock{mutex_};
     for (;;) {

@@ -92,7 +92,7 @@ class layer_pass final : public pass_steps {
         context_{context} {}
 
   /// Runs all layers.
-  GRADUS_COLD void run_all(region_runner* regions, step_hooks* hooks) {
+  void run_all(region_runner* regions, step_hooks* hooks) {
     memory_.begin(phase_);
     run_pass(graph_, memory_.plan(), regions, phase_, *this, hooks);
   }
@@ -114,7 +114,7 @@ class layer_pass final : public pass_steps {
   }
 
   /// The elements of a value; value 0 is the batch.
-  [[nodiscard]] GRADUS_COLD const_images value(std::size_t v) const {
+  [[nodiscard]] const_images value(std::size_t v) const {
     const Element* const data = memory_.value(v);
     return {device_, data == nullptr ? batch_.data() : data, extents_of(v)};
   }
@@ -124,7 +124,7 @@ class layer_pass final : public pass_steps {
   }
 
   /// Sets the gradient of a ReLU's output to 0 where the output is 0, if the plan leaves that to the network.
-  GRADUS_COLD void mask_if_planned(Device& device, const execution_plan::gradient_target& target, std::size_t v) {
+  void mask_if_planned(Device& device, const execution_plan::gradient_target& target, std::size_t v) {
     if (target.mask == duty::network) {
       Element* const gradient = memory_.gradient(v);
       relu_backward(device, extents_of(v).size(), gradient, memory_.value(v), gradient, false);
@@ -144,7 +144,7 @@ class layer_pass final : public pass_steps {
   [[nodiscard]] static std::size_t index_of(std::size_t stream) noexcept { return stream == alone ? 0 : stream; }
 
   /// The inputs of layer i, valid until the next layer of the stream.
-  [[nodiscard]] GRADUS_COLD std::span<const const_images> inputs_of(std::size_t i, std::size_t stream, Device& device) {
+  [[nodiscard]] std::span<const const_images> inputs_of(std::size_t i, std::size_t stream, Device& device) {
     const graph::node& n = graph_.nodes()[i];
     const_images* const inputs = layers_.inputs(index_of(stream));
     for (std::size_t k = 0; k < n.inputs.size(); ++k) {
@@ -153,7 +153,7 @@ class layer_pass final : public pass_steps {
     return {inputs, n.inputs.size()};
   }
 
-  GRADUS_COLD void forward(std::size_t i, std::size_t stream, const step_context& context) {
+  void forward(std::size_t i, std::size_t stream, const step_context& context) {
     Device& device = device_of_stream(device_, stream);
     const graph::node& n = graph_.nodes()[i];
     const std::size_t residual = memory_.plan().nodes[i].residual;
@@ -169,8 +169,9 @@ class layer_pass final : public pass_steps {
   }
 
   /// Where and how a layer writes the gradient of a value.
-  [[nodiscard]] GRADUS_COLD input_gradient<Element, Device> planned_gradient(
-      Device& device, const execution_plan::gradient_target& target, std::size_t v) const {
+  [[nodiscard]] input_gradient<Element, Device> planned_gradient(Device& device,
+                                                                 const execution_plan::gradient_target& target,
+                                                                 std::size_t v) const {
     return {{device, target.write == duty::layer ? memory_.gradient(v) : nullptr, extents_of(v)},
             {.accumulate = target.accumulate, .relu_output = target.mask == duty::layer ? memory_.value(v) : nullptr}};
   }
@@ -212,7 +213,7 @@ class layer_pass final : public pass_steps {
   }
 
   /// Recomputes the values that the backward pass of layer i reads first.
-  GRADUS_COLD void recompute_for(std::size_t i, std::size_t stream) {
+  void recompute_for(std::size_t i, std::size_t stream) {
     const execution_plan::node& planned = memory_.plan().nodes[i];
     step_context again = context_;
     again.again = true;

@@ -51,8 +51,8 @@ class bucket_exchange {
 
   /// @param parts  of all buckets, in the order in which they travel
   /// @pre the channel and the segments outlive the exchange
-  GRADUS_COLD bucket_exchange(gradient_channel& channel, std::span<const optim::segment> segments, bucket_list buckets,
-                              part_list parts, const settings& options)
+  bucket_exchange(gradient_channel& channel, std::span<const optim::segment> segments, bucket_list buckets,
+                  part_list parts, const settings& options)
       : channel_{&channel},
         segments_{segments},
         buckets_{std::move(buckets)},
@@ -68,7 +68,7 @@ class bucket_exchange {
   bucket_exchange(const bucket_exchange&) = delete;
   bucket_exchange& operator=(const bucket_exchange&) = delete;
 
-  GRADUS_COLD ~bucket_exchange() {
+  ~bucket_exchange() {
     if (poller_.joinable()) {
       stopping_.store(true, std::memory_order_release);
       wake();
@@ -82,7 +82,7 @@ class bucket_exchange {
   [[nodiscard]] const settings& options() const noexcept { return options_; }
 
   /// The gradients of `count` more segments are complete, in their order.
-  GRADUS_COLD void segments_ready(std::size_t count) {
+  void segments_ready(std::size_t count) {
     all_taken_ = false;
     const std::size_t ready = ready_.load(std::memory_order_relaxed) + count;
     ready_.store(ready, std::memory_order_release);
@@ -101,7 +101,7 @@ class bucket_exchange {
   }
 
   /// Whether a bucket with segments of [first, first + count) has not been taken in this step.
-  [[nodiscard]] GRADUS_NEVER_INLINE bool waits_for(std::size_t first, std::size_t count) const noexcept {
+  [[nodiscard]] bool waits_for(std::size_t first, std::size_t count) const noexcept {
     for (std::size_t i = taken_; i < parts_.size() && !all_taken_; ++i) {
       const bucket& one = buckets_[parts_[i].bucket];
       if (one.first_segment < first + count && first < one.end_segment()) {
@@ -115,7 +115,7 @@ class bucket_exchange {
 
   /// Waits for the next bucket of which all parts come and returns it; to be called once for each bucket of a step.
   /// @throws communication_error that names the bucket when a rank fails or does not come
-  GRADUS_COLD const bucket& wait_next() {
+  const bucket& wait_next() {
     std::unique_lock lock{mutex_};
     const bucket& next = wait_for_next_bucket();
     const bool more = taken_ < parts_.size();
@@ -139,7 +139,7 @@ class bucket_exchange {
   using clock = std::chrono::steady_clock;
 
   /// @pre the mutex is held
-  GRADUS_COLD const bucket& wait_for_next_bucket() {
+  const bucket& wait_for_next_bucket() {
     const auto where = std::source_location::current();
     const part* next = nullptr;
     try {
@@ -167,7 +167,7 @@ class bucket_exchange {
   }
 
   /// @pre the mutex is held
-  GRADUS_COLD void begin_what_can_begin() {
+  void begin_what_can_begin() {
     const std::size_t ready = ready_.load(std::memory_order_acquire);
     for (; begun_ < parts_.size() && ready >= buckets_[parts_[begun_].bucket].end_segment(); ++begun_) {
       const part& next = parts_[begun_];
@@ -225,7 +225,7 @@ class bucket_exchange {
 
   /// True if a part is under way that has to be polled again. What goes wrong is thrown by wait_next.
   /// @pre the mutex is held
-  GRADUS_COLD bool move_forward() noexcept {
+  bool move_forward() noexcept {
     if (failure_ != nullptr) {
       return false;
     }

@@ -50,7 +50,7 @@ class polling_pause {
 
 /// Serves until all workers have left or are lost: the work of a rank that is only a server.
 /// @throws communication_error if a rank fails or no worker sends anything within the time limit
-GRADUS_COLD inline void serve_to_the_end(server_loop& loop, message_channel& channel) {
+inline void serve_to_the_end(server_loop& loop, message_channel& channel) {
   try {
     polling_pause rest;
     while (!loop.done()) {
@@ -90,7 +90,7 @@ class server_exchange {
   server_exchange& operator=(const server_exchange&) = delete;
 
   /// The worker leaves; a server goes on until the other workers have left, or are lost.
-  GRADUS_NEVER_INLINE ~server_exchange() {
+  ~server_exchange() {
     if (!thread_.joinable()) {
       return;
     }
@@ -103,7 +103,7 @@ class server_exchange {
   }
 
   /// The first round: worker 0's values become those of the servers, then of all workers.
-  GRADUS_COLD void start(bool first_worker) {
+  void start(bool first_worker) {
     kind_ = first_worker ? round_kind::initial : round_kind::join;
     finished_.store(true, std::memory_order_release);
     thread_ = std::thread{[this] { run(); }};
@@ -123,7 +123,7 @@ class server_exchange {
   }
 
   /// All gradients are there: asks for the next values; staged, waits for those asked for in the step before.
-  GRADUS_NEVER_INLINE void finish(double learning_rate, const std::source_location& where) {
+  void finish(double learning_rate, const std::source_location& where) {
     std::unique_lock lock{mutex_};
     if (staged_ && pull_is_out_) {
       wait(
@@ -141,7 +141,7 @@ class server_exchange {
   }
 
   /// Waits until the values of segments [first, first + count) are here. Returns whether all are.
-  GRADUS_NEVER_INLINE bool wait_for_values(std::size_t first, std::size_t count, const std::source_location& where) {
+  bool wait_for_values(std::size_t first, std::size_t count, const std::source_location& where) {
     std::unique_lock lock{mutex_};
     wait(
         lock, "parameter_server.finish", [&] { return worker_->pulled(first, count); }, where);
@@ -149,7 +149,7 @@ class server_exchange {
   }
 
   /// Staged values become those of the network: the next step computes with the newest.
-  GRADUS_NEVER_INLINE void complete(const std::source_location& where) {
+  void complete(const std::source_location& where) {
     if (pull_is_out_) {
       std::unique_lock lock{mutex_};
       wait(
@@ -160,7 +160,7 @@ class server_exchange {
   }
 
   /// What each server has done. @pre no step is under way
-  GRADUS_COLD void ask_for_summaries(const std::source_location& where) {
+  void ask_for_summaries(const std::source_location& where) {
     complete(where);
     std::unique_lock lock{mutex_};
     wait(

@@ -72,7 +72,7 @@ class server_loop {
 
   /// Whether something moved.
   /// @throws communication_error when a rank fails, or does not come and cannot be done without
-  GRADUS_NEVER_INLINE bool poll() {
+  bool poll() {
     now_ = clock::now();
     bool moved = false;
     for (server_client& each : clients_) {
@@ -464,7 +464,7 @@ class server_loop {
     raise_missing();
   }
 
-  [[noreturn]] GRADUS_COLD void raise_missing() const {
+  [[noreturn]] void raise_missing() const {
     const missing_workers who = find_missing({clients_.data(), clients_.size()}, parts());
     const bool nothing = parts() == 0;
     raise<communication_error>({"parameter_server: ", who.pull ? "pull of the values" : "push of the gradient", " of '",

@@ -20,8 +20,7 @@ struct missing_workers {
 };
 
 /// @param parts  of the server
-[[nodiscard]] GRADUS_COLD inline missing_workers find_missing(std::span<const server_client> clients,
-                                                              std::size_t parts) {
+[[nodiscard]] inline missing_workers find_missing(std::span<const server_client> clients, std::size_t parts) {
   using phase = server_client::phase;
   const auto lacks_gradient = [](const server_client& each, std::size_t part) {
     return each.lost || each.stage == phase::left || each.stage == phase::idle ||

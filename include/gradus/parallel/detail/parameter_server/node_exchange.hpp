@@ -54,7 +54,7 @@ using whole_type = std::remove_reference_t<decltype(whole_of(std::declval<Commun
 
 /// The node of each rank, counted in the order of their first ranks. Called by all ranks.
 template <has_nodes Communicator>
-[[nodiscard]] GRADUS_COLD std::vector<int> nodes_of_ranks(Communicator& communicator) {
+[[nodiscard]] std::vector<int> nodes_of_ranks(Communicator& communicator) {
   std::int32_t first[1] = {communicator.whole().rank()};
   comm::broadcast(communicator.local(), first, 0).wait();
   std::vector<std::int32_t> firsts(static_cast<std::size_t>(communicator.whole().size()));
@@ -90,7 +90,7 @@ class node_exchange {
   }
 
   /// What a rank calls that is no worker, when the others make a node_exchange.
-  GRADUS_COLD static void join_without(Communicator& communicator) { static_cast<void>(communicator.duplicate()); }
+  static void join_without(Communicator& communicator) { static_cast<void>(communicator.duplicate()); }
 
   [[nodiscard]] bool leads() const noexcept { return leads_; }
 
@@ -119,7 +119,7 @@ class node_exchange {
   }
 
   template <class Channel>
-  GRADUS_COLD static void set_limit(Channel& channel, bool leads) {
+  static void set_limit(Channel& channel, bool leads) {
     const std::chrono::milliseconds limit = channel.time_limit();
     channel.set_time_limit(leads ? (limit + std::chrono::milliseconds{1}) / 2 : limit * 2);
   }

@@ -42,8 +42,8 @@ template <class Element>
 class variables_of final : public variable_store {
  public:
   /// @param rule  of which the server makes its own state
-  GRADUS_COLD variables_of(const parameter_server_plan& plan, int server, std::span<const optim::segment> segments,
-                           std::size_t workers, const optim::parameter_update<Element>& rule)
+  variables_of(const parameter_server_plan& plan, int server, std::span<const optim::segment> segments,
+               std::size_t workers, const optim::parameter_update<Element>& rule)
       : device_{{.intra_op_threads = 1}},
         elements_{plan.elements_of(server)},
         values_(static_cast<std::size_t>(elements_)),

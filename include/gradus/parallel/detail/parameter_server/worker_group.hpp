@@ -33,8 +33,8 @@ class worker_group final : public comm::any_communicator {
   /// them.
   void set_independent() noexcept { independent_ = true; }
 
-  GRADUS_NEVER_INLINE void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output,
-                                      std::source_location where) override {
+  void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output,
+                  std::source_location where) override {
     const std::size_t own = static_cast<std::size_t>(rank()) * input.size();
     if (!input.empty() && output.data() + own != input.data()) {
       std::memcpy(output.data() + own, input.data(), input.size());
@@ -55,7 +55,7 @@ class worker_group final : public comm::any_communicator {
     }
   }
 
-  GRADUS_NEVER_INLINE void sum(std::span<double> values, std::source_location where) override {
+  void sum(std::span<double> values, std::source_location where) override {
     if (independent_) {
       return;
     }

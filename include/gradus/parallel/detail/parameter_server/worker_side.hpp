@@ -106,7 +106,7 @@ class worker_side {
   }
 
   /// Whether something moved. @throws communication_error when a rank has failed
-  GRADUS_NEVER_INLINE bool poll() {
+  bool poll() {
     bool moved = false;
     unsent_ = 0;
     for (dynamic_array<transfer>* const list : {&headers_, &ends_, &reports_}) {
@@ -183,7 +183,7 @@ class worker_side {
   [[nodiscard]] const flat_bytes& buffers() const noexcept { return buffers_; }
 
   /// What is missing: "pull of 'conv1.weights' from server 0 (rank 3)".
-  [[nodiscard]] GRADUS_COLD std::string describe_missing() const {
+  [[nodiscard]] std::string describe_missing() const {
     const auto server = [&](std::size_t i) { return join({" server ", i, " (rank ", plan_->who.servers[i], ")"}); };
     for (std::size_t i = 0; i < pushes_.size(); ++i) {
       if (pushes_[i].active()) {

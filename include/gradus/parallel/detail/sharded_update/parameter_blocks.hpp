@@ -42,8 +42,8 @@ struct parameter_blocks {
 }
 
 /// Appends what lies in [begin, end) of the segments, in pieces of at most `most` elements.
-GRADUS_COLD inline void append_pieces(dynamic_array<optim::segment>& pieces, std::span<const optim::segment> segments,
-                                      index_t begin, index_t end, index_t most) {
+inline void append_pieces(dynamic_array<optim::segment>& pieces, std::span<const optim::segment> segments,
+                          index_t begin, index_t end, index_t most) {
   for (const optim::segment& each : segments) {
     const index_t to = std::min(end, each.offset + each.size);
     for (index_t from = std::max(begin, each.offset); from < to; from += most) {
@@ -55,8 +55,7 @@ GRADUS_COLD inline void append_pieces(dynamic_array<optim::segment>& pieces, std
 /// Every rank gets the blocks of all of a buffer that has an element for each parameter, and what is behind the blocks
 /// from the last rank. Called by all ranks.
 template <class Communicator>
-GRADUS_COLD void gather_blocks(Communicator& communicator, const parameter_blocks& blocks,
-                               const optim::state_buffer& buffer) {
+void gather_blocks(Communicator& communicator, const parameter_blocks& blocks, const optim::state_buffer& buffer) {
   const std::size_t element_bytes = buffer.bytes.size() / as_size(buffer.elements);
   const auto elements = [&](index_t begin, index_t end) {
     const std::span<std::byte> bytes =

@@ -30,8 +30,8 @@ struct segment_list {
 };
 
 /// A line each: offset, size, decay, priority, name.
-[[nodiscard]] GRADUS_COLD inline std::string pack(std::span<const optim::segment> segments,
-                                                  std::span<const std::size_t> pull_priorities) {
+[[nodiscard]] inline std::string pack(std::span<const optim::segment> segments,
+                                      std::span<const std::size_t> pull_priorities) {
   std::string text;
   for (std::size_t i = 0; i < segments.size(); ++i) {
     append_text(text, {segments[i].offset, " ", segments[i].size, " ", segments[i].decay ? 1 : 0, " "});
@@ -42,7 +42,7 @@ struct segment_list {
 }
 
 /// @throws format_error when it is not what pack made
-[[nodiscard]] GRADUS_COLD inline segment_list unpack_segments(std::string_view text) {
+[[nodiscard]] inline segment_list unpack_segments(std::string_view text) {
   segment_list result;
   const auto refuse = [] {
     raise<format_error>("parameter_server.serve", "the parameters of a network from worker 0", "something else",

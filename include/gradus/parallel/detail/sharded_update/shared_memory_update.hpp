@@ -41,8 +41,7 @@ class shared_memory_update final : public partial_strategy<Element> {
  public:
   /// Called by all ranks: they meet on a duplicate of the communicator.
   /// @throws configuration_error when options make no sense
-  GRADUS_COLD shared_memory_update(const Options& options, Communicator& communicator,
-                                   const flat_parameters<Element>& parameters)
+  shared_memory_update(const Options& options, Communicator& communicator, const flat_parameters<Element>& parameters)
       : channel_{communicator.duplicate()},
         parameters_{parameters},
         elements_{static_cast<index_t>(parameters.values.size())},
@@ -54,7 +53,7 @@ class shared_memory_update final : public partial_strategy<Element> {
 
   /// What this rank will update of the rule's state can be fetched by the others. Called by all ranks, before the first
   /// step. The state outlives this object.
-  GRADUS_COLD void use(optim::parameter_update<Element>& update) override {
+  void use(optim::parameter_update<Element>& update) override {
     rule_ = &update;
     for (const optim::state_buffer& each : update.buffers()) {
       if (each.elements == elements_) {
@@ -65,7 +64,7 @@ class shared_memory_update final : public partial_strategy<Element> {
   }
 
   /// Makes the values those of rank 0.
-  GRADUS_COLD void start() override { comm::broadcast(channel_, parameters_.values, 0).wait(); }
+  void start() override { comm::broadcast(channel_, parameters_.values, 0).wait(); }
 
   /// Calls update(segments) for this rank's parts of the parameters, and brings the values together.
   void finish(const update_call& update) override {
@@ -95,7 +94,7 @@ class shared_memory_update final : public partial_strategy<Element> {
   /// The shared state becomes whole on this rank: what the others have updated is copied from them. They may be on the
   /// way to their next update, for which they need this rank.
   /// @throws communication_error if a rank has failed
-  GRADUS_COLD void fetch_state() override {
+  void fetch_state() override {
     if (newest_ == newest_state::everywhere) {
       return;
     }
@@ -117,13 +116,13 @@ class shared_memory_update final : public partial_strategy<Element> {
   }
 
   /// As fetch_state, on all ranks, before any of them goes on. Called by all of them.
-  GRADUS_COLD void gather_state() override {
+  void gather_state() override {
     fetch_state();
     waiting_for("the state of the rule", [this] { comm::barrier(channel_).wait(); });
   }
 
   /// The plan.
-  [[nodiscard]] GRADUS_COLD std::string describe() const override {
+  [[nodiscard]] std::string describe() const override {
     std::string result = gradus::join({"sharded_update by ", Communicator::name, " in shared memory, ", blocks_.block,
                                        " of ", elements_, " elements on each rank"});
     if (!beside_.empty()) {
@@ -144,7 +143,7 @@ class shared_memory_update final : public partial_strategy<Element> {
   };
 
   /// Called by all ranks.
-  [[nodiscard]] GRADUS_COLD shared_array shared(std::span<std::byte> data) {
+  [[nodiscard]] shared_array shared(std::span<std::byte> data) {
     const std::span bytes{reinterpret_cast<std::uint8_t*>(data.data()), data.size()};
     return {elements_ == 0 ? index_t{1} : static_cast<index_t>(data.size()) / elements_, channel_.make_window(bytes)};
   }
@@ -159,7 +158,7 @@ class shared_memory_update final : public partial_strategy<Element> {
   }
 
   /// Divides the lines of the cache that all windows reach.
-  GRADUS_COLD void make_plan() {
+  void make_plan() {
     index_t begin = gradients_.first();
     index_t end = begin + static_cast<index_t>(gradients_.of(0).size());
     const auto within = [&](const shared_array& array) {

@@ -74,7 +74,7 @@ class byte_reader {
     at_ += size;
     return from;
   }
-  GRADUS_COLD static void require(bool holds) {
+  static void require(bool holds) {
     if (!holds) {
       raise<format_error>("trace", "the recording of a rank", "something shorter",
                           "run the same version of the program on all ranks");

@@ -22,7 +22,7 @@ namespace gradus::trace::detail {
 }
 
 /// True if the kernel uses the time stamp counter as its clock: then it runs evenly and equally on all processors.
-[[nodiscard]] GRADUS_COLD inline bool time_stamps_are_steady() noexcept {
+[[nodiscard]] inline bool time_stamps_are_steady() noexcept {
   bool steady = false;
 #if defined(__x86_64__) && defined(__linux__)
   if (std::FILE* const in = std::fopen("/sys/devices/system/clocksource/clocksource0/current_clocksource", "r");

@@ -16,7 +16,7 @@ namespace gradus::trace::detail {
 /// Stores equal texts once, at addresses that do not change.
 class name_table {
  public:
-  [[nodiscard]] GRADUS_COLD name intern(std::string_view text) {
+  [[nodiscard]] name intern(std::string_view text) {
     auto found = texts_.find(text);
     if (found == texts_.end()) {
       found = texts_.emplace(text).first;

@@ -110,8 +110,8 @@ GRADUS_COLD inline void take_shard(comm::any_communicator& group, void (*take)(v
 
 /// If a rank fails, it sends its reason to the others.
 /// @param statistics  of the network; all ranks take over those of rank 0
-GRADUS_COLD inline evaluation_report evaluate(batches& data, comm::any_communicator& group,
-                                              std::span<std::byte> statistics, error_location where) {
+inline evaluation_report evaluate(batches& data, comm::any_communicator& group, std::span<std::byte> statistics,
+                                  error_location where) {
   const auto began = clock::now();
   const bool shared = group.size() > 1;
   if (shared && !statistics.empty()) {
@@ -148,7 +148,7 @@ struct fit_facts {
 };
 
 /// @throws configuration_error when options make no sense or ranks differ
-GRADUS_COLD inline void require_same_fit(comm::any_communicator& group, const fit_facts& fit) {
+inline void require_same_fit(comm::any_communicator& group, const fit_facts& fit) {
   if (fit.run.epochs < 0) {
     raise<configuration_error>("trainer.fit", "epochs of at least 0", {fit.run.epochs});
   }
@@ -165,8 +165,8 @@ class loop {
 
   /// The epochs of one call of fit. If one ends in an exception, the other ranks get its message.
   /// @throws configuration_error when options make no sense or ranks differ
-  GRADUS_COLD void fit(batches& data, step_end& update, comm::any_communicator& group, const fit_facts& fit,
-                       callback_list callbacks) {
+  void fit(batches& data, step_end& update, comm::any_communicator& group, const fit_facts& fit,
+           callback_list callbacks) {
     require_same_fit(group, fit);
     try {
       at_call(fit.where, [&] { run_epochs(data, update, group, fit, callbacks); });
@@ -177,8 +177,8 @@ class loop {
   }
 
  private:
-  GRADUS_COLD void run_epochs(batches& data, step_end& update, comm::any_communicator& group, const fit_facts& fit,
-                              callback_list callbacks) {
+  void run_epochs(batches& data, step_end& update, comm::any_communicator& group, const fit_facts& fit,
+                  callback_list callbacks) {
     for (any_callback* const each : callbacks) {
       each->on_start(fit.run);
     }
@@ -255,8 +255,8 @@ class loop {
     return report;
   }
 
-  [[noreturn]] GRADUS_COLD static void throw_not_finite(const std::string& first, const nn::step_options& place,
-                                                        int rank, int epoch, double loss, double rate) {
+  [[noreturn]] static void throw_not_finite(const std::string& first, const nn::step_options& place, int rank,
+                                            int epoch, double loss, double rate) {
     raise<numeric_error>({"training step ", place.step, " (epoch ", epoch + 1, ", rank ", rank, ")"}, "a finite loss",
                          {loss, ", first not finite: ", first.empty() ? "the loss itself" : first.c_str()},
                          {"a smaller learning rate than ", rate, ", a warm-up, or a look at the input data"});

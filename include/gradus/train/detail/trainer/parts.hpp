@@ -47,7 +47,7 @@ class batches_of final : public batches {
     return network_->train_step(batch_->images, batch_->labels, place, &observer);
   }
 
-  GRADUS_COLD std::string first_not_finite(const nn::step_options& place) override {
+  std::string first_not_finite(const nn::step_options& place) override {
     return network_->find_non_finite(batch_->images, place).place;
   }
 

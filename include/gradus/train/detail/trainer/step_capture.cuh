@@ -33,7 +33,7 @@ class step_capture {
   using label_list = std::span<const std::int32_t>;
 
   /// @throws configuration_error when the network is not compiled
-  GRADUS_COLD step_capture(Network& network, error_location where)
+  step_capture(Network& network, error_location where)
       : device_{&checked(network, where).device()},
         images_{*device_, network.input_shape().batch(network.max_batch_size())},
         labels_{*device_, {network.max_batch_size()}},

@@ -59,7 +59,7 @@ class trainer_base {
   ~trainer_base() = default;
 
   /// @throws configuration_error when ranks differ
-  GRADUS_COLD void require_same(comm::any_communicator& group, const std::string& rule, const std::string& strategy) {
+  void require_same(comm::any_communicator& group, const std::string& rule, const std::string& strategy) {
     require_same_composition(group, {.network = network_->describe(),
                                      .element = element_name<typename Network::element_type>,
                                      .layout = Network::layout_type::name,
@@ -95,8 +95,7 @@ class trainer_base {
   }
 
   template <class Loader>
-  [[nodiscard]] GRADUS_COLD evaluation_report evaluate_on(comm::any_communicator& group, Loader& loader,
-                                                          error_location where) {
+  [[nodiscard]] evaluation_report evaluate_on(comm::any_communicator& group, Loader& loader, error_location where) {
     batches_of<Network, Loader> data{*network_, loader};
     return detail::evaluate(data, group, std::as_writable_bytes(network_->buffer_values()), where);
   }

@@ -167,8 +167,8 @@ struct backward_axis {
 }
 
 /// The correlation of dy that computes the positions of phase `index` of dx.
-[[nodiscard]] GRADUS_COLD inline correlation backward_correlation(const conv2d_geometry& g, channel_order order,
-                                                                  index_t index) noexcept {
+[[nodiscard]] inline correlation backward_correlation(const conv2d_geometry& g, channel_order order,
+                                                      index_t index) noexcept {
   const auto w = weight_strides(g, order);
   const index_t phases_wide = std::min(g.stride_width, g.in_width);
   const index_t phase_h = index / phases_wide;

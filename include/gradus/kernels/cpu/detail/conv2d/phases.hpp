@@ -25,7 +25,7 @@ class correlations {
  public:
   using real = computed<Element>;  // of weights, sums and the inputs of tiles
 
-  [[nodiscard]] GRADUS_COLD std::size_t workspace_bytes() const {
+  [[nodiscard]] std::size_t workspace_bytes() const {
     return packed_bytes() + static_cast<std::size_t>(threads_) * worker_bytes();
   }
 
@@ -112,7 +112,7 @@ class correlations {
     index_t weights;  ///< offset of the group's weights
   };
 
-  [[nodiscard]] GRADUS_COLD index_t count(count_of_group of) const {
+  [[nodiscard]] index_t count(count_of_group of) const {
     index_t tasks = 0;
     for (index_t phase = 0; phase < phases_; ++phase) {
       const correlation c = at(phase);
@@ -120,7 +120,7 @@ class correlations {
     }
     return tasks;
   }
-  [[nodiscard]] GRADUS_COLD group_task locate(index_t task, count_of_group of) const {
+  [[nodiscard]] group_task locate(index_t task, count_of_group of) const {
     index_t weights = 0;
     for (index_t phase = 0;; ++phase) {
       const correlation c = at(phase);
@@ -133,11 +133,11 @@ class correlations {
       weights += c.groups * group_weights(c);
     }
   }
-  [[nodiscard]] GRADUS_COLD std::size_t packed_bytes() const {
+  [[nodiscard]] std::size_t packed_bytes() const {
     const auto elements = static_cast<std::size_t>(count(&correlations::group_weights));
     return (elements * sizeof(real) + 63) / 64 * 64;
   }
-  [[nodiscard]] GRADUS_COLD std::size_t worker_bytes() const {
+  [[nodiscard]] std::size_t worker_bytes() const {
     std::size_t bytes = 0;
     for (index_t phase = 0; phase < phases_; ++phase) {
       bytes = std::max(bytes, memory_bytes(at(phase)));

@@ -47,7 +47,7 @@ class plane_correlations final : public correlations<Element> {
 
   /// Multiply-adds of tiles for each one that is needed: the last tile of a run overlaps the one before. Infinite if a
   /// run is shorter than a tile, because the tile would begin before the run.
-  [[nodiscard]] GRADUS_COLD double waste() const {
+  [[nodiscard]] double waste() const {
     double most = 1;
     for (index_t phase = 0; phase < phases_; ++phase) {
       const correlation c = at(phase);

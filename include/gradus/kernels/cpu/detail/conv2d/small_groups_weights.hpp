@@ -41,7 +41,7 @@ class small_group_weight_gradients {
     piece_rows_ = std::clamp<index_t>(piece_elements / of_row, 1, std::max<index_t>(1, c_.rows));
   }
 
-  [[nodiscard]] GRADUS_COLD std::size_t workspace_bytes() const {
+  [[nodiscard]] std::size_t workspace_bytes() const {
     return most_chunks * chunk_bytes() + static_cast<std::size_t>(threads_) * worker_bytes();
   }
 

@@ -77,7 +77,7 @@ class weight_gradients {
     piece_rows_ = fetches_ ? c_.rows : piece_rows_;
   }
 
-  [[nodiscard]] GRADUS_COLD std::size_t workspace_bytes() const {
+  [[nodiscard]] std::size_t workspace_bytes() const {
     // A smaller batch may have more chunks than this one, up to most_chunks_.
     return sums_bytes(most_chunks_) + static_cast<std::size_t>(threads_) * worker_bytes();
   }
@@ -129,7 +129,7 @@ class weight_gradients {
     real* panels;  ///< one panel of dy; later the sums of a block
     real* tile;
   };
-  [[nodiscard]] GRADUS_NEVER_INLINE worker_memory take(scratch& memory) const {
+  [[nodiscard]] worker_memory take(scratch& memory) const {
     const index_t pixels = piece_images_ * piece_rows_ * c_.columns;
     const index_t channels = largest_block();
     worker_memory m{};

@@ -86,8 +86,8 @@ GRADUS_ALWAYS_INLINE void for_each_block(index_t lanes, const Body& body) noexce
 
 /// Computes `count` SIMD lanes of the first pixel of a run, starting at lane i, where a NaN is the largest entry.
 template <class Element>
-GRADUS_COLD void max_windows_with_nan(const window_run<Element>& run, index_t i, index_t count, Element* y,
-                                      std::uint8_t* choice) noexcept {
+void max_windows_with_nan(const window_run<Element>& run, index_t i, index_t count, Element* y,
+                          std::uint8_t* choice) noexcept {
   for (const index_t end = i + count; i < end; ++i) {
     Element best = run.x[i];
     int chosen = run.entry;
@@ -109,7 +109,7 @@ GRADUS_COLD void max_windows_with_nan(const window_run<Element>& run, index_t i,
 
 /// y = the largest entries, choice = their indices; choice may be null.
 template <class Element>
-GRADUS_NEVER_INLINE void max_windows(const window_run<Element>& runs, Element* y, std::uint8_t* choice) noexcept {
+void max_windows(const window_run<Element>& runs, Element* y, std::uint8_t* choice) noexcept {
   window_run<Element> run = runs;  // a copy, so that it can be in registers
   const auto window = [&]<class Packet, int Block>(Packet, std::integral_constant<int, Block>, index_t i) {
     typename Packet::type best[std::size_t{Block}];
@@ -160,8 +160,7 @@ GRADUS_NEVER_INLINE void max_windows(const window_run<Element>& runs, Element* y
 
 /// y = the means of the entries.
 template <class Element>
-GRADUS_NEVER_INLINE void average_windows(const window_run<Element>& runs, Element* y,
-                                         std::uint8_t* /*choice*/) noexcept {
+void average_windows(const window_run<Element>& runs, Element* y, std::uint8_t* /*choice*/) noexcept {
   window_run<Element> run = runs;  // a copy, so that it can be in registers
   const auto window = [&]<class Packet, int Block>(Packet, std::integral_constant<int, Block>, index_t i) {
     typename Packet::type sum[std::size_t{Block}]{};
@@ -222,8 +221,7 @@ struct input_row {
 /// Computes the gradients of a row of inputs. add(packet, sum, p, q, entry, i) adds to the Block packets of `sum` what
 /// output (p, q), at offset i, contributes to the inputs that are this entry under its kernel.
 template <class Element, class Add>
-GRADUS_NEVER_INLINE void gradients_of_row(const input_row& given, const gradient_target<Element>& to,
-                                          const Add& add_window) noexcept {
+void gradients_of_row(const input_row& given, const gradient_target<Element>& to, const Add& add_window) noexcept {
   // Copies, so that they can be in registers.
   const input_row row = given;
   const gradient_target<Element> target = to;

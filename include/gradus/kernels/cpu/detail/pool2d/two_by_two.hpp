@@ -62,8 +62,7 @@ struct halved_plane {
 
 /// y = the largest entries, choice = their indices; choice may be null.
 template <class Element>
-GRADUS_NEVER_INLINE void max_two_by_two(const halved_plane& plane, const Element* x, Element* y,
-                                        std::uint8_t* choice) noexcept {
+void max_two_by_two(const halved_plane& plane, const Element* x, Element* y, std::uint8_t* choice) noexcept {
   for (index_t p = 0; p < plane.out_height; ++p) {
     const Element* const row = x + 2 * p * plane.in_width;
     for_each_packet<Element>(0, plane.out_width, [&]<class Packet>(Packet, index_t q) {
@@ -102,7 +101,7 @@ GRADUS_NEVER_INLINE void max_two_by_two(const halved_plane& plane, const Element
 
 /// y = the means of the entries.
 template <class Element>
-GRADUS_NEVER_INLINE void average_two_by_two(const halved_plane& plane, const Element* x, Element* y) noexcept {
+void average_two_by_two(const halved_plane& plane, const Element* x, Element* y) noexcept {
   for (index_t p = 0; p < plane.out_height; ++p, x += 2 * plane.in_width, y += plane.out_width) {
     for_each_packet<Element>(0, plane.out_width, [&]<class Packet>(Packet, index_t q) {
       const auto top = pairs<Packet>::load(x + 2 * q);
@@ -115,9 +114,8 @@ GRADUS_NEVER_INLINE void average_two_by_two(const halved_plane& plane, const Ele
 /// Computes dx. gradients(packet, i, entry) returns what the outputs from i on contribute to this entry under their
 /// kernels.
 template <class Element, class Slopes>
-GRADUS_NEVER_INLINE void gradients_of_two_by_two(const halved_plane& plane, Element* dx,
-                                                 const backward_epilogue<Element>& epilogue,
-                                                 const Slopes& gradients) noexcept {
+void gradients_of_two_by_two(const halved_plane& plane, Element* dx, const backward_epilogue<Element>& epilogue,
+                             const Slopes& gradients) noexcept {
   const auto clear = [&](index_t begin, index_t end) {
     for_each_packet<Element>(begin, end, [&]<class Packet>(Packet, index_t i) {
       store_gradient<Packet>(dx, typename Packet::type{}, epilogue, i);

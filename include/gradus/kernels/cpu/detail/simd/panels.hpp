@@ -145,8 +145,8 @@ void store_scattered(const computed<Element>* sums, index_t rows, index_t column
 
 /// Stores `count` sums (null: zeros) at c[place + j * step], for outputs without bias and residual.
 template <class Element>
-GRADUS_NEVER_INLINE void store_strided(const computed<Element>* sums, index_t count, index_t place, index_t step,
-                                       const tile_output<Element>& output) {
+void store_strided(const computed<Element>* sums, index_t count, index_t place, index_t step,
+                   const tile_output<Element>& output) {
   Element* const c = output.c + place;
   if (sums == nullptr && output.accumulate) {
     if (const Element* const mask = output.mask; mask != nullptr) {
@@ -234,7 +234,7 @@ class scratch {
   [[nodiscard]] std::size_t used() const noexcept { return used_; }
 
  private:
-  [[nodiscard]] GRADUS_NEVER_INLINE std::byte* take_bytes(std::size_t bytes) noexcept {
+  [[nodiscard]] std::byte* take_bytes(std::size_t bytes) noexcept {
     std::byte* const here = memory_ == nullptr ? nullptr : memory_ + used_;
     used_ += (bytes + 63) / 64 * 64;
     return here;

@@ -107,7 +107,7 @@ struct convolution_call {
 /// Descriptors and the algorithm of one pass.
 class convolution_plan {
  public:
-  GRADUS_COLD convolution_plan(const cuda& device, const convolution_call& call)
+  convolution_plan(const cuda& device, const convolution_call& call)
       : call_{call},
         padded_{!pads_like_cudnn(call.geometry)},
         keeps_float_{call.type == CUDNN_DATA_FLOAT && !device.options().allow_tf32} {
@@ -139,7 +139,7 @@ class convolution_plan {
 
   /// Measures the algorithms that need at most `limit` bytes of workspace and chooses the fastest. Allocates memory for
   /// the measurement; if there is too little, it uses cuDNN's heuristics instead.
-  GRADUS_COLD void measure(cuda& device, std::size_t limit) {
+  void measure(cuda& device, std::size_t limit) {
     const conv2d_geometry& g = call_.geometry;
     dynamic_array<scratch> memory;
     try {
@@ -163,7 +163,7 @@ class convolution_plan {
   }
 
   /// Chooses the algorithm that cuDNN's heuristics rank first among those with at most `limit` bytes of workspace.
-  GRADUS_COLD void ask(cuda& device, std::size_t limit) {
+  void ask(cuda& device, std::size_t limit) {
     choose(device, limit, [&](cudnnHandle_t handle, int most, int* count, auto* results) {
       return rules(handle, most, count, results);
     });
@@ -295,7 +295,7 @@ class convolution_plan {
   }
 
   template <class Offer>
-  GRADUS_COLD void choose(cuda& device, std::size_t limit, const Offer& offer) {
+  void choose(cuda& device, std::size_t limit, const Offer& offer) {
     switch (call_.which) {
       case pass::forward:
         return choose_of<cudnnConvolutionFwdAlgoPerf_t, CUDNN_CONVOLUTION_FWD_ALGO_COUNT>(device, limit, offer);
@@ -310,7 +310,7 @@ class convolution_plan {
 
   /// Chooses the first permitted result; cuDNN sorts them by speed.
   template <class Result, int Algorithms, class Offer>
-  GRADUS_COLD void choose_of(cuda& device, std::size_t limit, const Offer& offer) {
+  void choose_of(cuda& device, std::size_t limit, const Offer& offer) {
     constexpr int most = 2 * Algorithms;  // with and without tensor cores
     std::array<Result, static_cast<std::size_t>(most)> results{};
     int count = 0;
@@ -357,7 +357,7 @@ class convolution_plans {
   explicit convolution_plans(const cuda&) {}
 
   /// The plan for a network that is being compiled; measured if the device's options say so.
-  GRADUS_COLD convolution_plan& prepare(cuda& device, const convolution_call& call) {
+  convolution_plan& prepare(cuda& device, const convolution_call& call) {
     std::unique_ptr<convolution_plan>& place = plans_[call.key()];
     if (place == nullptr) {
       auto plan = std::make_unique<convolution_plan>(device, call);

@@ -24,8 +24,8 @@
 
 namespace gradus::kernels::detail {
 
-[[noreturn]] GRADUS_COLD inline void throw_cudnn_error(cudnnStatus_t status, std::string_view call,
-                                                       const std::source_location& where) {
+[[noreturn]] inline void throw_cudnn_error(cudnnStatus_t status, std::string_view call,
+                                           const std::source_location& where) {
   char said[512] = {};
   cudnnGetLastErrorString(said, sizeof(said) - 1);
   gradus::raise<device_error>(call, cudnnGetErrorString(CUDNN_STATUS_SUCCESS),
