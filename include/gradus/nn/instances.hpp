@@ -27,24 +27,24 @@
 /// Compiles the networks that GRADUS_DECLARE_NETWORKS declares. Write it at global scope, in one file of the program.
 #define GRADUS_DEFINE_NETWORKS(Element, Device) GRADUS_DETAIL_NETWORKS(template, Element, Device)
 
-#define GRADUS_DETAIL_NETWORKS(prefix, Element, Device)          \
-  prefix class ::gradus::nn::network_base<Element, Device>;      \
-  GRADUS_DETAIL_NETWORK(prefix, Element, ::gradus::nchw, Device) \
+#define GRADUS_DETAIL_NETWORKS(prefix, Element, Device)              \
+  prefix class ::gradus::nn::network_base<Element, Device>;          \
+  prefix class ::gradus::nn::detail::add_layer<Element, Device>;     \
+  prefix class ::gradus::nn::detail::dense_layer<Element, Device>;   \
+  prefix class ::gradus::nn::detail::flatten_layer<Element, Device>; \
+  prefix class ::gradus::nn::detail::relu_layer<Element, Device>;    \
+  GRADUS_DETAIL_NETWORK(prefix, Element, ::gradus::nchw, Device)     \
   GRADUS_DETAIL_NETWORK(prefix, Element, ::gradus::nhwc, Device)
 
 #define GRADUS_DETAIL_NETWORK(prefix, ...)                              \
-  prefix class ::gradus::nn::add::layer<__VA_ARGS__>;                   \
   prefix class ::gradus::nn::batch_norm::layer<__VA_ARGS__>;            \
   prefix class ::gradus::nn::concat::layer<__VA_ARGS__>;                \
   prefix class ::gradus::nn::conv2d::layer<__VA_ARGS__>;                \
-  prefix class ::gradus::nn::dense::layer<__VA_ARGS__>;                 \
   prefix class ::gradus::nn::dropout::layer<__VA_ARGS__>;               \
-  prefix class ::gradus::nn::flatten::layer<__VA_ARGS__>;               \
   prefix class ::gradus::nn::local_response_norm::layer<__VA_ARGS__>;   \
   prefix class ::gradus::nn::pad_channels::layer<__VA_ARGS__>;          \
   prefix class ::gradus::nn::max_pool2d::layer<__VA_ARGS__>;            \
   prefix class ::gradus::nn::average_pool2d::layer<__VA_ARGS__>;        \
   prefix class ::gradus::nn::global_average_pool2d::layer<__VA_ARGS__>; \
-  prefix class ::gradus::nn::relu::layer<__VA_ARGS__>;                  \
   prefix class ::gradus::nn::softmax_cross_entropy::loss<__VA_ARGS__>;  \
   prefix class ::gradus::nn::network<__VA_ARGS__>;

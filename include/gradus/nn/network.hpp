@@ -106,8 +106,8 @@ class network final : public network_base<Element, Device> {
   /// @throws shape_error, configuration_error with the layer's name, when the inputs do not fit; the network is
   /// unchanged
   template <class Description>
-  value add(std::string_view name, const Description& description, const input_list& inputs,
-            error_location where = error_location::current()) {
+  GRADUS_COLD value add(std::string_view name, const Description& description, const input_list& inputs,
+                        error_location where = error_location::current()) {
     static_assert(
         describes_layer<Description>,
         "gradus: not a layer: net.add takes a layer's options, as in net.add(\"relu1\", nn::relu{}, x); a loss ends "
@@ -118,8 +118,8 @@ class network final : public network_base<Element, Device> {
 
   /// Appends a layer that reads one value, and returns its output.
   template <class Description>
-  value add(std::string_view name, const Description& description, value input,
-            error_location where = error_location::current()) {
+  GRADUS_COLD value add(std::string_view name, const Description& description, value input,
+                        error_location where = error_location::current()) {
     static_assert(
         describes_layer<Description>,
         "gradus: not a layer: net.add takes a layer's options, as in net.add(\"relu1\", nn::relu{}, x); a loss ends "

@@ -12,6 +12,11 @@
 
 namespace gradus::nn {
 
+namespace detail {
+template <class Element, class Device>
+class add_layer;
+}  // namespace detail
+
 /// Options of a sum of two values of one shape, as in residual networks: y = a + b.
 ///
 ///   symbol  | meaning | shape
@@ -22,9 +27,9 @@ namespace gradus::nn {
 ///
 /// @throws shape_error (network::add) when the shapes differ
 struct add {
-  /// The layer for one element type, layout and device.
+  /// The layer for one element type and device; all layouts share it.
   template <class Element, class Layout, class Device>
-  class layer;
+  using layer = detail::add_layer<Element, Device>;
 };
 
 namespace detail {
@@ -59,22 +64,20 @@ class add_base : public layer_base {
   kernels::activation activation_ = kernels::activation::identity;
 };
 
-}  // namespace detail
-
-template <class Element, class Layout, class Device>
-class add::layer final : public nn::layer<Element, Layout, Device, detail::add_base> {
+template <class Element, class Device>
+class add_layer final : public layer_passes<Element, Device>, public add_base {
   static_assert(kernels::explain_elementwise<Device, Element>());
-  using base = nn::layer<Element, Layout, Device, detail::add_base>;
+  using passes = layer_passes<Element, Device>;
 
  public:
-  using base::base;
+  using add_base::add_base;
 
-  void forward(const typename base::forward_call& call) override {
+  void forward(const typename passes::forward_call& call) override {
     add_forward(call.device, call.output.size(), call.inputs[0].data(), call.inputs[1].data(), call.output.data(),
                 this->activation_);
   }
 
-  void backward(const typename base::backward_call& call) override {
+  void backward(const typename passes::backward_call& call) override {
     for (const auto& dx : call.input_gradients) {
       if (dx.needed()) {
         copy_or_add(call.device, call.output_gradient.size(), call.output_gradient.data(), dx.images.data(),
@@ -84,4 +87,5 @@ class add::layer final : public nn::layer<Element, Layout, Device, detail::add_b
   }
 };
 
+}  // namespace detail
 }  // namespace gradus::nn

@@ -16,6 +16,11 @@
 
 namespace gradus::nn {
 
+namespace detail {
+template <class Element, class Device>
+class dense_layer;
+}  // namespace detail
+
 /// Options of a fully connected layer: an affine map of every example, y = x W^T + b.
 ///
 ///   symbol | meaning | shape
@@ -37,9 +42,9 @@ struct dense {
   initializer weight_initializer = he_normal();  ///< of W
   initializer bias_initializer = zeros();        ///< of b
 
-  /// The layer for one element type, layout and device.
+  /// The layer for one element type and device; all layouts share it.
   template <class Element, class Layout, class Device>
-  class layer;
+  using layer = detail::dense_layer<Element, Device>;
 };
 
 namespace detail {
@@ -90,15 +95,13 @@ class dense_base : public layer_base {
   kernels::activation activation_ = kernels::activation::identity;
 };
 
-}  // namespace detail
-
-template <class Element, class Layout, class Device>
-class dense::layer final : public nn::layer<Element, Layout, Device, detail::dense_base> {
+template <class Element, class Device>
+class dense_layer final : public layer_passes<Element, Device>, public dense_base {
   static_assert(kernels::explain_matmul<Device, Element>());
-  using base = nn::layer<Element, Layout, Device, detail::dense_base>;
+  using passes = layer_passes<Element, Device>;
 
  public:
-  using base::base;
+  using dense_base::dense_base;
 
   [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
     std::size_t workspace = 0;
@@ -109,7 +112,7 @@ class dense::layer final : public nn::layer<Element, Layout, Device, detail::den
     return {.state = 0, .workspace = workspace};
   }
 
-  void forward(const typename base::forward_call& call) override {
+  void forward(const typename passes::forward_call& call) override {
     kernels::matmul_epilogue<Element> epilogue;
     epilogue.bias = this->options_.bias ? call.parameters[1].value : nullptr;
     epilogue.act = this->activation_;
@@ -118,7 +121,7 @@ class dense::layer final : public nn::layer<Element, Layout, Device, detail::den
            epilogue, call.workspace);
   }
 
-  void backward(const typename base::backward_call& call) override {
+  void backward(const typename passes::backward_call& call) override {
     const index_t batch = call.output_gradient.extent(0);
     const Element* const gradient = call.output_gradient.data();
     matmul(call.device, this->weights_shape(batch), gradient, call.inputs[0].data(), call.parameters[0].gradient,
@@ -136,4 +139,5 @@ class dense::layer final : public nn::layer<Element, Layout, Device, detail::den
   }
 };
 
+}  // namespace detail
 }  // namespace gradus::nn

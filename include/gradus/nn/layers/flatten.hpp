@@ -11,12 +11,17 @@
 
 namespace gradus::nn {
 
+namespace detail {
+template <class Element, class Device>
+class flatten_layer;
+}  // namespace detail
+
 /// Options of flatten: reads an image (N, C, H, W) as the vector (N, C * H * W) of its elements in the order (c, h, w),
 /// in every layout. It moves no memory: the layers that follow know the layout. The gradient shares memory likewise.
 struct flatten {
-  /// The layer for one element type, layout and device.
+  /// The layer for one element type and device; all layouts share it.
   template <class Element, class Layout, class Device>
-  class layer;
+  using layer = detail::flatten_layer<Element, Device>;
 };
 
 namespace detail {
@@ -40,17 +45,16 @@ class flatten_base : public layer_base {
   }
 };
 
-}  // namespace detail
-
-template <class Element, class Layout, class Device>
-class flatten::layer final : public nn::layer<Element, Layout, Device, detail::flatten_base> {
-  using base = nn::layer<Element, Layout, Device, detail::flatten_base>;
+template <class Element, class Device>
+class flatten_layer final : public layer_passes<Element, Device>, public flatten_base {
+  using passes = layer_passes<Element, Device>;
 
  public:
-  using base::base;
+  using flatten_base::flatten_base;
 
-  void forward(const typename base::forward_call& /*call*/) override {}
-  void backward(const typename base::backward_call& /*call*/) override {}
+  void forward(const typename passes::forward_call& /*call*/) override {}
+  void backward(const typename passes::backward_call& /*call*/) override {}
 };
 
+}  // namespace detail
 }  // namespace gradus::nn

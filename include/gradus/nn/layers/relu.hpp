@@ -12,6 +12,11 @@
 
 namespace gradus::nn {
 
+namespace detail {
+template <class Element, class Device>
+class relu_layer;
+}  // namespace detail
+
 /// Options of the rectified linear unit, element by element: y = max(x, 0).
 ///
 ///   symbol | meaning | shape
@@ -23,9 +28,9 @@ namespace gradus::nn {
 /// The execution plan fuses it into the layer before it, or runs it in place, where no other layer reads the values in
 /// between.
 struct relu {
-  /// The layer for one element type, layout and device.
+  /// The layer for one element type and device; all layouts share it.
   template <class Element, class Layout, class Device>
-  class layer;
+  using layer = detail::relu_layer<Element, Device>;
 };
 
 namespace detail {
@@ -47,21 +52,19 @@ class relu_base : public layer_base {
   }
 };
 
-}  // namespace detail
-
-template <class Element, class Layout, class Device>
-class relu::layer final : public nn::layer<Element, Layout, Device, detail::relu_base> {
+template <class Element, class Device>
+class relu_layer final : public layer_passes<Element, Device>, public relu_base {
   static_assert(kernels::explain_elementwise<Device, Element>());
-  using base = nn::layer<Element, Layout, Device, detail::relu_base>;
+  using passes = layer_passes<Element, Device>;
 
  public:
-  using base::base;
+  using relu_base::relu_base;
 
-  void forward(const typename base::forward_call& call) override {
+  void forward(const typename passes::forward_call& call) override {
     relu_forward(call.device, call.output.size(), call.inputs[0].data(), call.output.data());
   }
 
-  void backward(const typename base::backward_call& call) override {
+  void backward(const typename passes::backward_call& call) override {
     if (const auto& dx = call.input_gradients[0]; dx.needed()) {
       relu_backward(call.device, call.output.size(), call.output_gradient.data(), call.output.data(), dx.images.data(),
                     dx.epilogue.accumulate);
@@ -69,4 +72,5 @@ class relu::layer final : public nn::layer<Element, Layout, Device, detail::relu
   }
 };
 
+}  // namespace detail
 }  // namespace gradus::nn
