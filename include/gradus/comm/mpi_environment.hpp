@@ -57,7 +57,7 @@ class mpi_environment {
   mpi_environment(const mpi_environment&) = delete;
   mpi_environment& operator=(const mpi_environment&) = delete;
 
-  GRADUS_COLD ~mpi_environment() {
+  ~mpi_environment() {
     int finalized = 0;
     MPI_Finalized(&finalized);
     if (finalized != 0) {

@@ -30,7 +30,8 @@ GRADUS_NEVER_INLINE inline void deallocate_array(void* data, std::size_t alignme
   ::operator delete (data, std::align_val_t{alignment});
 }
 /// Memory for `count` elements with all bytes 0. @throws std::bad_alloc
-[[nodiscard]] inline void* zero_array(std::size_t count, std::size_t element_bytes, std::size_t alignment) {
+[[nodiscard]] GRADUS_NEVER_INLINE inline void* zero_array(std::size_t count, std::size_t element_bytes,
+                                                          std::size_t alignment) {
   return std::memset(allocate_array(count, element_bytes, alignment), 0, count * element_bytes);
 }
 /// Copies the first `size` elements into new memory for `capacity` elements. @throws std::bad_alloc
