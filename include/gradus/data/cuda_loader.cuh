@@ -4,11 +4,12 @@
 #pragma once
 
 #include <array>    // std::array
-#include <cstddef>  // std::size_t
+#include <cstddef>  // std::byte, std::size_t
 #include <cstdint>  // std::int32_t, std::uint64_t
 #include <cstring>  // std::memcpy
 #include <memory>   // std::addressof
 
+#include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/data/loader.hpp"
@@ -53,9 +54,11 @@ class cuda_batches : private loader_host, public Base {
             is_large() ? gradus::detail::pinned_range{this->images_memory().data(), this->images_memory().size_bytes()}
                        : gradus::detail::pinned_range{}},
         staged_images_{is_large() ? 0 : this->images_memory().size_bytes() / this->slots()},
-        staged_labels_{static_cast<std::size_t>(this->largest_batch()) * sizeof(std::int32_t)},
+        staged_targets_{this->label_bytes() + this->target_bytes() + this->weight_bytes()},
         images_{device, {places, static_cast<index_t>(this->images_memory().size() / this->slots())}},
-        labels_{device, {places, this->largest_batch()}} {
+        labels_{device, {places, static_cast<index_t>(this->label_bytes() / sizeof(std::int32_t))}},
+        targets_{device, {places, static_cast<index_t>(this->target_bytes() / sizeof(number))}},
+        weights_{device, {places, static_cast<index_t>(this->weight_bytes() / sizeof(number))}} {
     device.synchronize();  // makes the memory valid for both streams
   }
 
@@ -76,6 +79,7 @@ class cuda_batches : private loader_host, public Base {
   }
 
  private:
+  using number = parameter_element_t<Element>;
   static constexpr index_t places = 2;
 
   const batch_type* advance() {
@@ -90,7 +94,9 @@ class cuda_batches : private loader_host, public Base {
     const cuda_event& copied = copied_[place_];
     check_cuda(cudaStreamWaitEvent(device_->stream(), copied.get(), 0), "cudaStreamWaitEvent");
     given_ = {.images = {*device_, images_at(place_), copying_.shape},
-              .labels = {labels_at(place_), copying_.labels.size()},
+              .labels = {slot_of(labels_), copying_.labels.size()},
+              .targets = {*device_, copying_.targets == nullptr ? nullptr : slot_of(targets_), copying_.target_shape},
+              .weights = {slot_of(weights_), copying_.weights.size()},
               .first_example = copying_.first_example,
               .global_examples = copying_.global_examples};
     // The other slot is free when the device is done with the batch before, and all work on that batch has been
@@ -130,8 +136,10 @@ class cuda_batches : private loader_host, public Base {
   [[nodiscard]] Element* images_at(std::size_t place) noexcept {
     return images_.data() + static_cast<index_t>(place) * images_.extent(1);
   }
-  [[nodiscard]] std::int32_t* labels_at(std::size_t place) noexcept {
-    return labels_.data() + static_cast<index_t>(place) * labels_.extent(1);
+  /// The part of an array that belongs to place_.
+  template <class Any>
+  [[nodiscard]] Any* slot_of(tensor<Any, 2, row_major, cuda>& array) const noexcept {
+    return array.data() + static_cast<index_t>(place_) * array.extent(1);
   }
 
   /// Begins to copy the next batch of the host, if there is one, to the free slot.
@@ -143,12 +151,21 @@ class cuda_batches : private loader_host, public Base {
     copying_ = *filled;
     const auto bytes = static_cast<std::size_t>(filled->shape.size()) * sizeof(Element);
     if (bytes != 0) {  // no copy from the staged memory is under way now
-      std::memcpy(staged_labels_.data(), filled->labels.data(), filled->labels.size_bytes());
       if (!is_large()) {
         std::memcpy(staged_images_.data(), filled->images, bytes);
       }
       copy(images_at(place_), is_large() ? filled->images : staged_images_.data(), bytes);
-      copy(labels_at(place_), staged_labels_.data(), filled->labels.size_bytes());
+      auto* staged = static_cast<std::byte*>(staged_targets_.data());
+      const auto stage = [&](void* to_device, const void* from, std::size_t size) {
+        if (size != 0) {
+          std::memcpy(staged, from, size);
+          copy(to_device, staged, size);
+          staged += size;
+        }
+      };
+      stage(slot_of(labels_), filled->labels.data(), filled->labels.size_bytes());
+      stage(slot_of(targets_), filled->targets, static_cast<std::size_t>(filled->target_shape.size()) * sizeof(number));
+      stage(slot_of(weights_), filled->weights.data(), filled->weights.size_bytes());
     }
     copied_[place_].record(copies_.get());
     on_the_way_ = true;
@@ -168,16 +185,18 @@ class cuda_batches : private loader_host, public Base {
   wait_function wait_for_copy_;
   gradus::detail::pinned_range pinned_images_;
   pinned_memory staged_images_;
-  pinned_memory staged_labels_;
+  pinned_memory staged_targets_;                     // labels, real targets and weights of a batch
   tensor<Element, 2, row_major, cuda> images_;       // (slots, elements of the largest batch and padding)
-  tensor<std::int32_t, 2, row_major, cuda> labels_;  // (slots, examples of the largest batch)
+  tensor<std::int32_t, 2, row_major, cuda> labels_;  // (slots, labels of the largest batch)
+  tensor<number, 2, row_major, cuda> targets_;       // (slots, real targets of the largest batch)
+  tensor<number, 2, row_major, cuda> weights_;       // (slots, weights of the largest batch)
   cuda_stream copies_;
   std::array<cuda_event, places> copied_;  // for each slot: its batch is copied
   cuda_event used_;                        // the device's work on the previous slot is done
   detail::filled_batch<Element> copying_;  // the batch under way to place_
   bool on_the_way_ = false;
   std::size_t place_ = 0;
-  batch_type given_{.images = {*device_, nullptr, {}}};
+  batch_type given_{.images = {*device_, nullptr, {}}, .targets = {*device_, nullptr, {}}};
 };
 
 }  // namespace detail

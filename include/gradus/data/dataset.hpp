@@ -36,6 +36,22 @@ concept has_labels = requires(const D& set, index_t i) {
   { set.label(i) } -> std::convertible_to<std::int32_t>;
 };
 
+template <class D>
+concept has_label_maps = requires(const D& set, index_t i, std::int32_t* labels) {
+  { set.classes() } -> std::convertible_to<int>;
+  { set.label_map() } -> std::convertible_to<image_extents>;
+  set.read_labels(i, labels);
+};
+
+template <class D, class Element>
+concept has_real_targets = requires(const D& set, index_t i, Element* planes) {
+  { set.target() } -> std::convertible_to<image_extents>;
+  set.read_target(i, planes);
+};
+
+template <class D, class Element>
+concept has_targets = has_labels<D> || has_label_maps<D> || has_real_targets<D, Element>;
+
 template <class D, class Element>
 concept has_pixels = requires(const D& set, index_t i, Element* planes) {
   set.read(i, planes);
@@ -43,20 +59,26 @@ concept has_pixels = requires(const D& set, index_t i, Element* planes) {
 
 }  // namespace detail
 
-/// A set of images with labels from which a loader can read examples.
+/// A set of examples, each an image with its target, from which a loader makes batches.
 ///
 /// A type D models `dataset<D, Element>` if, for a const object d,
 ///   1. `d.size()` is the number of examples;
 ///   2. `d.example()` is the image_extents of every example, with n = 1;
-///   3. `d.classes()` is the number of classes;
-///   4. `d.read(i, planes)` writes the c * h * w normalized elements of example i to `planes`, plane after plane
-///      (nchw); it may throw. The loader's thread calls it;
-///   5. `d.label(i)` is the label of example i, in [0, classes);
-///   6. `d.hash()` is a std::uint64_t of the content, by which ranks check that they have the same set.
-/// If there is a member `d.watch_batch()`, the loader's thread calls it before it prepares a batch and destroys the
-/// result when the batch is ready.
+///   3. `d.read(i, planes)` writes the c * h * w elements of example i to `planes`, plane after plane (nchw); it may
+///      throw. The loader's thread calls it;
+///   4. `d.hash()` is a std::uint64_t of the content, by which ranks check that they have the same set;
+///   5. it has targets of one of these kinds:
+///      - a class: `d.classes()` is the number of classes, and `d.label(i)` the class of example i, in [0, classes);
+///      - a class for each pixel: `d.classes()`, `d.label_map()` is an image_extents with n = c = 1, and
+///        `d.read_labels(i, labels)` writes h * w std::int32_t, row after row. With `d.ignored_label()` a pixel may
+///        have that number instead of a class;
+///      - real numbers: `d.target()` is an image_extents with n = 1, and `d.read_target(i, planes)` writes c * h * w
+///        elements, plane after plane.
+/// With `d.weight(i)`, a finite number of at least 0, an example's loss counts that many times. If there is a member
+/// `d.watch_batch()`, the loader's thread calls it before it prepares a batch and destroys the result when the batch is
+/// ready.
 template <class D, class Element>
-concept dataset = detail::has_examples<D> && detail::has_labels<D> && detail::has_pixels<D, Element>;
+concept dataset = detail::has_examples<D> && detail::has_targets<D, Element> && detail::has_pixels<D, Element>;
 
 /// Reports at compile time which requirement of `dataset` the type D does not meet. Returns true if it compiles.
 template <class D, class Element>
@@ -64,7 +86,9 @@ consteval bool explain_dataset() {
   static_assert(detail::has_examples<D>,
                 "gradus: not a data set: it needs size(), example() of type image_extents, and hash() of type "
                 "std::uint64_t, all const");
-  static_assert(detail::has_labels<D>, "gradus: not a data set: it needs classes() and label(index_t), both const");
+  static_assert(detail::has_targets<D, Element>,
+                "gradus: not a data set: it needs targets: classes() and label(index_t), or classes(), label_map() and "
+                "read_labels(index_t, std::int32_t*), or target() and read_target(index_t, Element*), all const");
   static_assert(detail::has_pixels<D, Element>,
                 "gradus: not a data set: it needs read(index_t, Element*) const, which writes one example plane after "
                 "plane");

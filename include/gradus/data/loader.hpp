@@ -28,9 +28,12 @@ namespace gradus::data {
 template <class Element, class Layout, class Device = cpu>
 struct batch {
   image_view<const Element, Layout, Device> images;  ///< (n, c, h, w); n may be 0
-  std::span<const std::int32_t> labels = {};         ///< n labels in [0, classes)
-  std::uint64_t first_example = 0;                   ///< position of the first image in the order of the epoch
-  index_t global_examples = 0;                       ///< examples of the batch over all ranks
+  std::span<const std::int32_t> labels = {};         ///< n labels in [0, classes), or n * h * w
+  /// Real targets (n, c, h, w); empty where the data set has none.
+  image_view<const parameter_element_t<Element>, Layout, Device> targets;
+  std::span<const parameter_element_t<Element>> weights = {};  ///< n weights, or empty
+  std::uint64_t first_example = 0;  ///< position of the first image in the order of the epoch
+  index_t global_examples = 0;      ///< examples of the batch over all ranks
 };
 
 namespace detail {
@@ -73,6 +76,8 @@ class laid_out : public Filled {
     }
     given_ = {.images = {this->device(), filled->images, filled->shape},
               .labels = filled->labels,
+              .targets = {this->device(), filled->targets, filled->target_shape},
+              .weights = filled->weights,
               .first_example = filled->first_example,
               .global_examples = filled->global_examples};
     return std::addressof(given_);
@@ -82,7 +87,7 @@ class laid_out : public Filled {
   using Filled::Filled;
 
  private:
-  batch_type given_{.images = {this->device(), nullptr, {}}};
+  batch_type given_{.images = {this->device(), nullptr, {}}, .targets = {this->device(), nullptr, {}}};
 };
 
 }  // namespace detail

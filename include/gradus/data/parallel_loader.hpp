@@ -17,6 +17,8 @@
 #include "gradus/core/index.hpp"
 #include "gradus/data/dataset.hpp"
 #include "gradus/data/detail/loader/batch_memory.hpp"
+#include "gradus/data/detail/loader/loader_base.hpp"
+#include "gradus/data/detail/loader/source.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/data/sampler.hpp"
 #include "gradus/device/cpu.hpp"
@@ -42,37 +44,32 @@ concept augmenting_dataset = dataset<D, Element> &&
 
 namespace detail {
 
-/// The type-erased data set, and the threads that read it.
-template <class Element>
-struct parallel_source {
-  using plane_element = parameter_element_t<Element>;
-
-  const void* set;
-  void (*read)(const void* set, index_t i, std::uint64_t epoch, plane_element* planes);
-  std::int32_t (*label)(const void* set, index_t i);
+/// The threads that read examples, and their memory.
+template <class Plane>
+struct reading_threads {
   gradus::detail::thread_pool pool;
-  std::size_t plane_elements;           // elements of one example
-  dynamic_array<plane_element> planes;  // one example per thread
+  dynamic_array<Plane> planes = {};  // one example per thread
   std::atomic<std::uint64_t> epoch{0};
 };
 
-template <class Element>
-struct has_parallel_source {
-  parallel_source<Element> from;
+/// A base class that is constructed before the loader and destroyed after it.
+template <class Plane>
+struct has_reading_threads {
+  reading_threads<Plane> threads;
 };
 
-/// A loader of one element type that fills its slots with several threads. The source is the first base, so that it
-/// outlives the thread of batch_memory.
+/// A loader of one element type that fills its slots with several threads. The threads are the first base, so that they
+/// outlive the thread of batch_memory.
 template <class Element>
-class parallel_batches : private has_parallel_source<Element>, public batch_memory<Element> {
-  using source = parallel_source<Element>;
+class parallel_batches : private has_reading_threads<parameter_element_t<Element>>, public batch_memory<Element> {
   using memory = batch_memory<Element>;
-  using plane_element = parameter_element_t<Element>;
+  using typename memory::plane_element;
+  using has_threads = has_reading_threads<plane_element>;
 
  public:
   /// The same as loader::start_epoch.
   void start_epoch(std::uint64_t epoch) {
-    this->from.epoch.store(epoch);
+    this->threads.epoch.store(epoch);
     memory::start_epoch(epoch);
   }
 
@@ -80,53 +77,31 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
   template <class Dataset>
   parallel_batches(cpu& device, const Dataset& set, const loader_options& options, batch_strides strides,
                    const reader_options& reading)
-      : has_parallel_source<Element>{{.set = std::addressof(set),
-                                      .read = reading.augment ? &read_augmented<Dataset> : &read_plain<Dataset>,
-                                      .label = [](const void* erased, index_t i) -> std::int32_t {
-                                        return static_cast<const Dataset*>(erased)->label(i);
-                                      },
-                                      .pool = gradus::detail::thread_pool{checked(reading.threads)},
-                                      .plane_elements = static_cast<std::size_t>(set.example().size()),
-                                      .planes = dynamic_array<plane_element>(
-                                          static_cast<std::size_t>(reading.threads) *
-                                          static_cast<std::size_t>(set.example().size()))}},
-        memory{device, &this->from, memory::facts_of(set), options, strides, filler_of<Dataset>()} {}
+      : has_threads{{.pool = gradus::detail::thread_pool{checked(reading.threads)}}},
+        memory{device, facts_of<plane_element>(set), source_of<plane_element>(set, reading.augment), options, strides} {
+    this->threads.planes =
+        dynamic_array<plane_element>(static_cast<std::size_t>(reading.threads) * this->plane_elements());
+    this->start(filler_of<Dataset>());
+  }
 
  private:
-  static int checked(int threads) {
-    if (threads < 1 || threads > 256) {
-      gradus::raise<configuration_error>("parallel_loader", "threads from 1 to 256", {threads});
+  static int checked(int count) {
+    if (count < 1 || count > 256) {
+      gradus::raise<configuration_error>("parallel_loader", "threads from 1 to 256", {count});
     }
-    return threads;
-  }
-
-  template <class Dataset>
-  static void read_plain(const void* set, index_t i, std::uint64_t /*epoch*/, plane_element* planes) {
-    static_cast<const Dataset*>(set)->read(i, planes);
-  }
-  template <class Dataset>
-  static void read_augmented(const void* set, index_t i, [[maybe_unused]] std::uint64_t epoch, plane_element* planes) {
-    if constexpr (augmenting_dataset<Dataset, plane_element>) {
-      static_cast<const Dataset*>(set)->read(i, epoch, planes);
-    } else {
-      static_cast<const Dataset*>(set)->read(i, planes);
-    }
+    return count;
   }
 
   /// For data sets without watch_batch: reports nothing.
   struct unwatched {
-    [[nodiscard]] static int batch(const source& /*input*/) noexcept { return 0; }
-    [[nodiscard]] static int reader(const source& /*input*/) noexcept { return 0; }
+    [[nodiscard]] static int batch(const void* /*set*/) noexcept { return 0; }
+    [[nodiscard]] static int reader(const void* /*set*/) noexcept { return 0; }
   };
   /// For data sets with watch_batch: calls it.
   template <class Dataset>
   struct watched {
-    [[nodiscard]] static auto batch(const source& input) {
-      return static_cast<const Dataset*>(input.set)->watch_batch();
-    }
-    [[nodiscard]] static auto reader(const source& input) {
-      return static_cast<const Dataset*>(input.set)->watch_reader();
-    }
+    [[nodiscard]] static auto batch(const void* set) { return static_cast<const Dataset*>(set)->watch_batch(); }
+    [[nodiscard]] static auto reader(const void* set) { return static_cast<const Dataset*>(set)->watch_reader(); }
   };
   template <class Dataset>
   static loader_base::fill_function filler_of() noexcept {
@@ -139,42 +114,20 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
 
   template <class Watch>
   static void fill_slot(loader_base& loader, std::size_t number, const sample& mine) {
-    auto& own = static_cast<memory&>(loader);
-    source& input = *static_cast<source*>(const_cast<void*>(own.source_.set));
-    [[maybe_unused]] const auto whole = Watch::batch(input);
-    const std::uint64_t epoch = input.epoch.load();
-    const image_extents& one = own.example();
+    auto& own = static_cast<parallel_batches&>(loader);
+    [[maybe_unused]] const auto whole = Watch::batch(own.source_.set);
+    const std::uint64_t epoch = own.threads.epoch.load();
     const auto count = static_cast<index_t>(mine.examples.size());
-    const image_extents shape{count, one.c, one.h, one.w};
-    const auto strides = own.strides_(shape);  // strides of n, c, h, w
-    const bool direct = std::is_same_v<Element, plane_element> && own.holds_planes(strides);
-    Element* const images = own.images_.data() + static_cast<index_t>(number) * own.images_.extent(1);
-    std::int32_t* const labels = own.labels_.data() + static_cast<index_t>(number) * own.largest_batch();
-    const index_t readers = std::min<index_t>(input.pool.threads(), count);
+    const index_t readers = std::min<index_t>(own.threads.pool.threads(), count);
     const auto read_some = [&](index_t reader) {
-      [[maybe_unused]] const auto part = Watch::reader(input);
-      plane_element* const planes = input.planes.data() + static_cast<std::size_t>(reader) * input.plane_elements;
+      [[maybe_unused]] const auto part = Watch::reader(own.source_.set);
+      plane_element* const planes = own.threads.planes.data() + static_cast<std::size_t>(reader) * own.plane_elements();
       for (index_t k = reader; k < count; k += readers) {
-        const index_t chosen = mine.examples[static_cast<std::size_t>(k)];
-        labels[k] = input.label(input.set, chosen);
-        own.check_label(labels[k], chosen);
-        Element* const image = images + k * strides[0];
-        if constexpr (std::is_same_v<Element, plane_element>) {
-          input.read(input.set, chosen, epoch, direct ? image : planes);
-        } else {
-          input.read(input.set, chosen, epoch, planes);
-        }
-        if (!direct) {
-          own.scatter(strides, planes, image);
-        }
+        own.fill_example(number, mine, static_cast<std::size_t>(k), epoch, planes);
       }
     };
-    input.pool.run(readers, read_some);
-    own.filled_[number] = {.images = images,
-                           .shape = shape,
-                           .labels = {labels, mine.examples.size()},
-                           .first_example = mine.first_example,
-                           .global_examples = mine.global_examples};
+    own.threads.pool.run(readers, read_some);
+    own.describe_slot(number, mine);
   }
 };
 

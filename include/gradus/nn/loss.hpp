@@ -12,13 +12,13 @@
 #include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/image_batch.hpp"
+#include "gradus/nn/targets.hpp"
 #include "gradus/nn/value.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::nn {
 
-/// A loss over scores of shape (examples, classes) with one integer label for each example, without the type of the
-/// layout: what a network calls.
+/// A loss of scores and targets, without the type of the layout: what a network calls.
 template <class Element, class Device>
 class loss_base {
  public:
@@ -34,15 +34,19 @@ class loss_base {
   /// @throws shape_error when the loss cannot use scores of this shape
   virtual void infer(const value_shape& scores) = 0;
 
+  /// Which targets compute reads: by default a class for each example. The network checks that a batch has them, and
+  /// no others. @pre infer was called
+  [[nodiscard]] virtual target_description targets() const { return {.labels = 1}; }
+
   /// Returns the sums over the batch. Unless `gradient` is without memory, writes scale * d(sum of losses)/d(scores) to
   /// it.
-  /// @param labels    one class index for each example, in the memory of the device
+  /// @param batch_targets    the targets of the batch
   /// @param scale     factor of the gradient. A loss scale in the device's memory is not part of it: the network
   ///                  multiplies by that afterwards, unless a kernel of the library has done so.
   /// @param gradient  of the shape of the scores; without memory in evaluation
   /// @note  The device may deliver the sums later (kernels/softmax.hpp).
   virtual kernels::loss_sums compute(const image_batch<const Element, Device>& scores,
-                                     std::span<const std::int32_t> labels, double scale,
+                                     const nn::targets<Element, Device>& batch_targets, double scale,
                                      const image_batch<Element, Device>& gradient) = 0;
 };
 
@@ -114,13 +118,14 @@ class softmax_cross_entropy::loss final : public loss_function<Element, Layout, 
     classes_ = scores.channels;
   }
 
-  kernels::loss_sums compute(const image_batch<const Element, Device>& scores, std::span<const std::int32_t> labels,
-                             double scale, const image_batch<Element, Device>& gradient) override {
+  kernels::loss_sums compute(const image_batch<const Element, Device>& scores,
+                             const nn::targets<Element, Device>& batch_targets, double scale,
+                             const image_batch<Element, Device>& gradient) override {
     if constexpr (!has_memory_of_its_own<Device>) {
-      detail::require_labels(kind(), labels, classes_);
+      detail::require_labels(kind(), batch_targets.labels, classes_);
     }
-    return softmax_cross_entropy_loss(scores.device(), scores.extent(0), classes_, scores.data(), labels.data(), scale,
-                                      gradient.data());
+    return softmax_cross_entropy_loss(scores.device(), scores.extent(0), classes_, scores.data(),
+                                      batch_targets.labels.data(), scale, gradient.data());
   }
 
  private:

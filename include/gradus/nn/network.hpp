@@ -26,6 +26,7 @@
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/step_hooks.hpp"
+#include "gradus/nn/targets.hpp"
 #include "gradus/nn/value.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 
@@ -166,16 +167,16 @@ class network final : public network_base<Element, Device> {
 
   /// Runs forward, loss and backward on one batch. The gradients are those of the sum of losses / global_examples,
   /// times options.loss_scale. A batch without examples makes all gradients zero.
-  /// @param images    (n, channels, height, width) with 0 <= n <= max_batch_size
-  /// @param labels    n class indices, in the memory of the device
-  /// @param observer  called during the step; may be null
+  /// @param images         (n, channels, height, width) with 0 <= n <= max_batch_size
+  /// @param batch_targets  n class indices, or what else the loss reads, in the memory of the device
+  /// @param observer       called during the step; may be null
   /// @return the sums of losses and of correct predictions
   /// @throws shape_error when shapes disagree or a label is not a class
   /// @throws configuration_error unless the network is compiled and has a loss
-  kernels::loss_sums train_step(const const_view& images, std::span<const std::int32_t> labels,
+  kernels::loss_sums train_step(const const_view& images, const targets<Element, Device>& batch_targets,
                                 const step_options& options = {}, step_hooks* observer = nullptr,
                                 error_location where = error_location::current()) {
-    return this->train(images, labels, options, observer, where);
+    return this->train(images, batch_targets, options, observer, where);
   }
 
   /// The scores of a batch, outside training. The view is valid until the network runs again.
@@ -189,9 +190,9 @@ class network final : public network_base<Element, Device> {
   /// The sums of losses and of correct predictions over a batch, outside training.
   /// @throws shape_error when shapes disagree or a label is not a class
   /// @throws configuration_error unless the network is compiled and has a loss
-  kernels::loss_sums evaluate(const const_view& images, std::span<const std::int32_t> labels,
+  kernels::loss_sums evaluate(const const_view& images, const targets<Element, Device>& batch_targets,
                               error_location where = error_location::current()) {
-    return this->sum_losses(images, labels, where);
+    return this->sum_losses(images, batch_targets, where);
   }
 
   /// Finds out why a loss is NaN or infinite: runs forward as train_step does and names the first value that is not

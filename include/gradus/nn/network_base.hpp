@@ -34,6 +34,7 @@
 #include "gradus/nn/plan/plan_execution.hpp"
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/nn/step_options.hpp"
+#include "gradus/nn/targets.hpp"
 #include "gradus/nn/value.hpp"
 
 namespace gradus::nn {
@@ -97,6 +98,10 @@ class network_base {
   [[nodiscard]] const value_shape& input_shape() const noexcept { return graph_.shape(0); }
   /// The shape of one example of the scores that forward returns.
   [[nodiscard]] const value_shape& output_shape() const { return graph_.shape(graph_.scores()); }
+  /// Which targets of an example the loss reads; none without a loss.
+  [[nodiscard]] nn::target_description target_description() const {
+    return loss_ == nullptr ? nn::target_description{} : loss_->targets();
+  }
   /// The number of layers.
   [[nodiscard]] std::size_t layers() const noexcept { return graph_.nodes().size(); }
   /// The name of a layer. @throws std::out_of_range when there is no such layer
@@ -152,7 +157,7 @@ class network_base {
   using batch_type = image_batch<const Element, Device>;  ///< images of a step
   using passes_type = layer_passes<Element, Device>;      ///< a layer
   using loss_type = loss_base<Element, Device>;           ///< the loss
-  using label_list = std::span<const std::int32_t>;       ///< a class for each image, in the memory of the device
+  using targets_type = targets<Element, Device>;          ///< what the scores of a step are batch_targets with
 
   /// As the constructor of network.
   network_base(Device& device, const value_shape& input) : device_{&device}, graph_{input} {}
@@ -209,9 +214,9 @@ class network_base {
   }
 
   /// As network::train_step.
-  kernels::loss_sums train(const batch_type& batch, label_list wanted, const step_options& options,
+  kernels::loss_sums train(const batch_type& batch, const targets_type& batch_targets, const step_options& options,
                            step_hooks* observer, error_location where) {
-    return at_call(where, [&] { return train(batch, wanted, options, observer); });
+    return at_call(where, [&] { return train(batch, batch_targets, options, observer); });
   }
 
   /// As network::forward.
@@ -220,15 +225,15 @@ class network_base {
   }
 
   /// As network::evaluate.
-  kernels::loss_sums sum_losses(const batch_type& batch, label_list wanted, error_location where) {
+  kernels::loss_sums sum_losses(const batch_type& batch, const targets_type& batch_targets, error_location where) {
     return at_call(where, [&] {
-      check("network.evaluate", batch, wanted);
+      check("network.evaluate", batch, batch_targets);
       kernels::loss_sums total;
       for (index_t first = 0; first < batch.examples(); first += graph_.examples_at_once()) {
         const index_t count = at_once(batch, first);
         const batch_type scores = score(part_of(batch, first, count));
-        total += with_late(
-            loss_->compute(scores, labels_of(wanted, first, count), 0.0, {*device_, nullptr, scores.extents()}));
+        total += with_late(loss_->compute(scores, targets_of(batch_targets, first, count), 0.0,
+                                          {*device_, nullptr, scores.extents()}));
       }
       return total;
     });
@@ -263,11 +268,11 @@ class network_base {
   /// A step in micro-batches, as compile_options::micro_batch_size says.
   class parts_of_network final : public detail::partial_steps {
    public:
-    parts_of_network(network_base& net, const batch_type& batch, label_list wanted) noexcept
-        : net_{net}, batch_{batch}, wanted_{wanted} {}
+    parts_of_network(network_base& net, const batch_type& batch, const targets_type& batch_targets) noexcept
+        : net_{net}, batch_{batch}, targets_{batch_targets} {}
 
     kernels::loss_sums train(index_t first, index_t count, const step_options& options, step_hooks* observer) override {
-      return net_.train_at_once(net_.part_of(batch_, first, count), labels_of(wanted_, first, count), options,
+      return net_.train_at_once(net_.part_of(batch_, first, count), net_.targets_of(targets_, first, count), options,
                                 observer);
     }
     void keep_gradients(index_t begin, index_t end, bool add) override {
@@ -285,12 +290,12 @@ class network_base {
 
     network_base& net_;
     const batch_type& batch_;
-    label_list wanted_;
+    const targets_type& targets_;
   };
 
-  kernels::loss_sums train(const batch_type& batch, label_list wanted, const step_options& options,
+  kernels::loss_sums train(const batch_type& batch, const targets_type& batch_targets, const step_options& options,
                            step_hooks* observer) {
-    check("network.train_step", batch, wanted);
+    check("network.train_step", batch, batch_targets);
     if (batch.examples() == 0) {
       device_->fill_zero(memory_->gradients().data(), memory_->gradients().size_bytes());
       if (observer != nullptr) {
@@ -299,16 +304,15 @@ class network_base {
       return {};
     }
     if (batch.examples() > graph_.examples_at_once()) {
-      parts_of_network parts{*this, batch, wanted};
+      parts_of_network parts{*this, batch, batch_targets};
       return graph_.options().micro_batch_size.train(
           parts, {batch.examples(), graph_.examples_at_once(), graph_.parameters()}, options, observer);
     }
-    return train_at_once(batch, wanted, options, observer);
+    return train_at_once(batch, batch_targets, options, observer);
   }
 
   batch_type score(const batch_type& batch) {
-    graph_.check_batch("network.forward", batch.extents(), static_cast<std::size_t>(batch.examples()),
-                       graph_.examples_at_once());
+    graph_.check_batch("network.forward", batch.extents(), graph_.examples_at_once());
     const step_context context{.training = false, .seed = seed(), .step = 0, .first_example = 0};
     auto pass = pass_over(phase::forward, batch, context);
     pass.run_all(regions_.get(), nullptr);
@@ -335,9 +339,13 @@ class network_base {
     return {std::move(place)};
   }
 
-  void check(std::string_view operation, const batch_type& batch, label_list wanted) const {
+  void check(std::string_view operation, const batch_type& batch, const targets_type& batch_targets) const {
     graph_.require_loss(operation);
-    graph_.check_batch(operation, batch.extents(), wanted.size(), max_batch_size());
+    graph_.check_batch(operation, batch.extents(), max_batch_size());
+    detail::require_targets(operation, loss_->targets(), batch.examples(),
+                            {.labels = static_cast<index_t>(batch_targets.labels.size()),
+                             .values = batch_targets.values.extents(),
+                             .weights = static_cast<index_t>(batch_targets.weights.size())});
   }
 
   /// Fills the options of the plan and the memory of each layer.
@@ -383,16 +391,17 @@ class network_base {
   [[nodiscard]] batch_type part_of(const batch_type& batch, index_t first, index_t count) const {
     return {*device_, batch.data() + first * graph_.batch_extents(0, 1).size(), graph_.batch_extents(0, count)};
   }
-  [[nodiscard]] static label_list labels_of(label_list wanted, index_t first, index_t count) noexcept {
-    return wanted.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  /// The targets of the examples [first, first + count).
+  [[nodiscard]] targets_type targets_of(const targets_type& all, index_t first, index_t count) const noexcept {
+    return part_of_targets(all, loss_->targets(), first, count);
   }
   /// The number of examples to compute at once, starting at `first`.
   [[nodiscard]] index_t at_once(const batch_type& batch, index_t first) const noexcept {
     return std::min(graph_.examples_at_once(), batch.examples() - first);
   }
 
-  kernels::loss_sums train_at_once(const batch_type& batch, label_list wanted, const step_options& options,
-                                   step_hooks* observer) {
+  kernels::loss_sums train_at_once(const batch_type& batch, const targets_type& batch_targets,
+                                   const step_options& options, step_hooks* observer) {
     const step_context context = training_context(options);
     auto forward = pass_over(phase::forward, batch, context);
     forward.run_all(regions_.get(), observer);
@@ -406,7 +415,7 @@ class network_base {
     const image_batch<Element, Device> gradient{
         *device_, target.write == execution_plan::duty::layer ? memory_->gradient(graph_.scores()) : nullptr,
         scores.extents()};
-    const kernels::loss_sums sums = loss_->compute(scores, wanted, scale, gradient);
+    const kernels::loss_sums sums = loss_->compute(scores, batch_targets, scale, gradient);
     if constexpr (kernels::has_loss_scale_application<Device, Element>) {
       apply_loss_scale(*device_, gradient.size(), gradient.data());
     }

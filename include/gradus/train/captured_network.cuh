@@ -45,6 +45,8 @@ class captured_network {
   using device_type = typename Network::device_type;
   /// As network::const_view: a batch of images, (n, c, h, w), in the memory of the device.
   using const_view = typename Network::const_view;
+  /// What the scores of a batch are compared with.
+  using targets_type = nn::targets<typename Network::element_type, cuda>;
 
   /// @throws configuration_error when the network is not compiled
   explicit captured_network(Network& network, error_location where = error_location::current())
@@ -57,10 +59,10 @@ class captured_network {
   }
 
   /// As network::train_step. It waits for the loss and not for the step.
-  kernels::loss_sums train_step(const const_view& images, std::span<const std::int32_t> labels,
+  kernels::loss_sums train_step(const const_view& images, const targets_type& batch_targets,
                                 const nn::step_options& place = {}, nn::step_hooks* observer = nullptr,
                                 error_location where = error_location::current()) {
-    return at_call(where, [&] { return run_step(images, labels, place, observer); });
+    return at_call(where, [&] { return run_step(images, batch_targets, place, observer); });
   }
 
   /// Whether a step has been recorded.
@@ -71,9 +73,9 @@ class captured_network {
   operator nn::network_base<element_type, device_type>&() const noexcept { return *network_; }
 
   /// As network::evaluate. It runs eagerly.
-  kernels::loss_sums evaluate(const const_view& images, std::span<const std::int32_t> labels,
+  kernels::loss_sums evaluate(const const_view& images, const targets_type& batch_targets,
                               error_location where = error_location::current()) {
-    return network_->evaluate(images, labels, where);
+    return network_->evaluate(images, batch_targets, where);
   }
   /// As network::find_non_finite. It runs eagerly.
   [[nodiscard]] nn::non_finite find_non_finite(const const_view& images, const nn::step_options& place) {
@@ -95,10 +97,10 @@ class captured_network {
   [[nodiscard]] std::string describe() const { return network_->describe(); }
 
  private:
-  kernels::loss_sums run_step(const const_view& images, std::span<const std::int32_t> labels,
+  kernels::loss_sums run_step(const const_view& images, const targets_type& batch_targets,
                               const nn::step_options& place, nn::step_hooks* observer) {
-    if (!recording_.takes(images, labels, place)) {
-      return network_->train_step(images, labels, place, observer);
+    if (!recording_.takes(images, batch_targets, place)) {
+      return network_->train_step(images, batch_targets, place, observer);
     }
     if (observer != nullptr) {
       for (std::size_t layer = 0; layer < layers(); ++layer) {
@@ -108,8 +110,8 @@ class captured_network {
         }
       }
     }
-    const kernels::loss_sums sums = recording_.launch(
-        images, labels, 0.0, place, [&](const const_view& copy, std::span<const std::int32_t> wanted) {
+    const kernels::loss_sums sums =
+        recording_.launch(images, batch_targets, 0.0, place, [&](const const_view& copy, const targets_type& wanted) {
           static_cast<void>(network_->train_step(copy, wanted, place));
         });
     if (observer != nullptr) {

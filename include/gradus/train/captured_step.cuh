@@ -39,6 +39,8 @@ class captured_step {
  public:
   /// A batch of images, (n, c, h, w), in the memory of the device.
   using const_view = typename Network::const_view;
+  /// What the scores of a batch are compared with.
+  using targets_type = nn::targets<typename Network::element_type, cuda>;
 
   /// @throws configuration_error when the network is not compiled or the rule makes no sense
   captured_step(Network& network, const Update& rule, error_location where = error_location::current()) try
@@ -50,11 +52,11 @@ class captured_step {
     failure.location_at_call(where);
   }
 
-  /// One step. @param labels  in the memory of the device
+  /// One step. @param batch_targets  in the memory of the device
   /// @throws shape_error when shapes disagree
-  kernels::loss_sums operator()(const const_view& images, std::span<const std::int32_t> labels, double learning_rate,
+  kernels::loss_sums operator()(const const_view& images, const targets_type& batch_targets, double learning_rate,
                                 nn::step_options place = {}, error_location where = error_location::current()) {
-    return at_call(where, [&] { return step(images, labels, learning_rate, place); });
+    return at_call(where, [&] { return step(images, batch_targets, learning_rate, place); });
   }
 
   /// Whether the step has been recorded.
@@ -63,19 +65,20 @@ class captured_step {
   [[nodiscard]] auto& update_state() noexcept { return state_; }
 
  private:
-  kernels::loss_sums step(const const_view& images, std::span<const std::int32_t> labels, double learning_rate,
+  kernels::loss_sums step(const const_view& images, const targets_type& batch_targets, double learning_rate,
                           nn::step_options place) {
     if constexpr (optim::scales_loss<Update>) {
       place.loss_scale = state_.scale();
     }
-    const auto run = [&](const const_view& batch, std::span<const std::int32_t> wanted) {
+    const auto run = [&](const const_view& batch, const targets_type& wanted) {
       const kernels::loss_sums sums = network_->train_step(batch, wanted, place);
       state_.update(network_->device(), {segments_.data(), segments_.size()}, network_->values().data(),
                     network_->gradients().data(), {learning_rate, place.step});
       return sums;
     };
-    return recording_.takes(images, labels, place) ? recording_.launch(images, labels, learning_rate, place, run)
-                                                   : run(images, labels);
+    return recording_.takes(images, batch_targets, place)
+               ? recording_.launch(images, batch_targets, learning_rate, place, run)
+               : run(images, batch_targets);
   }
 
   Network* network_;

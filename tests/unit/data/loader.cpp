@@ -301,7 +301,7 @@ BOOST_AUTO_TEST_CASE(says_that_the_set_or_the_prefetch_makes_no_sense) {
   GRADUS_CHECK_MESSAGE(message_of<configuration_error>([&] {
                          const loader_type loader{device(), classless, {.global_batch_size = 1}};
                        }),
-                       {"loader", "expected classes of at least 1", "got 0"});
+                       {"loader", "expected classes of at least 1", "got 0 classes"});
 }
 
 BOOST_AUTO_TEST_CASE(images_in_memory_are_normalized) {

@@ -338,8 +338,8 @@ class graph {
 
   /// @param most  the largest number of examples
   /// @throws configuration_error unless the graph is compiled
-  /// @throws shape_error when images or labels do not fit the graph
-  void check_batch(std::string_view operation, const image_extents& images, std::size_t labels, index_t most) const {
+  /// @throws shape_error when the images do not fit the graph
+  void check_batch(std::string_view operation, const image_extents& images, index_t most) const {
     require_compiled(operation);
     const value_shape& want = shapes_.front();
     if (images.n > most || images != want.batch(images.n)) {
@@ -347,9 +347,6 @@ class graph {
       raise<shape_error>(
           operation, {"images of (n, ", largest.c, ", ", largest.h, ", ", largest.w, ") with n at most ", largest.n},
           to_string(images));
-    }
-    if (static_cast<std::size_t>(images.n) != labels) {
-      raise<shape_error>(operation, {"a label for each of ", images.n, " images"}, {labels, " labels"});
     }
   }
 

@@ -17,22 +17,16 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
+#include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/core/thread.hpp"
 #include "gradus/data/detail/loader/hash.hpp"
+#include "gradus/data/detail/loader/source.hpp"
 #include "gradus/data/loader_options.hpp"
 #include "gradus/data/sampler.hpp"
 
 namespace gradus::data::detail {
-
-/// The properties of a data set.
-struct set_facts {
-  index_t size = 0;
-  image_extents example;  // (1, c, h, w)
-  int classes = 0;
-  std::uint64_t hash = 0;
-};
 
 /// The members of every loader. A derived class fills slots. It calls start() when it can do so, and stop() before it
 /// no longer can.
@@ -83,7 +77,12 @@ class loader_base {
   [[nodiscard]] int ranks() const noexcept { return shard_.ranks; }
   /// The extents of an image: (1, c, h, w).
   [[nodiscard]] const image_extents& example() const noexcept { return set_.example; }
+  /// The number of classes; 0 where the targets are real numbers.
   [[nodiscard]] int classes() const noexcept { return set_.classes; }
+  /// The number of classes that each example has: 1, one for each pixel, or 0.
+  [[nodiscard]] index_t labels_per_example() const noexcept { return set_.labels; }
+  /// The extents of an example's real targets: (1, c, h, w), or empty.
+  [[nodiscard]] const image_extents& target() const noexcept { return set_.target; }
   /// The properties on which ranks must agree: size, shape, classes and hash of the set, batch size, order, number of
   /// ranks.
   [[nodiscard]] std::string description() const {
@@ -129,7 +128,9 @@ class loader_base {
       stop_ = true;
     }
     wake_producer_.notify_one();
-    producer_.join();
+    if (producer_.joinable()) {
+      producer_.join();
+    }
   }
 
   /// The capacity of a slot in examples.
@@ -160,11 +161,21 @@ class loader_base {
     return slot_of(given_++);
   }
 
+  /// The properties of the data set.
+  [[nodiscard]] const set_facts& facts() const noexcept { return set_; }
+
   /// @throws format_error if a label is out of range
   void check_label(std::int32_t label, index_t example) const {
-    if (label < 0 || label >= set_.classes) {
+    if ((label < 0 || label >= set_.classes) && !(set_.ignores && label == set_.ignored)) {
       raise<format_error>("loader", {"labels from 0 to ", set_.classes - 1},
                           {"label ", label, " of example ", example});
+    }
+  }
+
+  /// @throws format_error if a weight is negative, infinite or NaN
+  void check_weight(double weight, index_t example) const {
+    if (!(weight >= 0) || !is_finite(weight)) {
+      raise<format_error>("loader", "finite weights of at least 0", {"weight ", weight, " of example ", example});
     }
   }
 
@@ -176,9 +187,18 @@ class loader_base {
 
   GRADUS_COLD static std::string describe(const set_facts& set, const loader_options& options) {
     const image_extents& one = set.example;
-    std::string text =
-        gradus::join({set.size, " examples of ", one.c, "x", one.h, "x", one.w, " in ", set.classes,
-                      " classes (content ", hexadecimal(set.hash), "), batches of ", options.global_batch_size});
+    std::string text = gradus::join({set.size, " examples of ", one.c, "x", one.h, "x", one.w});
+    if (set.classes > 0) {
+      append_text(text, {" in ", set.classes, " classes"});
+    }
+    if (set.labels > 1) {
+      append_text(text, {" for each of ", set.labels, " pixels"});
+    }
+    if (set.target.c > 0) {
+      append_text(text, {" with targets of ", set.target.c, "x", set.target.h, "x", set.target.w});
+    }
+    append_text(text, {set.weighted ? ", weighted (content " : " (content ", hexadecimal(set.hash), "), batches of ",
+                       options.global_batch_size});
     if (options.shuffle) {
       append_text(text, {", shuffled with seed ", options.seed});
     } else {
@@ -192,8 +212,10 @@ class loader_base {
     if (one.c < 1 || one.h < 1 || one.w < 1) {
       raise<configuration_error>("loader", "images of at least one channel, row and column", to_string(one));
     }
-    if (set_.classes < 1) {
-      raise<configuration_error>("loader", "classes of at least 1", {set_.classes});
+    const image_extents& target = set_.target;
+    if (set_.labels > 0 ? set_.classes < 1 : target.c < 1 || target.h < 1 || target.w < 1) {
+      raise<configuration_error>("loader", "classes of at least 1, or real targets of at least 1 number",
+                                 {set_.classes, " classes and targets of ", to_string(target)});
     }
     if (options.prefetch < 1 || options.prefetch > 1024) {
       raise<configuration_error>("loader", "a prefetch from 1 to 1024 batches", {options.prefetch});

@@ -19,6 +19,7 @@
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/nn/step_options.hpp"
+#include "gradus/nn/targets.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/report.hpp"
 
@@ -36,15 +37,15 @@ class batches_of final : public batches {
     if (batch_ != nullptr) {
       facts = {.first_example = batch_->first_example,
                .global_examples = batch_->global_examples,
-               .examples = static_cast<index_t>(batch_->labels.size())};
+               .examples = batch_->images.extent(0)};
     }
     return batch_ != nullptr;
   }
 
-  kernels::loss_sums evaluate() override { return network_->evaluate(batch_->images, batch_->labels); }
+  kernels::loss_sums evaluate() override { return network_->evaluate(batch_->images, targets()); }
 
   kernels::loss_sums train_step(const nn::step_options& place, nn::step_hooks& observer) override {
-    return network_->train_step(batch_->images, batch_->labels, place, &observer);
+    return network_->train_step(batch_->images, targets(), place, &observer);
   }
 
   std::string first_not_finite(const nn::step_options& place) override {
@@ -52,6 +53,18 @@ class batches_of final : public batches {
   }
 
  private:
+  /// What the batch is compared with. A loader of the program may have labels only.
+  [[nodiscard]] auto targets() const {
+    nn::targets<typename Network::element_type, typename Network::device_type> all{batch_->labels};
+    if constexpr (requires { batch_->targets; }) {
+      all.values = batch_->targets;
+    }
+    if constexpr (requires { batch_->weights; }) {
+      all.weights = batch_->weights;
+    }
+    return all;
+  }
+
   Network* network_;
   Loader* loader_;
   decltype(loader_->next()) batch_ = nullptr;

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A data set without its type: its properties, and the functions that read an example.
+#pragma once
+
+#include <cstdint>  // std::int32_t, std::uint64_t
+#include <memory>   // std::addressof
+
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/data/dataset.hpp"
+
+namespace gradus::data::detail {
+
+/// The properties of a data set.
+struct set_facts {
+  index_t size = 0;
+  image_extents example = {};  // (1, c, h, w)
+  int classes = 0;             // 0: the targets are real numbers
+  index_t labels = 0;          // of an example
+  image_extents target = {};   // real numbers of an example: (1, c, h, w), or empty
+  bool weighted = false;       // each example has a weight
+  bool ignores = false;        // a label may be `ignored`
+  std::int32_t ignored = 0;
+  std::uint64_t hash = 0;
+};
+
+/// Where an example's targets are written; a pointer is null where the set has no such targets.
+template <class Plane>
+struct target_memory {
+  std::int32_t* labels = nullptr;
+  Plane* values = nullptr;  // plane after plane
+  Plane* weight = nullptr;
+};
+
+/// A data set that gives elements of type Plane.
+template <class Plane>
+struct set_source {
+  const void* set = nullptr;
+  void (*read)(const void* set, index_t i, std::uint64_t epoch, Plane* planes) = nullptr;
+  void (*read_targets)(const void* set, index_t i, std::uint64_t epoch, const target_memory<Plane>& to) = nullptr;
+};
+
+template <class Plane, class Dataset>
+[[nodiscard]] set_facts facts_of(const Dataset& set) {
+  static_assert(explain_dataset<Dataset, Plane>());
+  set_facts facts{.size = static_cast<index_t>(set.size()),
+                  .example = set.example(),
+                  .hash = static_cast<std::uint64_t>(set.hash())};
+  if constexpr (has_labels<Dataset>) {
+    facts.classes = static_cast<int>(set.classes());
+    facts.labels = 1;
+  } else if constexpr (has_label_maps<Dataset>) {
+    const image_extents map = set.label_map();
+    facts.classes = static_cast<int>(set.classes());
+    facts.labels = map.h * map.w;
+  }
+  if constexpr (has_real_targets<Dataset, Plane>) {
+    facts.target = set.target();
+  }
+  if constexpr (requires { set.ignored_label(); }) {
+    facts.ignores = true;
+    facts.ignored = static_cast<std::int32_t>(set.ignored_label());
+  }
+  facts.weighted = requires {
+    set.weight(index_t{});
+  };
+  return facts;
+}
+
+/// @param augment  read the variant of the example that belongs to the epoch, where the set has them
+template <class Plane, class Dataset>
+[[nodiscard]] set_source<Plane> source_of(const Dataset& set, bool augment) {
+  set_source<Plane> source{.set = std::addressof(set)};
+  source.read = [](const void* erased, index_t i, std::uint64_t /*epoch*/, Plane* planes) {
+    static_cast<const Dataset*>(erased)->read(i, planes);
+  };
+  if constexpr (requires(Plane * planes) { set.read(index_t{}, std::uint64_t{}, planes); }) {
+    if (augment) {
+      source.read = [](const void* erased, index_t i, std::uint64_t epoch, Plane* planes) {
+        static_cast<const Dataset*>(erased)->read(i, epoch, planes);
+      };
+    }
+  }
+  source.read_targets = [](const void* erased, index_t i, [[maybe_unused]] std::uint64_t epoch,
+                           const target_memory<Plane>& to) {
+    const auto& from = *static_cast<const Dataset*>(erased);
+    if constexpr (has_labels<Dataset>) {
+      *to.labels = from.label(i);
+    } else if constexpr (has_label_maps<Dataset>) {
+      from.read_labels(i, to.labels);
+    }
+    if constexpr (has_real_targets<Dataset, Plane>) {
+      from.read_target(i, to.values);
+    }
+    if constexpr (requires { from.weight(i); }) {
+      *to.weight = static_cast<Plane>(from.weight(i));
+    }
+  };
+  if constexpr (
+      requires(std::int32_t * labels) { set.read_labels(index_t{}, std::uint64_t{}, labels); } ||
+      requires(Plane * planes) { set.read_target(index_t{}, std::uint64_t{}, planes); }) {
+    if (augment) {
+      source.read_targets = [](const void* erased, index_t i, std::uint64_t epoch, const target_memory<Plane>& to) {
+        const auto& from = *static_cast<const Dataset*>(erased);
+        if constexpr (requires { from.read_labels(i, epoch, to.labels); }) {
+          from.read_labels(i, epoch, to.labels);
+        }
+        if constexpr (requires { from.read_target(i, epoch, to.values); }) {
+          from.read_target(i, epoch, to.values);
+        }
+        if constexpr (requires { from.weight(i); }) {
+          *to.weight = static_cast<Plane>(from.weight(i));
+        }
+      };
+    }
+  }
+  return source;
+}
+
+}  // namespace gradus::data::detail
