@@ -6,6 +6,7 @@
 #include <concepts>  // std::same_as
 #include <cstdint>   // std::int32_t
 
+#include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
 
@@ -13,8 +14,9 @@ namespace gradus::kernels {
 
 /// Sums over the rows of a batch; divide by the number of examples for means.
 struct loss_sums {
-  double loss = 0;      ///< sum of the examples' losses, in nats
-  index_t correct = 0;  ///< examples whose largest logit (the first of equals) is that of their label
+  double loss = 0;     ///< sum of the examples' losses
+  double correct = 0;  ///< examples whose largest logit (the first of equals) is that of their label; of an example
+                       ///< with a label for each pixel, the share of its pixels that have a label
 
   /// Adds the sums of other rows.
   constexpr loss_sums& operator+=(const loss_sums& other) noexcept {
@@ -22,6 +24,40 @@ struct loss_sums {
     correct += other.correct;
     return *this;
   }
+};
+
+/// Logits with a label for each pixel, and how their losses are added up.
+template <class Number>
+struct pixel_cross_entropy {
+  index_t examples = 0;
+  index_t classes = 0;
+  index_t pixels = 1;                     ///< of an example
+  bool channels_last = false;             ///< logits (examples, pixels, classes) instead of (examples, classes, pixels)
+  double label_smoothing = 0;             ///< in [0, 1): the part of a label that is spread evenly over all classes
+  const Number* class_weights = nullptr;  ///< (classes) in the memory of the device, or null: 1
+  const Number* example_weights = nullptr;  ///< (examples) in the memory of the device, or null: 1
+  bool ignores = false;                     ///< pixels whose label is `ignored_label` have no loss
+  std::int32_t ignored_label = 0;
+};
+
+/// A device that computes the loss of labeled pixels; nn::softmax_cross_entropy asks for it where the scores are
+/// images, or labels are smoothed or weighted.
+///
+/// pixel_cross_entropy_loss returns the sums over the examples, where the loss of an example is the mean over its
+/// pixels (ignored ones included, with a loss of 0), times its weight. With s the label smoothing, w the class weights
+/// and p = softmax(z), the loss of a pixel with label t is
+///
+///   -(1 - s) * w(t) * log p(t) - s / classes * sum over k of w(k) * log p(k)
+///
+/// as torch.nn.functional.cross_entropy with reduction = "sum". Unless it is null, dlogits, in the order of the logits,
+/// is overwritten with the gradient of the sum times `scale`. dlogits may be logits. Labels (examples, pixels) are in
+/// [0, classes) or ignored.
+template <class Device, class Element>
+concept has_pixel_cross_entropy = requires(Device& device,
+                                           const pixel_cross_entropy<parameter_element_t<Element>>& shape,
+                                           const Element* logits, const std::int32_t* labels, double scale,
+                                           Element* dlogits) {
+  { pixel_cross_entropy_loss(device, shape, logits, labels, scale, dlogits) } -> std::same_as<loss_sums>;
 };
 
 /// A device that computes the loss of a network; nn::softmax_cross_entropy asks for it.
