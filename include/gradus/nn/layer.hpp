@@ -128,7 +128,8 @@ class layer_base {
   /// The kind of layer in messages: "conv2d".
   [[nodiscard]] virtual std::string_view kind() const noexcept = 0;
 
-  /// Returns the shape of the output and stores what the layer needs of the shapes.
+  /// Returns the shape of the output and stores what the layer needs of the shapes. The number of inputs is not checked
+  /// before.
   /// @throws shape_error, configuration_error; the network adds the layer's name
   virtual value_shape infer(std::span<const value_shape> inputs) = 0;
 
@@ -185,7 +186,8 @@ class layer_passes {
 /// The network calls infer once, then parameters, traits and memory, then forward and backward any number of times with
 /// batches of up to the planned size. Forward and backward allocate nothing. To add a layer, derive from this class and
 /// write an aggregate of options with a nested `template <class Element, class Layout, class Device> class layer` whose
-/// constructor takes the options (see nn/layers/relu.hpp).
+/// constructor takes the options (see nn/layers/local_response_norm.hpp). A layer that needs no coordinates may derive
+/// from layer_passes and layer_base instead, which is compiled once for all layouts (see nn/layers/relu.hpp).
 ///
 /// `Base` implements layer_base and is compiled once for all element types, layouts and devices. A layer may omit it
 /// and implement the functions of layer_base itself.

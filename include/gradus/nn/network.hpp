@@ -110,8 +110,9 @@ class network final : public network_base<Element, Device> {
                         error_location where = error_location::current()) {
     static_assert(
         describes_layer<Description>,
-        "gradus: not a layer: net.add takes a layer's options, as in net.add(\"relu1\", nn::relu{}, x); a loss ends "
-        "the network by net.loss(nn::softmax_cross_entropy{}, x)");
+        "gradus: not a layer: net.add takes a layer's options, as in net.add(\"relu1\", nn::relu{}, x); options of "
+        "your own have a nested template <class Element, class Layout, class Device> class layer, which derives from "
+        "nn::layer; a loss ends the network by net.loss(nn::softmax_cross_entropy{}, x)");
     auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
     return this->append(name, made, made, inputs.values(), where);
   }
@@ -122,8 +123,9 @@ class network final : public network_base<Element, Device> {
                         error_location where = error_location::current()) {
     static_assert(
         describes_layer<Description>,
-        "gradus: not a layer: net.add takes a layer's options, as in net.add(\"relu1\", nn::relu{}, x); a loss ends "
-        "the network by net.loss(nn::softmax_cross_entropy{}, x)");
+        "gradus: not a layer: net.add takes a layer's options, as in net.add(\"relu1\", nn::relu{}, x); options of "
+        "your own have a nested template <class Element, class Layout, class Device> class layer, which derives from "
+        "nn::layer; a loss ends the network by net.loss(nn::softmax_cross_entropy{}, x)");
     auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
     return this->append(name, made, made, {&input, 1}, where);
   }

@@ -94,7 +94,9 @@ class strategy {
   virtual void start() = 0;
 
   /// Brings the sums of the gradients over the ranks to where parameters are updated, calls update(segments) for
-  /// parameters that have arrived, each once, and returns when the values are those of the next step.
+  /// parameters that have arrived, each once, and returns when the values are those of the next step. A parameter that
+  /// is left out keeps its values; backward overwrites its gradient in the next step. Nothing checks that the values
+  /// are then the same on all ranks.
   virtual void finish(const update_call& update) = 0;
 
   /// The gradients of segments [first, first + count) are complete.
@@ -194,9 +196,12 @@ consteval bool explain_strategy() {
   static_assert(has_strategy_name<S>,
                 "gradus: not a strategy: give it a name, e.g. "
                 "static constexpr std::string_view name = \"all_reduce\";");
-  static_assert(has_strategy_state<S, Element, Communicator>,
-                "gradus: not a strategy: give it template <class Element, class Communicator> class state with a "
-                "constructor state(const options&, Communicator&, const gradus::parallel::flat_parameters<Element>&)");
+  static_assert(
+      has_strategy_state<S, Element, Communicator>,
+      "gradus: not a strategy: give it template <class Element, class Communicator> class state with a "
+      "constructor state(const options&, Communicator&, const gradus::parallel::flat_parameters<Element>&), and "
+      "override std::string describe() const, void start() and void finish(const gradus::parallel::update_call&) in "
+      "it: without one of them it cannot be constructed");
   static_assert(!has_strategy_state<S, Element, Communicator> || has_strategy_base<S, Element, Communicator>,
                 "gradus: not a strategy: derive its state publicly from gradus::parallel::strategy<Element> and write "
                 "override after its functions");
