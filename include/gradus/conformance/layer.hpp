@@ -48,6 +48,7 @@ class contract_check {
   template <class Options>
   contract_check(Device& device, const Options& options, std::vector<nn::value_shape> inputs, index_t batch)
       : device_{device}, shapes_{std::move(inputs)}, batch_{batch} {
+    static_assert(nn::explain_layer<Options, Element, Layout, Device>());
     using concrete = typename Options::template layer<Element, Layout, Device>;
     auto layer = std::make_unique<concrete>(options);
     passes_ = layer.get();

@@ -8,6 +8,7 @@
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
+#include <type_traits>  // std::is_abstract_v
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/self.hpp"
@@ -196,12 +197,19 @@ consteval bool explain_strategy() {
   static_assert(has_strategy_name<S>,
                 "gradus: not a strategy: give it a name, e.g. "
                 "static constexpr std::string_view name = \"all_reduce\";");
-  static_assert(
-      has_strategy_state<S, Element, Communicator>,
-      "gradus: not a strategy: give it template <class Element, class Communicator> class state with a "
-      "constructor state(const options&, Communicator&, const gradus::parallel::flat_parameters<Element>&), and "
-      "override std::string describe() const, void start() and void finish(const gradus::parallel::update_call&) in "
-      "it: without one of them it cannot be constructed");
+  constexpr bool abstract = [] {
+    if constexpr (requires { typename strategy_state<S, Element, Communicator>; }) {
+      return std::is_abstract_v<strategy_state<S, Element, Communicator>>;
+    } else {
+      return false;
+    }
+  }();
+  static_assert(!abstract,
+                "gradus: not a strategy: its state must override std::string describe() const, void start() and void "
+                "finish(const gradus::parallel::update_call&): write override after each of them");
+  static_assert(abstract || has_strategy_state<S, Element, Communicator>,
+                "gradus: not a strategy: give it template <class Element, class Communicator> class state with a "
+                "constructor state(const options&, Communicator&, const gradus::parallel::flat_parameters<Element>&)");
   static_assert(!has_strategy_state<S, Element, Communicator> || has_strategy_base<S, Element, Communicator>,
                 "gradus: not a strategy: derive its state publicly from gradus::parallel::strategy<Element> and write "
                 "override after its functions");
