@@ -35,7 +35,7 @@ CLEAN = (
     ("docs/fence.md", "```cpp\n// where it lies\n```\n"),
     ("docs/two_lines.md", "The option `as\never` is code.\n"),
     ("include/gradus/core/code.hpp", "/// @code\n///   where it lies\n/// @endcode\nint lies; // `nobody`\n"),
-    ("include/gradus/core/duty.hpp", "enum class duty { nobody, layer };\n"),
+    ("include/gradus/core/duty.hpp", "enum class duty { none, layer };\n"),
     ("tests/unit/core/data.cpp", 'auto text = "where it lies";\n'),
     ("include/gradus/core/raw.hpp", 'auto raw = R"(" // lies )";\nint b = 1;\n'),
 )

@@ -14,9 +14,9 @@
 #include "gradus/nn/initializer.hpp"
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/loss.hpp"
+#include "gradus/nn/padding.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/value.hpp"
-#include "gradus/nn/window.hpp"
 
 namespace gradus::models {
 

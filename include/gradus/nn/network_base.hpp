@@ -46,7 +46,7 @@ struct parameter_range {
 
 /// The first value that is not finite.
 struct non_finite {
-  std::string place;  ///< "parameter conv1.weight", "layer 'conv1' (conv2d)", "the input"; empty if all is finite
+  std::string where;  ///< "parameter conv1.weight", "layer 'conv1' (conv2d)", "the input"; empty if all is finite
 };
 
 /// The base of network<Element, Layout, Device> that all layouts share.
@@ -81,7 +81,7 @@ class network_base {
     result.parameters = bytes;
     result.gradients = graph_.examples_at_once() < options.max_batch_size ? 2 * bytes : bytes;
     result.buffers = static_cast<std::size_t>(graph_.buffer_elements()) * sizeof(parameter_element_type);
-    graph_.thaw();
+    graph_.undo_compile();
     return result;
   }
 
@@ -202,7 +202,7 @@ class network_base {
       try {
         take_memory(options, strides);
       } catch (...) {
-        graph_.thaw();
+        graph_.undo_compile();
         throw;
       }
     });

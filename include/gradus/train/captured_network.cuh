@@ -58,9 +58,9 @@ class captured_network {
 
   /// As network::train_step. It waits for the loss and not for the step.
   kernels::loss_sums train_step(const const_view& images, std::span<const std::int32_t> labels,
-                                const nn::step_options& place = {}, nn::step_hooks* observer = nullptr,
+                                const nn::step_options& options = {}, nn::step_hooks* observer = nullptr,
                                 error_location where = error_location::current()) {
-    return at_call(where, [&] { return run_step(images, labels, place, observer); });
+    return at_call(where, [&] { return run_step(images, labels, options, observer); });
   }
 
   /// Whether a step has been recorded.
@@ -76,8 +76,8 @@ class captured_network {
     return network_->evaluate(images, labels, where);
   }
   /// As network::find_non_finite. It runs eagerly.
-  [[nodiscard]] nn::non_finite find_non_finite(const const_view& images, const nn::step_options& place) {
-    return network_->find_non_finite(images, place);
+  [[nodiscard]] nn::non_finite find_non_finite(const const_view& images, const nn::step_options& options) {
+    return network_->find_non_finite(images, options);
   }
   /// As network::device.
   [[nodiscard]] device_type& device() const noexcept { return network_->device(); }
@@ -96,9 +96,9 @@ class captured_network {
 
  private:
   kernels::loss_sums run_step(const const_view& images, std::span<const std::int32_t> labels,
-                              const nn::step_options& place, nn::step_hooks* observer) {
-    if (!recording_.takes(images, labels, place)) {
-      return network_->train_step(images, labels, place, observer);
+                              const nn::step_options& options, nn::step_hooks* observer) {
+    if (!recording_.takes(images, labels, options)) {
+      return network_->train_step(images, labels, options, observer);
     }
     if (observer != nullptr) {
       for (std::size_t layer = 0; layer < layers(); ++layer) {
@@ -109,8 +109,8 @@ class captured_network {
       }
     }
     const kernels::loss_sums sums = recording_.launch(
-        images, labels, 0.0, place, [&](const const_view& copy, std::span<const std::int32_t> wanted) {
-          static_cast<void>(network_->train_step(copy, wanted, place));
+        images, labels, 0.0, options, [&](const const_view& copy, std::span<const std::int32_t> wanted) {
+          static_cast<void>(network_->train_step(copy, wanted, options));
         });
     if (observer != nullptr) {
       observer->after_layer(layers() - 1, nn::phase::forward);

@@ -23,7 +23,7 @@ namespace gradus::train {
 /// Forward, loss, backward and update of a network as one graph: small networks wait for launches otherwise.
 ///
 ///   train::captured_step step{net, optim::sgd{.momentum = 0.9}};
-///   const kernels::loss_sums sums = step(batch->images, batch->labels, learning_rate, place);
+///   const kernels::loss_sums sums = step(batch->images, batch->labels, learning_rate, options);
 ///
 /// The first full batch runs as it always does, the second is recorded, and later ones are launched; they are copied to
 /// memory of the step's own. Smaller batches, and others with another number of global examples, run as they always do.
@@ -53,8 +53,8 @@ class captured_step {
   /// One step. @param labels  in the memory of the device
   /// @throws shape_error when shapes disagree
   kernels::loss_sums operator()(const const_view& images, std::span<const std::int32_t> labels, double learning_rate,
-                                nn::step_options place = {}, error_location where = error_location::current()) {
-    return at_call(where, [&] { return step(images, labels, learning_rate, place); });
+                                nn::step_options options = {}, error_location where = error_location::current()) {
+    return at_call(where, [&] { return step(images, labels, learning_rate, options); });
   }
 
   /// Whether the step has been recorded.
@@ -64,18 +64,18 @@ class captured_step {
 
  private:
   kernels::loss_sums step(const const_view& images, std::span<const std::int32_t> labels, double learning_rate,
-                          nn::step_options place) {
+                          nn::step_options options) {
     if constexpr (optim::scales_loss<Update>) {
-      place.loss_scale = state_.scale();
+      options.loss_scale = state_.scale();
     }
     const auto run = [&](const const_view& batch, std::span<const std::int32_t> wanted) {
-      const kernels::loss_sums sums = network_->train_step(batch, wanted, place);
+      const kernels::loss_sums sums = network_->train_step(batch, wanted, options);
       state_.update(network_->device(), {segments_.data(), segments_.size()}, network_->values().data(),
-                    network_->gradients().data(), {learning_rate, place.step});
+                    network_->gradients().data(), {learning_rate, options.step});
       return sums;
     };
-    return recording_.takes(images, labels, place) ? recording_.launch(images, labels, learning_rate, place, run)
-                                                   : run(images, labels);
+    return recording_.takes(images, labels, options) ? recording_.launch(images, labels, learning_rate, options, run)
+                                                     : run(images, labels);
   }
 
   Network* network_;

@@ -208,7 +208,7 @@ BOOST_AUTO_TEST_CASE(sums_are_fused_and_share_gradients) {
   const auto& sum = plan.slots[plan.slot_of_value[4]];
   const auto& shortcut = plan.slots[plan.slot_of_value[1]];
   BOOST_TEST(sum.gradient_offset == shortcut.gradient_offset);
-  BOOST_TEST((plan.nodes[2].residual_target.write == nn::execution_plan::duty::nobody));
+  BOOST_TEST((plan.nodes[2].residual_target.write == nn::execution_plan::duty::none));
   BOOST_TEST(plan.nodes[1].targets[0].accumulate);
 }
 
@@ -457,20 +457,20 @@ BOOST_AUTO_TEST_CASE(the_first_value_that_is_not_finite_is_found) {
   build_small(net);
   net.compile({.max_batch_size = 2, .seed = 2});
   const random_batch<float, gradus::nhwc> batch{device, {2, 1, 8, 8}, 5};
-  BOOST_TEST(net.find_non_finite(batch.images, {}).place.empty());
+  BOOST_TEST(net.find_non_finite(batch.images, {}).where.empty());
   const auto& weight = net.find_parameter("conv2.weight");
   const auto kept = weight.copy_values();
   auto changed = kept;
   changed[0] = std::numeric_limits<float>::infinity();
   weight.assign_values(changed);
-  BOOST_TEST(net.find_non_finite(batch.images, {}).place == "parameter conv2.weight");
+  BOOST_TEST(net.find_non_finite(batch.images, {}).where == "parameter conv2.weight");
   changed.assign(kept.size(), 3e38F);
   weight.assign_values(changed);
-  BOOST_TEST(net.find_non_finite(batch.images, {}).place == "layer 'conv2' (conv2d)");
+  BOOST_TEST(net.find_non_finite(batch.images, {}).where == "layer 'conv2' (conv2d)");
   weight.assign_values(kept);
   random_batch<float, gradus::nhwc> broken{device, {2, 1, 8, 8}, 5};
   broken.images(1, 0, 3, 3) = std::numeric_limits<float>::quiet_NaN();
-  BOOST_TEST(net.find_non_finite(broken.images, {}).place == "the input");
+  BOOST_TEST(net.find_non_finite(broken.images, {}).where == "the input");
 }
 
 BOOST_AUTO_TEST_CASE(values_of_other_networks_and_a_second_loss_are_refused) {

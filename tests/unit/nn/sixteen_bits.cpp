@@ -203,12 +203,12 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(what_is_not_finite_is_found, Element, elements) {
   nn::network<Element, gradus::nhwc> net{device, input_shape};
   build(net);
   auto batch = make_batch<Element, gradus::nhwc>(device);
-  BOOST_TEST(net.find_non_finite(batch.images, {}).place == "");
+  BOOST_TEST(net.find_non_finite(batch.images, {}).where == "");
   batch.images(1, 2, 3, 4) = Element{std::numeric_limits<float>::quiet_NaN()};
-  BOOST_TEST(net.find_non_finite(batch.images, {}).place == "the input");
+  BOOST_TEST(net.find_non_finite(batch.images, {}).where == "the input");
   BOOST_TEST(std::isnan(net.train_step(batch.images, batch.labels).loss));
   net.find_parameter("conv2.weight").assign_values(std::vector<float>(12 * 12 * 9, INFINITY));
-  BOOST_TEST(net.find_non_finite(batch.images, {}).place == "parameter conv2.weight");
+  BOOST_TEST(net.find_non_finite(batch.images, {}).where == "parameter conv2.weight");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

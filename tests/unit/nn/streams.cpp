@@ -57,7 +57,8 @@ class meeting::layer final : public nn::layer<Element, Layout, Device> {
     meet();
     if (const auto& dx = call.input_gradients[0]; dx.needed()) {
       for (gradus::index_t i = 0; i < call.output_gradient.size(); ++i) {
-        dx.images.data()[i] = call.output_gradient.data()[i] + (dx.epilogue.accumulate ? dx.images.data()[i] : Element{0});
+        dx.images.data()[i] =
+            call.output_gradient.data()[i] + (dx.epilogue.accumulate ? dx.images.data()[i] : Element{0});
       }
     }
   }
@@ -290,7 +291,7 @@ BOOST_AUTO_TEST_CASE(the_first_value_that_is_not_finite_is_found_on_streams) {
     const auto& weight = net.find_parameter("module1_b2_conv.weight");
     weight.assign_values(std::vector<float>(weight.copy_values().size(), 1e38F));
     const gradus_test::random_batch<float, gradus::nhwc> batch{device, {6, 3, 13, 11}, 5};
-    BOOST_TEST(net.find_non_finite(batch.images, {}).place == "layer 'module1_b2_conv' (conv2d)");
+    BOOST_TEST(net.find_non_finite(batch.images, {}).where == "layer 'module1_b2_conv' (conv2d)");
   }
 }
 

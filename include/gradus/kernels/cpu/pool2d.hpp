@@ -363,8 +363,8 @@ void average_gradients_of_row(const pool_plan& plan, const pool_backward<Element
 
 /// Calls body(plane, offset of its inputs, offset of its outputs) for all planes.
 template <class Body>
-void for_each_halved_plane(cpu& device, const pool_plan& plan, const Body& body) {
-  const halved_plane plane{plan.rows.inputs, plan.columns.inputs, plan.rows.outputs, plan.columns.outputs};
+void for_each_two_by_two_plane(cpu& device, const pool_plan& plan, const Body& body) {
+  const two_by_two_plane plane{plan.rows.inputs, plan.columns.inputs, plan.rows.outputs, plan.columns.outputs};
   for_each_band(device, plan, 1, {1, 1}, plane.in_height * plane.in_width,
                 [&](const pool_band& band) { body(plane, band.place(plan.in), band.place(plan.out)); });
 }
@@ -381,9 +381,10 @@ void max_pool2d_forward(cpu& device, const pool2d_geometry& shape,
   if constexpr (detail::pools_lanes<Layout>) {
     detail::pool_images<Element>(device, plan, call, nullptr);
   } else if (detail::pools_two_by_two(plan)) {
-    detail::for_each_halved_plane(device, plan, [&](const detail::halved_plane& plane, index_t in, index_t out) {
-      detail::max_two_by_two(plane, x.data() + in, y.data() + out, choice == nullptr ? nullptr : choice + out);
-    });
+    detail::for_each_two_by_two_plane(
+        device, plan, [&](const detail::two_by_two_plane& plane, index_t in, index_t out) {
+          detail::max_two_by_two(plane, x.data() + in, y.data() + out, choice == nullptr ? nullptr : choice + out);
+        });
   } else {
     detail::pool_images<Element>(device, plan, call, detail::pool_transposed_band<Element>);
   }
@@ -401,10 +402,11 @@ void max_pool2d_backward(cpu& device, const pool2d_geometry& shape,
   if constexpr (detail::pools_lanes<Layout>) {
     detail::gradients_of_images<Element>(device, plan, call, nullptr);
   } else if (detail::pools_two_by_two(plan)) {
-    detail::for_each_halved_plane(device, plan, [&](const detail::halved_plane& plane, index_t in, index_t out) {
-      detail::max_gradients_of_two_by_two(plane, dy.data() + out, choice + out, dx.data() + in,
-                                          detail::epilogue_from<Element>(epilogue, in));
-    });
+    detail::for_each_two_by_two_plane(
+        device, plan, [&](const detail::two_by_two_plane& plane, index_t in, index_t out) {
+          detail::max_gradients_of_two_by_two(plane, dy.data() + out, choice + out, dx.data() + in,
+                                              detail::epilogue_from<Element>(epilogue, in));
+        });
   } else {
     detail::gradients_of_images<Element>(device, plan, call, detail::transposed_band_of_gradients<Element>);
   }
@@ -420,9 +422,10 @@ void average_pool2d_forward(cpu& device, const pool2d_geometry& shape,
   if constexpr (detail::pools_lanes<Layout>) {
     detail::pool_images<Element>(device, plan, call, nullptr);
   } else if (detail::pools_two_by_two(plan)) {
-    detail::for_each_halved_plane(device, plan, [&](const detail::halved_plane& plane, index_t in, index_t out) {
-      detail::average_two_by_two(plane, x.data() + in, y.data() + out);
-    });
+    detail::for_each_two_by_two_plane(device, plan,
+                                      [&](const detail::two_by_two_plane& plane, index_t in, index_t out) {
+                                        detail::average_two_by_two(plane, x.data() + in, y.data() + out);
+                                      });
   } else {
     detail::pool_images<Element>(device, plan, call, detail::pool_transposed_band<Element>);
   }
@@ -440,10 +443,11 @@ void average_pool2d_backward(cpu& device, const pool2d_geometry& shape,
   if constexpr (detail::pools_lanes<Layout>) {
     detail::gradients_of_images<Element>(device, plan, call, nullptr);
   } else if (detail::pools_two_by_two(plan)) {
-    detail::for_each_halved_plane(device, plan, [&](const detail::halved_plane& plane, index_t in, index_t out) {
-      detail::average_gradients_of_two_by_two(plane, dy.data() + out, dx.data() + in,
-                                              detail::epilogue_from<Element>(epilogue, in));
-    });
+    detail::for_each_two_by_two_plane(
+        device, plan, [&](const detail::two_by_two_plane& plane, index_t in, index_t out) {
+          detail::average_gradients_of_two_by_two(plane, dy.data() + out, dx.data() + in,
+                                                  detail::epilogue_from<Element>(epilogue, in));
+        });
   } else {
     detail::gradients_of_images<Element>(device, plan, call, detail::transposed_band_of_gradients<Element>);
   }

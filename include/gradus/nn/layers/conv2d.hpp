@@ -14,7 +14,7 @@
 #include "gradus/kernels/conv2d.hpp"
 #include "gradus/nn/initializer.hpp"
 #include "gradus/nn/layer.hpp"
-#include "gradus/nn/window.hpp"
+#include "gradus/nn/padding.hpp"
 
 namespace gradus::nn {
 

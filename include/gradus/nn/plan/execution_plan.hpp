@@ -70,7 +70,7 @@ struct execution_plan {
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
 
   /// Who does a task of a layer's backward pass: the layer, the network right after it, or neither.
-  enum class duty : unsigned char { nobody, layer, network };
+  enum class duty : unsigned char { none, layer, network };
 
   /// The gradient of a value at a layer that reads it, or at the loss.
   ///
@@ -85,9 +85,9 @@ struct execution_plan {
   /// in the same memory. If the value is the output of a ReLU that runs in place, the last writer of the gradient masks
   /// it. So the output gradient that a layer receives is complete and masked.
   struct gradient_target {
-    duty write = duty::nobody;  ///< who writes the gradient or adds to it
-    bool accumulate = false;    ///< an earlier writer has written a part of it
-    duty mask = duty::nobody;   ///< who sets it to 0 where the output of the ReLU is not above 0
+    duty write = duty::none;  ///< who writes the gradient or adds to it
+    bool accumulate = false;  ///< an earlier writer has written a part of it
+    duty mask = duty::none;   ///< who sets it to 0 where the output of the ReLU is not above 0
   };
 
   /// What is planned for a layer.

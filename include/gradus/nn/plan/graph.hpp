@@ -200,7 +200,7 @@ class graph {
   }
 
   /// Undoes compile, for a network that could not allocate its memory.
-  void thaw() noexcept { options_ = {}; }
+  void undo_compile() noexcept { options_ = {}; }
 
   /// The input of the planner.
   /// @param memory  memory of each layer

@@ -166,7 +166,7 @@ class plan_builder {
       target.write = writer;
       state.last_masker = masker;
       if (same_as != execution_plan::none && !target.accumulate && optimizations().share_gradients) {
-        target.write = duty::nobody;
+        target.write = duty::none;
         state.last_masker = duty::network;
         state.gradient_of = states_[same_as].gradient_of;
       }
@@ -201,7 +201,7 @@ class plan_builder {
         auto& target = node.targets[k];
         contribute(target, described.inputs[k], backward_time(i), duty::layer,
                    traits.masks_input_gradients ? duty::layer : duty::network, shared ? execution_plan::none : out);
-        shared = shared || (target.write == duty::nobody && differentiable[described.inputs[k]] != 0);
+        shared = shared || (target.write == duty::none && differentiable[described.inputs[k]] != 0);
       }
     }
     for (std::size_t s = 0; s < slots; ++s) {
@@ -329,7 +329,7 @@ class plan_builder {
   struct slot_state {
     bool exclusive = false;                                  // only its last value is still read
     execution_plan::gradient_target* last_target = nullptr;  // the target that completes its gradient,
-    duty last_masker = duty::nobody;                         // and who masks it then
+    duty last_masker = duty::none;                           // and who masks it then
     std::size_t mask_time = 0;                               // when its gradient is complete
     std::size_t gradient_of = 0;                             // the slot whose gradient memory it shares
     std::size_t gradient_first = execution_plan::none;       // lifetime of its gradient memory

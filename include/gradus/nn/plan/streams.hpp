@@ -113,7 +113,7 @@ class stream_planner {
     add(time, value(i + 1, true), false);
     add(time, gradient(i + 1), false);
     const auto writes = [&](const execution_plan::gradient_target& target, std::size_t v) {
-      if (target.write != execution_plan::duty::nobody || target.mask != execution_plan::duty::nobody) {
+      if (target.write != execution_plan::duty::none || target.mask != execution_plan::duty::none) {
         add(time, gradient(v), true);
       }
     };

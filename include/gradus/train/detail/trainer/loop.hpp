@@ -54,9 +54,9 @@ class batches {
   /// Goes to the next batch; false after the last.
   [[nodiscard]] virtual bool next(batch_facts& batch) = 0;
   [[nodiscard]] virtual kernels::loss_sums evaluate() = 0;
-  virtual kernels::loss_sums train_step(const nn::step_options& place, nn::step_hooks& observer) = 0;
+  virtual kernels::loss_sums train_step(const nn::step_options& options, nn::step_hooks& observer) = 0;
   /// Where the batch first makes something that is not finite.
-  [[nodiscard]] virtual std::string first_not_finite(const nn::step_options& place) = 0;
+  [[nodiscard]] virtual std::string first_not_finite(const nn::step_options& options) = 0;
 
  protected:
   ~batches() = default;
@@ -216,13 +216,13 @@ class loop {
       const double passes = static_cast<double>(epochs_done_) +
                             static_cast<double>(report.steps) / static_cast<double>(run.steps_per_epoch);
       const double rate = fit.learning_rate(passes);
-      const nn::step_options place{.step = steps_done_,
-                                   .first_example = batch.first_example,
-                                   .global_examples = batch.global_examples,
-                                   .loss_scale = update.scale_of_loss()};
-      const kernels::loss_sums part = data.train_step(place, update);
+      const nn::step_options options{.step = steps_done_,
+                                     .first_example = batch.first_example,
+                                     .global_examples = batch.global_examples,
+                                     .loss_scale = update.scale_of_loss()};
+      const kernels::loss_sums part = data.train_step(options, update);
       if (!is_finite(part.loss)) {
-        throw_not_finite(data.first_not_finite(place), place, group.rank(), epoch, part.loss, rate);
+        throw_not_finite(data.first_not_finite(options), options, group.rank(), epoch, part.loss, rate);
       }
       const auto before_exchange = clock::now();
       update.update({rate, steps_done_});
@@ -255,9 +255,9 @@ class loop {
     return report;
   }
 
-  [[noreturn]] static void throw_not_finite(const std::string& first, const nn::step_options& place, int rank,
+  [[noreturn]] static void throw_not_finite(const std::string& first, const nn::step_options& options, int rank,
                                             int epoch, double loss, double rate) {
-    raise<numeric_error>({"training step ", place.step, " (epoch ", epoch + 1, ", rank ", rank, ")"}, "a finite loss",
+    raise<numeric_error>({"training step ", options.step, " (epoch ", epoch + 1, ", rank ", rank, ")"}, "a finite loss",
                          {loss, ", first not finite: ", first.empty() ? "the loss itself" : first.c_str()},
                          {"a smaller learning rate than ", rate, ", a warm-up, or a look at the input data"});
   }

@@ -43,12 +43,12 @@ class batches_of final : public batches {
 
   kernels::loss_sums evaluate() override { return network_->evaluate(batch_->images, batch_->labels); }
 
-  kernels::loss_sums train_step(const nn::step_options& place, nn::step_hooks& observer) override {
-    return network_->train_step(batch_->images, batch_->labels, place, &observer);
+  kernels::loss_sums train_step(const nn::step_options& options, nn::step_hooks& observer) override {
+    return network_->train_step(batch_->images, batch_->labels, options, &observer);
   }
 
-  std::string first_not_finite(const nn::step_options& place) override {
-    return network_->find_non_finite(batch_->images, place).place;
+  std::string first_not_finite(const nn::step_options& options) override {
+    return network_->find_non_finite(batch_->images, options).where;
   }
 
  private:

@@ -43,12 +43,12 @@ class step_capture {
   /// are chosen. Smaller batches are not, nor are those with another number of global examples than was captured, nor
   /// with another loss scale (the object, not the number, which is stored on the device), nor any of a network with
   /// micro-batches (compile_options::micro_batch_size), whose losses the host adds.
-  [[nodiscard]] bool takes(const const_view& images, label_list labels, const nn::step_options& place) noexcept {
+  [[nodiscard]] bool takes(const const_view& images, label_list labels, const nn::step_options& options) noexcept {
     if (in_parts_ || images.extents() != images_.extents() || static_cast<index_t>(labels.size()) != images.extent(0)) {
       return false;
     }
     if (graph_ != nullptr) {
-      return global_of(images, place) == recorded_global_ && place.loss_scale == recorded_scale_;
+      return global_of(images, options) == recorded_global_ && options.loss_scale == recorded_scale_;
     }
     const bool warm = warm_;
     warm_ = true;
@@ -59,7 +59,7 @@ class step_capture {
   /// @return  the loss of the step, which may go on
   template <class Work>
   kernels::loss_sums launch(const const_view& images, label_list labels, double learning_rate,
-                            const nn::step_options& place, const Work& work) {
+                            const nn::step_options& options, const Work& work) {
     auto& numbers = device_->context<captured_numbers>();
     if (graph_ == nullptr) {
       const captured_numbers::recording scope{numbers};
@@ -67,13 +67,13 @@ class step_capture {
         work(const_view{*device_, images_.data(), images_.extents()},
              label_list{labels_.data(), static_cast<std::size_t>(labels_.size())});
       });
-      recorded_global_ = global_of(images, place);
-      recorded_scale_ = place.loss_scale;
+      recorded_global_ = global_of(images, options);
+      recorded_scale_ = options.loss_scale;
     }
     device_->copy(images_.data(), images.data(), static_cast<std::size_t>(images.size()) * sizeof(element));
     device_->copy(labels_.data(), labels.data(), labels.size_bytes());
     const std::uint64_t launch = numbers.set(
-        *device_, {.step = place.step, .first_example = place.first_example, .learning_rate = learning_rate});
+        *device_, {.step = options.step, .first_example = options.first_example, .learning_rate = learning_rate});
     graph_->launch();
     return device_->context<kernels::detail::loss_memory>().take_of(launch);
   }
@@ -88,8 +88,8 @@ class step_capture {
     }
     return network;
   }
-  [[nodiscard]] static index_t global_of(const const_view& images, const nn::step_options& place) noexcept {
-    return place.global_examples > 0 ? place.global_examples : images.extent(0);
+  [[nodiscard]] static index_t global_of(const const_view& images, const nn::step_options& options) noexcept {
+    return options.global_examples > 0 ? options.global_examples : images.extent(0);
   }
 
   cuda* device_;

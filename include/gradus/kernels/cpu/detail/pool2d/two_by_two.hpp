@@ -53,7 +53,7 @@ struct pairs {
 };
 
 /// A plane for 2x2 pooling; its rows are adjacent.
-struct halved_plane {
+struct two_by_two_plane {
   index_t in_height;
   index_t in_width;
   index_t out_height;
@@ -62,7 +62,7 @@ struct halved_plane {
 
 /// y = the largest entries, choice = their indices; choice may be null.
 template <class Element>
-void max_two_by_two(const halved_plane& plane, const Element* x, Element* y, std::uint8_t* choice) noexcept {
+void max_two_by_two(const two_by_two_plane& plane, const Element* x, Element* y, std::uint8_t* choice) noexcept {
   for (index_t p = 0; p < plane.out_height; ++p) {
     const Element* const row = x + 2 * p * plane.in_width;
     for_each_packet<Element>(0, plane.out_width, [&]<class Packet>(Packet, index_t q) {
@@ -101,7 +101,7 @@ void max_two_by_two(const halved_plane& plane, const Element* x, Element* y, std
 
 /// y = the means of the entries.
 template <class Element>
-void average_two_by_two(const halved_plane& plane, const Element* x, Element* y) noexcept {
+void average_two_by_two(const two_by_two_plane& plane, const Element* x, Element* y) noexcept {
   for (index_t p = 0; p < plane.out_height; ++p, x += 2 * plane.in_width, y += plane.out_width) {
     for_each_packet<Element>(0, plane.out_width, [&]<class Packet>(Packet, index_t q) {
       const auto top = pairs<Packet>::load(x + 2 * q);
@@ -113,9 +113,9 @@ void average_two_by_two(const halved_plane& plane, const Element* x, Element* y)
 
 /// Computes dx. gradients(packet, i, entry) returns what the outputs from i on contribute to this entry under their
 /// kernels.
-template <class Element, class Slopes>
-void gradients_of_two_by_two(const halved_plane& plane, Element* dx, const backward_epilogue<Element>& epilogue,
-                             const Slopes& gradients) noexcept {
+template <class Element, class Gradients>
+void gradients_of_two_by_two(const two_by_two_plane& plane, Element* dx, const backward_epilogue<Element>& epilogue,
+                             const Gradients& gradients) noexcept {
   const auto clear = [&](index_t begin, index_t end) {
     for_each_packet<Element>(begin, end, [&]<class Packet>(Packet, index_t i) {
       store_gradient<Packet>(dx, typename Packet::type{}, epilogue, i);
@@ -135,15 +135,15 @@ void gradients_of_two_by_two(const halved_plane& plane, Element* dx, const backw
 }
 
 template <class Element>
-void max_gradients_of_two_by_two(const halved_plane& plane, const Element* dy, const std::uint8_t* choice, Element* dx,
-                                 const backward_epilogue<Element>& epilogue) noexcept {
+void max_gradients_of_two_by_two(const two_by_two_plane& plane, const Element* dy, const std::uint8_t* choice,
+                                 Element* dx, const backward_epilogue<Element>& epilogue) noexcept {
   gradients_of_two_by_two(plane, dx, epilogue, [=]<class Packet>(Packet, index_t i, int entry) {
     return Packet::masked(Packet::load_bytes(choice + i) == Packet::broadcast_index(entry), Packet::load(dy + i));
   });
 }
 
 template <class Element>
-void average_gradients_of_two_by_two(const halved_plane& plane, const Element* dy, Element* dx,
+void average_gradients_of_two_by_two(const two_by_two_plane& plane, const Element* dy, Element* dx,
                                      const backward_epilogue<Element>& epilogue) noexcept {
   gradients_of_two_by_two(plane, dx, epilogue, [=]<class Packet>(Packet, index_t i, int) {
     return Packet::load(dy + i) * computed<Element>{0.25};

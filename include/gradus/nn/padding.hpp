@@ -76,13 +76,13 @@ class padding {
 namespace detail {
 
 /// The output extent along one axis, and the padding before the first element.
-struct window_axis {
+struct sliding_axis {
   index_t outputs = 0;
   index_t before = 0;
 };
 
-inline window_axis slide(std::string_view operation, index_t input, index_t kernel, index_t stride, padding::kind rule,
-                         index_t before, index_t after) {
+inline sliding_axis slide(std::string_view operation, index_t input, index_t kernel, index_t stride, padding::kind rule,
+                          index_t before, index_t after) {
   if (rule == padding::kind::same) {
     const index_t outputs = (input + stride - 1) / stride;
     return {outputs, std::max<index_t>(0, (outputs - 1) * stride + kernel - input) / 2};
@@ -100,7 +100,7 @@ inline window_axis slide(std::string_view operation, index_t input, index_t kern
 }
 
 /// The output extents of a kernel that slides over an image, and the padding before the first row and column.
-struct window_extents {
+struct sliding_extents {
   index_t out_height = 0;
   index_t out_width = 0;
   index_t pad_top = 0;
@@ -110,16 +110,16 @@ struct window_extents {
 /// Output extents and padding for an input image.
 /// @throws configuration_error for a kernel, stride or padding that is not possible
 /// @throws shape_error when the kernel does not fit the padded image
-inline window_extents slide(std::string_view operation, size2d input, size2d kernel, size2d stride, padding pad) {
+inline sliding_extents slide(std::string_view operation, size2d input, size2d kernel, size2d stride, padding pad) {
   if (kernel.height < 1 || kernel.width < 1) {
     raise<configuration_error>(operation, "a kernel of at least 1 x 1", {kernel.height, " x ", kernel.width});
   }
   if (stride.height < 1 || stride.width < 1) {
     raise<configuration_error>(operation, "a stride of at least 1 x 1", {stride.height, " x ", stride.width});
   }
-  const window_axis rows =
+  const sliding_axis rows =
       slide(operation, input.height, kernel.height, stride.height, pad.rule(), pad.top(), pad.bottom());
-  const window_axis columns =
+  const sliding_axis columns =
       slide(operation, input.width, kernel.width, stride.width, pad.rule(), pad.left(), pad.right());
   return {rows.outputs, columns.outputs, rows.before, columns.before};
 }
