@@ -48,6 +48,7 @@ class contract_check {
   template <class Options>
   contract_check(Device& device, const Options& options, std::vector<nn::value_shape> inputs, index_t batch)
       : device_{device}, shapes_{std::move(inputs)}, batch_{batch} {
+    static_assert(nn::explain_layer<Options, Element, Layout, Device>());
     using concrete = typename Options::template layer<Element, Layout, Device>;
     auto layer = std::make_unique<concrete>(options);
     passes_ = layer.get();
@@ -257,7 +258,7 @@ class contract_check {
     if (traits_.aliases_input) {
       return;  // the layer does nothing
     }
-    require(all_finite(first_.output), "forward writes all of its output");
+    require(all_finite(first_.output), "forward writes a finite number to every element of its output");
     if (traits_.recomputable) {
       const forward_result again = forward(nullptr, &first_);
       require(same_bits(again.output, first_.output), "a second forward pass makes the same output");
@@ -305,7 +306,8 @@ class contract_check {
       }
       check_gradient(got.residual, output_gradient_, residual, inputs_.size());
       for (std::size_t p = 0; p < expected.parameters.size(); ++p) {
-        require(all_finite(got.parameters[p]), "backward writes all gradients of parameters");
+        require(all_finite(got.parameters[p]),
+                "backward writes all gradients of parameters, and reads only what its traits say");
         require(same_bits(got.parameters[p], expected.parameters[p]),
                 "gradients of parameters do not depend on which other gradients are needed");
       }
@@ -346,7 +348,8 @@ class contract_check {
       return;
     }
     close(got, combined(expected, asked.accumulate ? &old : nullptr, asked.mask ? &relu_output : nullptr),
-          std::string{"gradient "} + std::to_string(place) + (asked.accumulate ? " is added to" : " is written") +
+          std::string{"gradient "} + std::to_string(place) +
+              (asked.accumulate ? " is added to, as epilogue.accumulate says" : " is written") +
               (asked.mask ? " and masked" : ""));
   }
 
@@ -383,8 +386,8 @@ class contract_check {
                                    static_cast<double>(static_cast<real>(expected[i])));
       difference = here <= difference ? difference : here;  // keeps a NaN
     }
-    require(difference <= 8 * precision * largest,
-            what + ": " + std::to_string(difference) + " of " + std::to_string(largest));
+    require(difference <= 8 * precision * largest, what + ": expected values up to " + std::to_string(largest) +
+                                                       ", got a difference of " + std::to_string(difference));
   }
   static constexpr double precision = sizeof(Element) == 8 ? 0x1p-52 : sizeof(Element) == 4 ? 0x1p-22 : 0x1p-8;
 

@@ -51,7 +51,7 @@ class byte_source {
 class file_source final : public byte_source {
  public:
   /// @throws format_error if the path does not exist, is not a regular file, or cannot be opened
-  GRADUS_COLD explicit file_source(const std::string& path) : byte_source{path} {
+  explicit file_source(const std::string& path) : byte_source{path} {
     require_regular();
     errno = 0;
     file_.reset(std::fopen(name().c_str(), "rb"));

@@ -3,12 +3,13 @@
 // The run-time interface of a layer and the arguments of its forward and backward pass.
 #pragma once
 
-#include <concepts>     // std::derived_from
+#include <concepts>     // std::constructible_from, std::derived_from
 #include <cstddef>      // std::size_t, std::byte
 #include <cstdint>      // std::uint64_t
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
+#include <type_traits>  // std::is_abstract_v
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"
@@ -128,7 +129,8 @@ class layer_base {
   /// The kind of layer in messages: "conv2d".
   [[nodiscard]] virtual std::string_view kind() const noexcept = 0;
 
-  /// Returns the shape of the output and stores what the layer needs of the shapes.
+  /// Returns the shape of the output and stores what the layer needs of the shapes. The number of inputs is not checked
+  /// before.
   /// @throws shape_error, configuration_error; the network adds the layer's name
   virtual value_shape infer(std::span<const value_shape> inputs) = 0;
 
@@ -185,7 +187,8 @@ class layer_passes {
 /// The network calls infer once, then parameters, traits and memory, then forward and backward any number of times with
 /// batches of up to the planned size. Forward and backward allocate nothing. To add a layer, derive from this class and
 /// write an aggregate of options with a nested `template <class Element, class Layout, class Device> class layer` whose
-/// constructor takes the options (see nn/layers/relu.hpp).
+/// constructor takes the options (see nn/layers/local_response_norm.hpp). A layer that needs no coordinates may derive
+/// from layer_passes and layer_base instead, which is compiled once for all layouts (see nn/layers/relu.hpp).
 ///
 /// `Base` implements layer_base and is compiled once for all element types, layouts and devices. A layer may omit it
 /// and implement the functions of layer_base itself.
@@ -204,6 +207,46 @@ class layer : public layer_passes<Element, Device>, public Base {
     return {images.device(), images.data(), images.extents()};
   }
 };
+
+/// Options with a nested template of their layer.
+template <class Description, class Element, class Layout, class Device>
+concept has_layer_template = requires {
+  typename Description::template layer<Element, Layout, Device>;
+};
+
+/// Options of a layer: they have a nested template `layer` whose classes derive from nn::layer, implement its functions
+/// and are constructible from the options.
+template <class Description, class Element, class Layout, class Device>
+concept layer_description =
+    has_layer_template<Description, Element, Layout, Device> &&
+    std::derived_from<typename Description::template layer<Element, Layout, Device>, layer_base> &&
+    std::derived_from<typename Description::template layer<Element, Layout, Device>, layer_passes<Element, Device>> &&
+    std::constructible_from < typename Description::template layer<Element, Layout, Device>,
+const Description& > ;
+
+/// Reports at compile time why a type is not the options of a layer. Returns true if it compiles.
+template <class Description, class Element, class Layout, class Device>
+consteval bool explain_layer() {
+  static_assert(
+      has_layer_template<Description, Element, Layout, Device>,
+      "gradus: not a layer: net.add takes a layer's options, as in net.add(\"relu1\", nn::relu{}, x); options of "
+      "your own have a nested template <class Element, class Layout, class Device> class layer, which derives from "
+      "nn::layer; a loss ends the network by net.loss(nn::softmax_cross_entropy{}, x)");
+  if constexpr (has_layer_template<Description, Element, Layout, Device>) {
+    using made = typename Description::template layer<Element, Layout, Device>;
+    constexpr bool derives =
+        std::derived_from<made, layer_base> && std::derived_from<made, layer_passes<Element, Device>>;
+    static_assert(derives,
+                  "gradus: not a layer: derive the class layer of these options publicly from "
+                  "gradus::nn::layer<Element, Layout, Device>");
+    static_assert(!derives || !std::is_abstract_v<made>,
+                  "gradus: not a layer: it must override kind(), infer(inputs), forward(const forward_call&) and "
+                  "backward(const backward_call&): write override after each of them");
+    static_assert(!derives || std::is_abstract_v<made> || std::constructible_from<made, const Description&>,
+                  "gradus: not a layer: give it a constructor that takes its options: explicit layer(const options&)");
+  }
+  return true;
+}
 
 namespace detail {
 

@@ -109,24 +109,22 @@ class network final : public network_base<Element, Device> {
   template <class Description>
   GRADUS_COLD value add(std::string_view name, const Description& description, const input_list& inputs,
                         error_location where = error_location::current()) {
-    static_assert(
-        describes_layer<Description>,
-        "gradus: not a layer: net.add takes a layer's options, as in net.add(\"relu1\", nn::relu{}, x); a loss ends "
-        "the network by net.loss(nn::softmax_cross_entropy{}, x)");
-    auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
-    return this->append(name, made, made, inputs.values(), where);
+    static_assert(explain_layer<Description, Element, Layout, Device>());
+    if constexpr (layer_description<Description, Element, Layout, Device>) {
+      auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
+      return this->append(name, made, made, inputs.values(), where);
+    }
   }
 
   /// Appends a layer that reads one value, and returns its output.
   template <class Description>
   GRADUS_COLD value add(std::string_view name, const Description& description, value input,
                         error_location where = error_location::current()) {
-    static_assert(
-        describes_layer<Description>,
-        "gradus: not a layer: net.add takes a layer's options, as in net.add(\"relu1\", nn::relu{}, x); a loss ends "
-        "the network by net.loss(nn::softmax_cross_entropy{}, x)");
-    auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
-    return this->append(name, made, made, {&input, 1}, where);
+    static_assert(explain_layer<Description, Element, Layout, Device>());
+    if constexpr (layer_description<Description, Element, Layout, Device>) {
+      auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
+      return this->append(name, made, made, {&input, 1}, where);
+    }
   }
 
   /// Ends the network with a loss over `scores`.
@@ -214,10 +212,6 @@ class network final : public network_base<Element, Device> {
   }
 
  private:
-  template <class Description>
-  static constexpr bool describes_layer = requires {
-    typename Description::template layer<Element, Layout, Device>;
-  };
   template <class Description>
   static constexpr bool describes_loss = requires {
     typename Description::template loss<Element, Layout, Device>;

@@ -8,6 +8,7 @@
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
+#include <type_traits>  // std::is_abstract_v
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/self.hpp"
@@ -94,7 +95,9 @@ class strategy {
   virtual void start() = 0;
 
   /// Brings the sums of the gradients over the ranks to where parameters are updated, calls update(segments) for
-  /// parameters that have arrived, each once, and returns when the values are those of the next step.
+  /// parameters that have arrived, each once, and returns when the values are those of the next step. A parameter that
+  /// is left out keeps its values; backward overwrites its gradient in the next step. Nothing checks that the values
+  /// are then the same on all ranks.
   virtual void finish(const update_call& update) = 0;
 
   /// The gradients of segments [first, first + count) are complete.
@@ -194,7 +197,17 @@ consteval bool explain_strategy() {
   static_assert(has_strategy_name<S>,
                 "gradus: not a strategy: give it a name, e.g. "
                 "static constexpr std::string_view name = \"all_reduce\";");
-  static_assert(has_strategy_state<S, Element, Communicator>,
+  constexpr bool abstract = [] {
+    if constexpr (requires { typename strategy_state<S, Element, Communicator>; }) {
+      return std::is_abstract_v<strategy_state<S, Element, Communicator>>;
+    } else {
+      return false;
+    }
+  }();
+  static_assert(!abstract,
+                "gradus: not a strategy: its state must override std::string describe() const, void start() and void "
+                "finish(const gradus::parallel::update_call&): write override after each of them");
+  static_assert(abstract || has_strategy_state<S, Element, Communicator>,
                 "gradus: not a strategy: give it template <class Element, class Communicator> class state with a "
                 "constructor state(const options&, Communicator&, const gradus::parallel::flat_parameters<Element>&)");
   static_assert(!has_strategy_state<S, Element, Communicator> || has_strategy_base<S, Element, Communicator>,

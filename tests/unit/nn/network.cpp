@@ -60,6 +60,27 @@ struct doubled {
   };
 };
 
+/// A layer whose infer forgets to store the channels: its parameter has no elements.
+struct forgetful {
+  template <class Element, class Layout, class Device>
+  class layer final : public nn::layer<Element, Layout, Device> {
+    using base = nn::layer<Element, Layout, Device>;
+
+   public:
+    explicit layer(const forgetful& /*options*/) {}
+    [[nodiscard]] std::string_view kind() const noexcept override { return "forgetful"; }
+    nn::value_shape infer(std::span<const nn::value_shape> inputs) override { return inputs[0]; }
+    [[nodiscard]] std::vector<nn::parameter_description> parameters() const override {
+      return {{"weight", {channels_, 1, 1, 1}, 1, nn::zeros(), {}}};
+    }
+    void forward(const typename base::forward_call& /*call*/) override {}
+    void backward(const typename base::backward_call& /*call*/) override {}
+
+   private:
+    gradus::index_t channels_ = 0;
+  };
+};
+
 template <class Call>
 std::string message_of(const Call& call) {
   try {
@@ -77,6 +98,14 @@ void require_text(const std::string& message, const std::string& part) {
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(nn_network)
+
+BOOST_AUTO_TEST_CASE(parameter_without_elements_is_refused) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  nn::network<float, gradus::nhwc> net{device, {.channels = 3, .height = 2, .width = 2}};
+  const std::string message = message_of([&] { net.add("s", forgetful{}, net.input()); });
+  require_text(message, "forgetful: expected a parameter 'weight' of at least 1 element, got (0, 1, 1, 1)");
+  require_text(message, "layer 's'");
+}
 
 BOOST_AUTO_TEST_CASE(layouts_agree_on_everything) {
   gradus::cpu device{{.intra_op_threads = 2}};

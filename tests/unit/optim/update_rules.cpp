@@ -169,7 +169,7 @@ BOOST_AUTO_TEST_CASE(bad_steps_are_refused) {
   for (const double rate : {-0.1, not_a_number, infinity}) {
     BOOST_CHECK_EXCEPTION(state.update(device, inside, values.data(), gradients.data(), rate),
                           gradus::configuration_error,
-                          [](const auto& error) { return contains(error.what(), "Hint: look at the learning-rate"); });
+                          [](const auto& error) { return contains(error.what(), "Hint: check the learning-rate"); });
     BOOST_CHECK_THROW(other.update(device, inside, values.data(), gradients.data(), rate), gradus::configuration_error);
   }
   for (const segment& outside : {segment{"w", 1, 2, true}, segment{"w", -1, 1, true}, segment{"w", 0, -1, true},

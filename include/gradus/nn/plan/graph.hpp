@@ -123,6 +123,10 @@ class graph {
       made.name = name;
       made.parameters = layer->parameters();
       for (parameter_description& p : made.parameters) {
+        if (p.shape.n < 1 || p.shape.c < 1 || p.shape.h < 1 || p.shape.w < 1) {
+          raise<shape_error>(layer->kind(), {"a parameter '", p.name, "' of at least 1 element"}, to_string(p.shape),
+                             "infer stores the shapes from which parameters() makes its own");
+        }
         p.name = gradus::join({name, ".", p.name});
       }
       made.layer = std::move(layer);

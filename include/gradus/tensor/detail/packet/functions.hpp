@@ -82,7 +82,7 @@ struct log_range {
 
 /// The function values `inside`, replaced by those of the standard library where `a` is outside the range.
 template <class Range, class Packet>
-[[nodiscard]] Packet with_library(const Packet& a, const Packet& inside) noexcept {
+[[nodiscard]] GRADUS_COLD Packet with_library(const Packet& a, const Packet& inside) noexcept {
   using element_type = typename packets::unpacket_traits<Packet>::type;
   constexpr std::size_t width = packets::unpacket_traits<Packet>::size;
   element_type arguments[width];
