@@ -49,6 +49,8 @@ BOOST_AUTO_TEST_CASE(floats) {
   BOOST_TEST(row({1 / 3.0, 2 / 3.0}) == "[0.33333333 0.66666667]");
   BOOST_TEST(row({12345678.0F, 1.0F}) == "[1.2345678e+07 1.0000000e+00]");
   BOOST_TEST(row({-0.0, 2.0}) == "[-0.  2.]");
+  BOOST_TEST(row({999999.0F, 1000.0F}) == "[999999.   1000.]");
+  BOOST_TEST(row({1e6F, 2e6F}) == "[1.e+06 2.e+06]");
   BOOST_TEST(row({99999999.0, 100000.0}) == "[99999999.   100000.]");
   BOOST_TEST(body(gradus::from_list<double, 2>(device, {{3.14159265, 314.159265}}), {.precision = 3}) ==
              "[[  3.142 314.159]]");

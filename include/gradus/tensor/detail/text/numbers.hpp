@@ -135,9 +135,34 @@ template <class Element>
   return result;
 }
 
+/// The power of ten from which NumPy writes exponents: 10^8, or less where an element has fewer decimal digits.
+template <class Element>
+[[nodiscard]] double exponent_limit() {
+  if constexpr (std::same_as<Element, double>) {
+    return 1e8;
+  } else {
+    int bits = 0;  // of the fraction
+    for (float step = 0.5F; static_cast<float>(static_cast<Element>(1.0F + step)) != 1.0F; step /= 2) {
+      ++bits;
+    }
+    double limit = 1;
+    for (int digit = static_cast<int>(bits * 0.30103); digit > 0; --digit) {
+      limit *= 10;
+    }
+    return limit;
+  }
+}
+
 /// True if NumPy writes these elements with exponents.
 template <class Element>
 [[nodiscard]] bool needs_exponents(const std::vector<Element>& values) {
+  const auto rounded = [](double value) {  // NumPy computes in the element type
+    if constexpr (std::same_as<Element, double>) {
+      return value;
+    } else {
+      return static_cast<double>(static_cast<Element>(static_cast<float>(value)));
+    }
+  };
   double largest = 0;
   double smallest = 0;
   for (const Element& value : values) {
@@ -147,17 +172,8 @@ template <class Element>
       smallest = smallest == 0 ? size : std::min(smallest, size);
     }
   }
-  if (largest == 0) {
-    return false;
-  }
-  if constexpr (std::same_as<Element, double>) {
-    return largest >= 1e8 || smallest < 1e-4 || largest / smallest > 1000.0;
-  } else {  // NumPy rounds to the element type
-    const auto rounded = [](double value) {
-      return static_cast<double>(static_cast<Element>(static_cast<float>(value)));
-    };
-    return largest >= 1e8 || smallest < rounded(1e-4) || rounded(largest / smallest) > 1000.0;
-  }
+  return largest != 0 &&
+         (largest >= exponent_limit<Element>() || smallest < rounded(1e-4) || rounded(largest / smallest) > 1000.0);
 }
 
 /// Puts spaces in front of the texts, so that all have the width of the longest.
