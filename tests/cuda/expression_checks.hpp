@@ -12,7 +12,12 @@
 #include <tuple>
 
 #include "../property/tensor/support.hpp"
+#include "gradus/tensor/activations.hpp"
+#include "gradus/tensor/concat.hpp"
 #include "gradus/tensor/copy.hpp"
+#include "gradus/tensor/permute.hpp"
+#include "gradus/tensor/reshape.hpp"
+#include "gradus/tensor/slice.hpp"
 
 namespace expression_checks {
 
@@ -167,6 +172,46 @@ void gradients(gradus::cpu& host, Device& device) {
         return std::get<0>(found);
       },
       x, w);
+}
+
+/// Axes, parts, several tensors, softmax, and the derivatives of all of them.
+template <class Layout, class Device>
+void rearranging(gradus::cpu& host, Device& device) {
+  for (const auto& shape : tensor_tests::image_shapes()) {
+    BOOST_TEST_CONTEXT(shape) {
+      const auto a = random_tensor<float, 4, Layout>(host, shape, "a");
+      const auto b = random_tensor<float, 4, Layout>(host, shape, "b");
+      same(
+          "permute", host, device, 0, [](const auto& x) { return permute<3, 1, 0, 2>(x); }, a);
+      same(
+          "reshape", host, device, 0, [](const auto& x) { return reshape(x, {x.size()}); }, a);
+      same(
+          "slice", host, device, 0, [](const auto& x) { return slice<2>(x, {.begin = 1, .step = 2}); }, a);
+      same(
+          "slice of the slowest", host, device, 0, [](const auto& x) { return slice<0>(x, {.end = 0}); }, a);
+      same(
+          "concat", host, device, 0, [](const auto& x, const auto& y) { return concat<1>(x, y, x); }, a, b);
+      same(
+          "concat of the slowest", host, device, 0, [](const auto& x, const auto& y) { return concat<0>(x, y); }, a, b);
+      same(
+          "stack", host, device, 0, [](const auto& x, const auto& y) { return stack<2>(x, y); }, a, b);
+      same(
+          "softmax", host, device, 1e-6, [](const auto& x) { return gradus::softmax<axis::c>(relu(x) * 3); }, a);
+      same(
+          "log_softmax", host, device, 1e-6, [](const auto& x) { return gradus::log_softmax<axis::h>(x); }, a);
+      same(
+          "argmin", host, device, 0, [](const auto& x) { return argmin<axis::c>(x); }, a);
+      same(
+          "derivative", host, device, 1e-5,
+          [](const auto& x, const auto& y) {
+            const auto parts = concat<3>(slice<3>(x, {.begin = 1, .step = 3}), y, x);
+            const auto loss = sum(square(permute<1, 0, 2, 3>(parts))) +
+                              sum(square(reshape(gradus::log_softmax<axis::c>(slice<1>(x, {.end = 1})), {-1})));
+            return std::get<0>(gradus::gradients(loss, x));
+          },
+          a, b);
+    }
+  }
 }
 
 }  // namespace expression_checks

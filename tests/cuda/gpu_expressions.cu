@@ -34,6 +34,10 @@ BOOST_FIXTURE_TEST_CASE(assignments, devices) {
   expression_checks::assignments(host, device);
 }
 
+BOOST_FIXTURE_TEST_CASE(rearranging, devices) {
+  expression_checks::rearranging<gradus::nhwc>(host, device);
+}
+
 BOOST_FIXTURE_TEST_CASE(matrix_products, devices) {
   using expression_checks::random_tensor;
   using expression_checks::same;

@@ -40,6 +40,11 @@ BOOST_FIXTURE_TEST_CASE(gradients, devices) {
   expression_checks::gradients(host, device);
 }
 
+BOOST_FIXTURE_TEST_CASE(rearranging, devices) {
+  expression_checks::rearranging<gradus::nhwc>(host, device);
+  expression_checks::rearranging<gradus::nchw>(host, device);
+}
+
 BOOST_FIXTURE_TEST_CASE(shapes_that_differ, devices) {
   const gradus::tensor<float, 1, gradus::row_major, thrust_host> x{device, {3}};
   gradus::tensor<float, 1> y{host, {4}};

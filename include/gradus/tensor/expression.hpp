@@ -93,7 +93,13 @@ class leaf : public expression_base {
         data_{static_cast<const Element*>(buffer.data())},
         extents_{shape},
         buffer_{std::move(buffer)} {}
+  /// Memory of another leaf, from an offset in elements; the copies share its owner.
+  template <int OtherRank, class OtherLayout>
+  leaf(const leaf<Element, OtherRank, OtherLayout, Device>& of, index_t offset,
+       const gradus::extents<Rank>& shape) noexcept
+      : device_{&of.device()}, data_{of.data() + offset}, extents_{shape}, buffer_{of.buffer()} {}
 
+  [[nodiscard]] const shared_buffer<Device>& buffer() const noexcept { return buffer_; }
   [[nodiscard]] Device& device() const noexcept { return *device_; }
   [[nodiscard]] const Element* data() const noexcept { return data_; }
   [[nodiscard]] const gradus::extents<Rank>& extents() const noexcept { return extents_; }

@@ -250,7 +250,7 @@ void backward(const reduction_node<Kind, Reduced, Child>& node, const Adjoint& a
     const auto ties = reduce<sum_kind<element>, Reduced>(child.device(), indicator(extreme));
     propagate(child, where(extreme, repeated<kept>(child, adjoint / ties), 0), sink);
   } else {
-    static_assert(!std::same_as<Kind, Kind>, "gradus::gradients: argmax is not differentiable");
+    static_assert(!std::same_as<Kind, Kind>, "gradus::gradients: argmax and argmin are not differentiable");
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Reductions: sum, mean, max, min, argmax and norms over all or some axes.
+// Reductions: sum, mean, max, min, argmax, argmin and norms over all or some axes.
 //
 // sum(x) reduces all axes to rank 0. sum<axis::h, axis::w>(x) and sum<0>(x) reduce the given axes and return a
 // row_major tensor of the other axes in logical order. A reduction is evaluated immediately, in one pass over its
@@ -82,9 +82,9 @@ struct extreme_kind {
   GRADUS_HOST_DEVICE static Element finish(const state& best, index_t) noexcept { return best; }
 };
 
-template <class Element>
-struct argmax_kind {
-  static constexpr std::string_view name = "argmax";
+template <class Element, bool Largest>
+struct place_kind {
+  static constexpr std::string_view name = Largest ? "argmax" : "argmin";
   static constexpr bool of_empty = false;
   using element_type = Element;
   using result_type = std::int64_t;
@@ -93,12 +93,13 @@ struct argmax_kind {
     std::int64_t place;
   };
   static constexpr std::int64_t nowhere = std::numeric_limits<std::int64_t>::max();
-  GRADUS_HOST_DEVICE static state initial() noexcept { return {extreme_kind<Element, true>::initial(), nowhere}; }
+  GRADUS_HOST_DEVICE static state initial() noexcept { return {extreme_kind<Element, Largest>::initial(), nowhere}; }
   GRADUS_HOST_DEVICE static void add(state& best, Element value, index_t place) noexcept {
     merge(best, state{value, place});
   }
   GRADUS_HOST_DEVICE static void merge(state& best, const state& other) noexcept {
-    if (beats<true>(other.value, best.value) || (!beats<true>(best.value, other.value) && other.place < best.place)) {
+    if (beats<Largest>(other.value, best.value) ||
+        (!beats<Largest>(best.value, other.value) && other.place < best.place)) {
       best = other;
     }
   }
@@ -167,6 +168,10 @@ template <class Element>
 using max_kind = extreme_kind<Element, true>;
 template <class Element>
 using min_kind = extreme_kind<Element, false>;
+template <class Element>
+using argmax_kind = place_kind<Element, true>;
+template <class Element>
+using argmin_kind = place_kind<Element, false>;
 
 }  // namespace gradus::detail
 
@@ -202,6 +207,12 @@ template <auto... Axes, operand Operand>
 template <auto... Axes, operand Operand>
 [[nodiscard]] auto argmax(Operand&& x) {
   return detail::make_reduction<detail::argmax_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
+}
+/// The index of the smallest element (the first of equals, or the first NaN), as argmax gives that of the largest.
+/// @throws shape_error when there is no element
+template <auto... Axes, operand Operand>
+[[nodiscard]] auto argmin(Operand&& x) {
+  return detail::make_reduction<detail::argmin_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
 }
 /// The sum of the absolute values. The derivative by an element that is 0 is 0.
 template <auto... Axes, operand Operand>

@@ -85,6 +85,17 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(extremes_and_their_places, Layout, layouts) {
   }
 }
 
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_results, Layout, layouts) {
+  gradus::cpu device{{.intra_op_threads = 2}};
+  const gradus::tensor<float, 2> rows{device, {3, 0}};
+  BOOST_TEST((sum<0>(rows).extents() == gradus::extents<1>{0}));
+  BOOST_TEST((max<0>(rows).extents() == gradus::extents<1>{0}));
+  for (const auto& shape : {gradus::image_extents{0, 3, 2, 5}, {2, 3, 2, 0}, {2, 3, 0, 5}}) {
+    const gradus::image_tensor<float, Layout> x{device, shape};
+    BOOST_TEST((max<axis::c>(x).extents() == gradus::extents<3>{shape.n, shape.h, shape.w}));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(float_is_added_in_double_and_the_bits_do_not_depend_on_threads) {
   gradus::cpu one{{.intra_op_threads = 1}};
   gradus::cpu three{{.intra_op_threads = 3}};

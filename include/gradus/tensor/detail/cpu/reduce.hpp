@@ -161,11 +161,14 @@ template <class Kind, unsigned Reduced, class Node>
   const index_t folded = extents_of<Reduced>(node.extents()).size();
   temporary<result_type, std::popcount(kept_mask), row_major, cpu> result{device, shape};
   const index_t results = result.size();
+  if (results == 0) {
+    return std::move(result).done();
+  }
 
   const auto loop = make_reduction_loop<typename Node::layout_type, Reduced>(node.extents(), Node::linear);
   const bool along_row = loop.fastest().reduced;
   const index_t length = loop.fastest().extent;
-  const index_t groups = results == 0 ? 0 : loop.rows(false);
+  const index_t groups = loop.rows(false);
   const index_t group_rows = folded == 0 ? 0 : loop.rows(true);
   const index_t width = along_row ? 1 : length;
   // A task takes several rows of a group, or a piece of a long row.
