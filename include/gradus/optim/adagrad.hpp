@@ -33,8 +33,7 @@ struct adagrad_pass {
     Element scale, decay, rate, epsilon;
 
     template <class Number>
-    GRADUS_HOST_DEVICE GRADUS_ALWAYS_INLINE void operator()(Number& value, Number& sum,
-                                                            Number gradient) const noexcept {
+    GRADUS_ALWAYS_INLINE constexpr void operator()(Number& value, Number& sum, Number gradient) const noexcept {
       gradient = scale * gradient + decay * value;
       sum += gradient * gradient;
       value -= rate * gradient / (square_root(sum) + epsilon);
@@ -42,7 +41,7 @@ struct adagrad_pass {
   };
 
   template <class Element>
-  [[nodiscard]] GRADUS_HOST_DEVICE step<Element> at(const pass_point& point, bool decays) const noexcept {
+  [[nodiscard]] constexpr step<Element> at(const pass_point& point, bool decays) const noexcept {
     return {.scale = static_cast<Element>(point.gradient_scale),
             .decay = static_cast<Element>(decays ? weight_decay : 0.0),
             .rate = static_cast<Element>(point.learning_rate / (1.0 + static_cast<double>(point.updates) * lr_decay)),

@@ -32,13 +32,13 @@ struct average_pass {
     Element rest;
 
     template <class Number>
-    GRADUS_HOST_DEVICE GRADUS_ALWAYS_INLINE void operator()(Number& average, Number value) const noexcept {
+    GRADUS_ALWAYS_INLINE constexpr void operator()(Number& average, Number value) const noexcept {
       average += rest * (value - average);
     }
   };
 
   template <class Element>
-  [[nodiscard]] GRADUS_HOST_DEVICE step<Element> at(const pass_point& point, bool /*decays*/) const noexcept {
+  [[nodiscard]] constexpr step<Element> at(const pass_point& point, bool /*decays*/) const noexcept {
     return {static_cast<Element>(point.updates == 0 ? 1.0 : 1.0 - decay)};
   }
 };
@@ -48,8 +48,7 @@ struct swap_pass {
   template <class Element>
   struct step {
     template <class Number>
-    GRADUS_HOST_DEVICE GRADUS_ALWAYS_INLINE void operator()(Number& one, Number& other,
-                                                            Number /*the old one*/) const noexcept {
+    GRADUS_ALWAYS_INLINE constexpr void operator()(Number& one, Number& other, Number /*the old one*/) const noexcept {
       const Number kept = one;
       one = other;
       other = kept;
@@ -57,7 +56,7 @@ struct swap_pass {
   };
 
   template <class Element>
-  [[nodiscard]] GRADUS_HOST_DEVICE step<Element> at(const pass_point& /*point*/, bool /*decays*/) const noexcept {
+  [[nodiscard]] constexpr step<Element> at(const pass_point& /*point*/, bool /*decays*/) const noexcept {
     return {};
   }
 };

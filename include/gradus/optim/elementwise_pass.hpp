@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>    // std::copy_n, std::fill_n
+#include <bit>          // std::bit_cast
 #include <cmath>        // std::sqrt
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint64_t
@@ -38,7 +39,7 @@ struct pass_arrays {
   Element* data[Count];  ///< the first elements of the arrays
 
   /// The arrays from element `offset` on.
-  [[nodiscard]] GRADUS_HOST_DEVICE constexpr pass_arrays from(index_t offset) const noexcept {
+  [[nodiscard]] constexpr pass_arrays from(index_t offset) const noexcept {
     pass_arrays result{};
     for (std::size_t i = 0; i < Count; ++i) {
       result.data[i] = data[i] + offset;
@@ -50,7 +51,7 @@ struct pass_arrays {
 namespace detail {
 
 /// base^exponent by repeated squaring. std::pow differs between the libraries of hosts and devices.
-[[nodiscard]] GRADUS_HOST_DEVICE constexpr double power(double base, std::uint64_t exponent) noexcept {
+[[nodiscard]] constexpr double power(double base, std::uint64_t exponent) noexcept {
   double result = 1;
   for (; exponent != 0 && result != 0; exponent /= 2) {
     result *= exponent % 2 != 0 ? base : 1.0;
@@ -61,15 +62,15 @@ namespace detail {
 
 /// The square root of an element, or of each element of a packet.
 template <class Number>
-[[nodiscard]] GRADUS_HOST_DEVICE GRADUS_ALWAYS_INLINE Number square_root(Number x) noexcept {
+[[nodiscard]] GRADUS_ALWAYS_INLINE constexpr Number square_root(Number x) noexcept {
   if constexpr (std::is_floating_point_v<Number>) {
     return std::sqrt(x);
   } else {
 #if defined(__SSE2__)
     if constexpr (sizeof(x[0]) == 4) {
-      return reinterpret_cast<Number>(_mm_sqrt_ps(reinterpret_cast<__m128>(x)));
+      return std::bit_cast<Number>(_mm_sqrt_ps(std::bit_cast<__m128>(x)));
     } else {
-      return reinterpret_cast<Number>(_mm_sqrt_pd(reinterpret_cast<__m128d>(x)));
+      return std::bit_cast<Number>(_mm_sqrt_pd(std::bit_cast<__m128d>(x)));
     }
 #else
     for (std::size_t i = 0; i < sizeof(x) / sizeof(x[0]); ++i) {
@@ -124,12 +125,12 @@ void step_range(index_t count, const Step& step, const pass_arrays<Element, Outp
 
 /// Runs one step of an elementwise formula for the parameters of `segments`, in one pass over memory. Segment offsets
 /// index all arrays.
-/// @param pass     has `pass.template at<Element>(const pass_point&, bool decays)`, compiled for GPUs too, which
-///                 returns a trivial type: its call operator takes references to the written numbers and then the
-///                 numbers that are only read. A number is an element or a packet of elements. Zeros everywhere give
-///                 zeros.
-/// @param step     the learning rate, and the number of updates made before
-/// @param scale    the factor by which the gradients have been multiplied
+/// @param pass  has a type step<Element> without constructors, whose call operator takes references to the written
+///              numbers and then the numbers that are only read; a number is an element or a packet of elements. Its
+///              function at<Element>(const pass_point&, bool decays) makes a step. All of it is constexpr and not
+///              GRADUS_HOST_DEVICE: so nvcc compiles packets for the host only.
+/// @param step  the learning rate, and the number of updates made before
+/// @param scale  the factor by which the gradients have been multiplied
 template <class Pass, class Element, std::size_t Outputs, std::size_t Inputs>
 void apply_pass(cpu& device, std::span<const segment> segments, const Pass& pass, const update_step& step,
                 const loss_scale& scale, const pass_arrays<Element, Outputs>& written,

@@ -5,7 +5,6 @@
 
 #include <algorithm>  // std::max
 #include <array>      // std::array
-#include <cmath>      // std::sqrt
 #include <cstddef>    // std::size_t
 #include <span>       // std::span
 
@@ -32,22 +31,21 @@ struct lamb_pass {
     Element scale, decay, rest1, beta2, rest2, correction1, correction2, epsilon, rate;
 
     template <class Number>
-    GRADUS_HOST_DEVICE GRADUS_ALWAYS_INLINE void moments(Number& first, Number& second,
-                                                         Number gradient) const noexcept {
+    GRADUS_ALWAYS_INLINE constexpr void moments(Number& first, Number& second, Number gradient) const noexcept {
       gradient = scale * gradient;
       first += rest1 * (gradient - first);
       second = beta2 * second + rest2 * gradient * gradient;
     }
 
     template <class Number>
-    [[nodiscard]] GRADUS_HOST_DEVICE GRADUS_ALWAYS_INLINE Number direction(Number value, Number first,
-                                                                           Number second) const noexcept {
+    [[nodiscard]] GRADUS_ALWAYS_INLINE constexpr Number direction(Number value, Number first,
+                                                                  Number second) const noexcept {
       return correction1 * first / (detail::square_root(second) * correction2 + epsilon) + decay * value;
     }
   };
 
   template <class Element>
-  [[nodiscard]] GRADUS_HOST_DEVICE step<Element> at(const pass_point& point, bool decays) const noexcept {
+  [[nodiscard]] constexpr step<Element> at(const pass_point& point, bool decays) const noexcept {
     return {
         .scale = static_cast<Element>(point.gradient_scale),
         .decay = static_cast<Element>(decays ? weight_decay : 0.0),
@@ -64,8 +62,9 @@ struct lamb_pass {
 namespace detail {
 
 /// The ratio of two norms, given their squares; 1 if one is 0.
-[[nodiscard]] GRADUS_HOST_DEVICE inline double trust_ratio(double value_squares, double direction_squares) noexcept {
-  return value_squares > 0.0 && direction_squares > 0.0 ? std::sqrt(value_squares) / std::sqrt(direction_squares) : 1.0;
+[[nodiscard]] constexpr double trust_ratio(double value_squares, double direction_squares) noexcept {
+  return value_squares > 0.0 && direction_squares > 0.0 ? square_root(value_squares) / square_root(direction_squares)
+                                                        : 1.0;
 }
 
 /// Sums of squares in double precision, one for each SIMD lane.

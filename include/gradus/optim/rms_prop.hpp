@@ -48,22 +48,20 @@ struct rms_prop_pass {
 
     /// The gradient divided by the root of its mean square.
     template <class Number>
-    [[nodiscard]] GRADUS_HOST_DEVICE GRADUS_ALWAYS_INLINE Number divided(Number gradient,
-                                                                         Number square) const noexcept {
+    [[nodiscard]] GRADUS_ALWAYS_INLINE constexpr Number divided(Number gradient, Number square) const noexcept {
       return velocity_rate * gradient / (square_root(square + inside) + outside);
     }
 
     template <class Number>
-    GRADUS_HOST_DEVICE GRADUS_ALWAYS_INLINE void operator()(Number& value, Number& square,
-                                                            Number gradient) const noexcept {
+    GRADUS_ALWAYS_INLINE constexpr void operator()(Number& value, Number& square, Number gradient) const noexcept {
       gradient = scale * gradient + decay * value;
       square = rho * square + rest * gradient * gradient;
       value -= rate * divided(gradient, square);
     }
 
     template <class Number>
-    GRADUS_HOST_DEVICE GRADUS_ALWAYS_INLINE void operator()(Number& value, Number& square, Number& other,
-                                                            Number gradient) const noexcept {
+    GRADUS_ALWAYS_INLINE constexpr void operator()(Number& value, Number& square, Number& other,
+                                                   Number gradient) const noexcept {
       gradient = scale * gradient + decay * value;
       square = rho * square + rest * gradient * gradient;
       if constexpr (Centered) {
@@ -75,8 +73,8 @@ struct rms_prop_pass {
     }
 
     template <class Number>
-    GRADUS_HOST_DEVICE GRADUS_ALWAYS_INLINE void operator()(Number& value, Number& square, Number& mean,
-                                                            Number& velocity, Number gradient) const noexcept {
+    GRADUS_ALWAYS_INLINE constexpr void operator()(Number& value, Number& square, Number& mean, Number& velocity,
+                                                   Number gradient) const noexcept {
       gradient = scale * gradient + decay * value;
       square = rho * square + rest * gradient * gradient;
       velocity = momentum * velocity + divided(gradient, variance(square, mean, gradient));
@@ -85,16 +83,16 @@ struct rms_prop_pass {
 
     /// Rounding may make the difference negative; NaN stays.
     template <class Number>
-    [[nodiscard]] GRADUS_HOST_DEVICE GRADUS_ALWAYS_INLINE Number variance(Number square, Number& mean,
-                                                                          Number gradient) const noexcept {
+    [[nodiscard]] GRADUS_ALWAYS_INLINE constexpr Number variance(Number square, Number& mean,
+                                                                 Number gradient) const noexcept {
       mean += rest * (gradient - mean);
       const Number difference = square - mean * mean;
-      return difference < Number{} ? Number{} : difference;
+      return difference < Element{0} ? difference - difference : difference;  // nvcc compiles no packet of constants
     }
   };
 
   template <class Element>
-  [[nodiscard]] GRADUS_HOST_DEVICE step<Element> at(const pass_point& point, bool decays) const noexcept {
+  [[nodiscard]] constexpr step<Element> at(const pass_point& point, bool decays) const noexcept {
     const bool inner_rate = tensorflow && HasMomentum;
     return {.scale = static_cast<Element>(point.gradient_scale),
             .decay = static_cast<Element>(decays ? weight_decay : 0.0),

@@ -34,8 +34,8 @@ struct adam_pass {
     Element scale, gradient_decay, kept, rest1, beta2, rest2, rate, correction, epsilon;
 
     template <class Number, class... Largest>
-    GRADUS_HOST_DEVICE GRADUS_ALWAYS_INLINE void move(Number& value, Number& first, Number& second, Number gradient,
-                                                      Largest&... largest) const noexcept {
+    GRADUS_ALWAYS_INLINE constexpr void move(Number& value, Number& first, Number& second, Number gradient,
+                                             Largest&... largest) const noexcept {
       gradient = scale * gradient + gradient_decay * value;
       first += rest1 * (gradient - first);
       second = beta2 * second + rest2 * gradient * gradient;
@@ -45,19 +45,19 @@ struct adam_pass {
     }
 
     template <class Number>
-    GRADUS_HOST_DEVICE GRADUS_ALWAYS_INLINE void operator()(Number& value, Number& first, Number& second,
-                                                            Number gradient) const noexcept {
+    GRADUS_ALWAYS_INLINE constexpr void operator()(Number& value, Number& first, Number& second,
+                                                   Number gradient) const noexcept {
       move(value, first, second, gradient);
     }
     template <class Number>
-    GRADUS_HOST_DEVICE GRADUS_ALWAYS_INLINE void operator()(Number& value, Number& first, Number& second,
-                                                            Number& largest, Number gradient) const noexcept {
+    GRADUS_ALWAYS_INLINE constexpr void operator()(Number& value, Number& first, Number& second, Number& largest,
+                                                   Number gradient) const noexcept {
       move(value, first, second, gradient, largest);
     }
   };
 
   template <class Element>
-  [[nodiscard]] GRADUS_HOST_DEVICE step<Element> at(const pass_point& point, bool decays) const noexcept {
+  [[nodiscard]] constexpr step<Element> at(const pass_point& point, bool decays) const noexcept {
     const double rate = point.learning_rate;
     return {.scale = static_cast<Element>(point.gradient_scale),
             .gradient_decay = static_cast<Element>(decays ? gradient_decay : 0.0),
