@@ -10,7 +10,7 @@
 #include <cstddef>    // std::size_t
 #include <memory>     // std::unique_ptr
 #include <span>       // std::span
-#include <utility>    // std::move
+#include <utility>    // std::index_sequence, std::make_index_sequence, std::move
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
@@ -21,8 +21,11 @@
 #include "gradus/device/cuda_memory.cuh"
 #include "gradus/device/cuda_step.cuh"
 #include "gradus/optim/cpu_passes.hpp"
+#include "gradus/optim/elementwise_pass.hpp"
+#include "gradus/optim/lamb_pass.hpp"
 #include "gradus/optim/loss_scaling.hpp"
 #include "gradus/optim/segment.hpp"
+#include "gradus/optim/update_step.hpp"
 
 namespace gradus::optim {
 
@@ -33,6 +36,8 @@ struct segment_piece {
   index_t offset;
   int size;
   int decay;
+  int first;   ///< index of the first piece of the segment
+  int pieces;  ///< of the segment
 };
 
 /// Lists of segments, split into pieces, in device memory. Each list is kept, so that later steps copy nothing.
@@ -46,12 +51,14 @@ class segment_tables {
   ~segment_tables() {
     for (const std::unique_ptr<table>& each : tables_) {
       static_cast<void>(cudaFree(each->on_device));
+      static_cast<void>(cudaFree(each->sums));
     }
   }
 
   struct table {
     dynamic_array<segment_piece> segments;  // the list from which the pieces were made
     segment_piece* on_device = nullptr;
+    double* sums = nullptr;  // see sums_of
     index_t pieces = 0;
   };
 
@@ -62,6 +69,21 @@ class segment_tables {
       }
     }
     return make(segments);
+  }
+
+  static constexpr index_t sums_per_piece = 3;
+
+  /// Device memory for sums over the pieces of a list, which is allocated by the first call: sums_per_piece numbers for
+  /// each piece.
+  [[nodiscard]] double* sums_of(const table& of) {
+    for (const std::unique_ptr<table>& each : tables_) {
+      if (each.get() == &of && each->sums == nullptr) {
+        check_cuda(cudaMalloc(reinterpret_cast<void**>(&each->sums),
+                              static_cast<std::size_t>(of.pieces * sums_per_piece) * sizeof(double)),
+                   "cudaMalloc");
+      }
+    }
+    return of.sums;
   }
 
  private:
@@ -82,9 +104,12 @@ class segment_tables {
     auto made = std::make_unique<table>();
     dynamic_array<segment_piece> pieces;
     for (const segment& one : segments) {
-      made->segments.push_back({one.offset, static_cast<int>(one.size), one.decay ? 1 : 0});
+      const int first = static_cast<int>(pieces.size());
+      const int count = static_cast<int>((one.size + piece - 1) / piece);
+      made->segments.push_back({one.offset, static_cast<int>(one.size), one.decay ? 1 : 0, first, count});
       for (index_t begin = 0; begin < one.size; begin += piece) {
-        pieces.push_back({one.offset + begin, static_cast<int>(std::min(piece, one.size - begin)), one.decay ? 1 : 0});
+        pieces.push_back(
+            {one.offset + begin, static_cast<int>(std::min(piece, one.size - begin)), one.decay ? 1 : 0, first, count});
       }
     }
     made->pieces = static_cast<index_t>(pieces.size());
@@ -110,6 +135,7 @@ struct momentum_numbers {
 };
 
 inline constexpr int scale_index = gradus::detail::index_of(loss_scale_number::scale);
+inline constexpr int skipped_index = gradus::detail::index_of(loss_scale_number::skipped_steps);
 inline constexpr int not_finite_index = gradus::detail::index_of(loss_scale_number::not_finite);
 
 template <class Element>
@@ -159,6 +185,165 @@ __global__ void not_finite_kernel(const segment_piece* pieces, const Element* gr
 template <class Unused = void>
 __global__ void next_loss_scale_kernel(loss_scaling options, double* numbers) {
   next_loss_scale(options, numbers);
+}
+
+/// The numbers of a step in a kernel: those of a captured step, and of a loss scale in device memory.
+__device__ inline pass_point point_on_device(pass_point point, const step_numbers* recorded, const double* loss_scale) {
+  if (recorded != nullptr) {
+    point.learning_rate = recorded->learning_rate;
+    point.updates = recorded->step;
+  }
+  if (loss_scale != nullptr) {
+    point.gradient_scale /= loss_scale[scale_index];
+    point.updates = updates_before(point.updates, loss_scale[skipped_index]);
+  }
+  return point;
+}
+
+/// The formula of a pass for one piece. One thread computes it for its block, because powers in double precision are
+/// slow on many GPUs. All threads of the block call it.
+template <class Element, class Pass>
+__device__ typename Pass::template step<Element> step_for_block(const Pass& pass, const pass_point& point,
+                                                                const step_numbers* recorded, const double* loss_scale,
+                                                                bool decays) {
+  __shared__ typename Pass::template step<Element> shared;
+  if (threadIdx.x == 0) {
+    shared = pass.template at<Element>(point_on_device(point, recorded, loss_scale), decays);
+  }
+  __syncthreads();
+  return shared;
+}
+
+/// Calls step(written..., read...) with the elements at index i.
+template <class Element, std::size_t Outputs, std::size_t Inputs, class Step, std::size_t... Out, std::size_t... In>
+__device__ void step_element(const Step& step, const pass_arrays<Element, Outputs>& written,
+                             const pass_arrays<const Element, Inputs>& read, int i, std::index_sequence<Out...>,
+                             std::index_sequence<In...>) {
+  Element values[] = {written.data[Out][i]...};
+  step(values[Out]..., Element{read.data[In][i]}...);
+  ((written.data[Out][i] = values[Out]), ...);
+}
+
+/// Each thread block runs the step of one piece.
+template <class Pass, class Element, std::size_t Outputs, std::size_t Inputs>
+__global__ void pass_kernel(const segment_piece* pieces, Pass pass, pass_point point, const step_numbers* recorded,
+                            const double* loss_scale, pass_arrays<Element, Outputs> written,
+                            pass_arrays<const Element, Inputs> read) {
+  if (loss_scale != nullptr && loss_scale[not_finite_index] != 0) {
+    return;  // the step is skipped
+  }
+  const segment_piece piece = pieces[blockIdx.x];
+  const auto step = step_for_block<Element>(pass, point, recorded, loss_scale, piece.decay != 0);
+  const auto own = written.from(piece.offset);
+  const auto others = read.from(piece.offset);
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < piece.size; i += static_cast<int>(blockDim.x)) {
+    step_element(step, own, others, i, std::make_index_sequence<Outputs>{}, std::make_index_sequence<Inputs>{});
+  }
+}
+
+inline constexpr int lamb_threads = 256;
+
+/// The sums of two numbers over the threads of the block, in an order that does not change, in thread 0. All threads of
+/// the block call it.
+__device__ inline void add_over_block(double& one, double& other) {
+  __shared__ double sums[2][lamb_threads];
+  sums[0][threadIdx.x] = one;
+  sums[1][threadIdx.x] = other;
+  __syncthreads();
+  for (unsigned half = lamb_threads / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) {
+      sums[0][threadIdx.x] += sums[0][threadIdx.x + half];
+      sums[1][threadIdx.x] += sums[1][threadIdx.x + half];
+    }
+    __syncthreads();
+  }
+  one = sums[0][0];
+  other = sums[1][0];
+}
+
+/// Each thread block updates the moments of one piece, and writes the sums of squares of its values and directions to
+/// sums[2 * block] and sums[2 * block + 1]. Without decay it also makes the step.
+template <class Element>
+__global__ void lamb_moments_kernel(const segment_piece* pieces, lamb_pass pass, pass_point point,
+                                    const step_numbers* recorded, const double* loss_scale, Element* values,
+                                    const Element* gradients, Element* first, Element* second, double* sums) {
+  if (loss_scale != nullptr && loss_scale[not_finite_index] != 0) {
+    return;  // the step is skipped
+  }
+  const segment_piece piece = pieces[blockIdx.x];
+  const auto step = step_for_block<Element>(pass, point, recorded, loss_scale, piece.decay != 0);
+  double value_squares = 0;
+  double direction_squares = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < piece.size; i += static_cast<int>(blockDim.x)) {
+    const index_t at = piece.offset + i;
+    Element m = first[at];
+    Element v = second[at];
+    const Element value = values[at];
+    step.moments(m, v, gradients[at]);
+    first[at] = m;
+    second[at] = v;
+    const Element direction = step.direction(value, m, v);
+    if (piece.decay == 0) {
+      values[at] = value - step.rate * direction;
+    }
+    value_squares += static_cast<double>(value) * static_cast<double>(value);
+    direction_squares += static_cast<double>(direction) * static_cast<double>(direction);
+  }
+  add_over_block(value_squares, direction_squares);
+  if (threadIdx.x == 0) {
+    sums[2 * blockIdx.x] = value_squares;
+    sums[2 * blockIdx.x + 1] = direction_squares;
+  }
+}
+
+/// The thread block of the first piece of a segment writes the trust ratio of the segment to ratios[block].
+template <class Unused = void>
+__global__ void lamb_ratio_kernel(const segment_piece* pieces, const double* loss_scale, const double* sums,
+                                  double* ratios) {
+  const segment_piece piece = pieces[blockIdx.x];
+  if (piece.decay == 0 || piece.first != static_cast<int>(blockIdx.x) ||
+      (loss_scale != nullptr && loss_scale[not_finite_index] != 0)) {
+    return;
+  }
+  double value_squares = 0;
+  double direction_squares = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < piece.pieces; i += static_cast<int>(blockDim.x)) {
+    value_squares += sums[2 * (piece.first + i)];
+    direction_squares += sums[2 * (piece.first + i) + 1];
+  }
+  add_over_block(value_squares, direction_squares);
+  if (threadIdx.x == 0) {
+    ratios[blockIdx.x] = trust_ratio(value_squares, direction_squares);
+  }
+}
+
+/// Each thread block makes the step of one piece that has weight decay.
+template <class Element>
+__global__ void lamb_step_kernel(const segment_piece* pieces, lamb_pass pass, pass_point point,
+                                 const step_numbers* recorded, const double* loss_scale, Element* values,
+                                 const Element* first, const Element* second, const double* ratios) {
+  const segment_piece piece = pieces[blockIdx.x];
+  if (piece.decay == 0 || (loss_scale != nullptr && loss_scale[not_finite_index] != 0)) {
+    return;
+  }
+  const auto step = step_for_block<Element>(pass, point, recorded, loss_scale, true);
+  const double learning_rate = recorded == nullptr ? point.learning_rate : recorded->learning_rate;
+  const auto rate = static_cast<Element>(learning_rate * ratios[piece.first]);
+  for (int i = static_cast<int>(threadIdx.x); i < piece.size; i += static_cast<int>(blockDim.x)) {
+    const index_t at = piece.offset + i;
+    values[at] -= rate * step.direction(values[at], first[at], second[at]);
+  }
+}
+
+inline constexpr int fill_blocks = 256;
+
+template <class Element>
+__global__ void fill_kernel(index_t count, Element value, Element* elements) {
+  for (index_t i = static_cast<index_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += static_cast<index_t>(fill_blocks) * blockDim.x) {
+    elements[i] = value;
+  }
 }
 
 inline constexpr int norm_blocks = 64;
@@ -218,6 +403,45 @@ void apply_momentum(cuda& device, std::span<const segment> segments, const momen
          device.context<captured_numbers>().for_kernels(), pass.loss_scale.numbers, values, gradients, velocities);
 }
 
+/// Runs one step of an elementwise formula in one launch; see apply_pass in elementwise_pass.hpp. The first call with a
+/// list of segments copies the list to the device.
+template <class Pass, class Element, std::size_t Outputs, std::size_t Inputs>
+void apply_pass(cuda& device, std::span<const segment> segments, const Pass& pass, const update_step& step,
+                const loss_scale& scale, const pass_arrays<Element, Outputs>& written,
+                const pass_arrays<const Element, Inputs>& read) {
+  const detail::segment_tables::table& table = device.context<detail::segment_tables>().of(segments);
+  if (table.pieces == 0) {
+    return;
+  }
+  launch(device, "apply_pass", static_cast<unsigned>(table.pieces), 256,
+         &detail::pass_kernel<Pass, Element, Outputs, Inputs>, table.on_device, pass,
+         {step.learning_rate, step.number, 1.0 / scale.factor}, device.context<captured_numbers>().for_kernels(),
+         scale.numbers, written, read);
+}
+
+/// Runs one step of LAMB in three launches; see lamb_pass.hpp. Does not wait. The first call with a list of segments
+/// copies the list to the device.
+template <class Element>
+void apply_lamb(cuda& device, std::span<const segment> segments, const lamb_pass& pass, const update_step& step,
+                const loss_scale& scale, Element* values, const Element* gradients, Element* first, Element* second) {
+  auto& tables = device.context<detail::segment_tables>();
+  const detail::segment_tables::table& table = tables.of(segments);
+  if (table.pieces == 0) {
+    return;
+  }
+  const auto blocks = static_cast<unsigned>(table.pieces);
+  const pass_point point{step.learning_rate, step.number, 1.0 / scale.factor};
+  const step_numbers* const recorded = device.context<captured_numbers>().for_kernels();
+  double* const sums = tables.sums_of(table);
+  double* const ratios = sums + 2 * table.pieces;
+  launch(device, "apply_lamb", blocks, detail::lamb_threads, &detail::lamb_moments_kernel<Element>, table.on_device,
+         pass, point, recorded, scale.numbers, values, gradients, first, second, sums);
+  launch(device, "apply_lamb", blocks, detail::lamb_threads, &detail::lamb_ratio_kernel<>, table.on_device,
+         scale.numbers, sums, ratios);
+  launch(device, "apply_lamb", blocks, detail::lamb_threads, &detail::lamb_step_kernel<Element>, table.on_device, pass,
+         point, recorded, scale.numbers, values, first, second, ratios);
+}
+
 /// Sets *found, in device memory, to 1 if a gradient of `segments` is infinite or NaN; otherwise leaves it unchanged.
 /// One launch; does not wait.
 template <class Element>
@@ -235,18 +459,28 @@ inline void finish_loss_scale(cuda& device, const loss_scaling& options, double*
   launch(device, "finish_loss_scale", 1, 1, &detail::next_loss_scale_kernel<>, options, numbers);
 }
 
-/// The factor by which gradients have been multiplied. Waits if it is stored on the device.
+}  // namespace gradus::optim
+
+namespace gradus::kernels {
+
+/// The factor by which gradients have been multiplied; found by lookup on the device. Waits if it is
+/// stored there.
 [[nodiscard]] inline double factor_of(cuda& device, const loss_scale& scale) {
   double number = 1;
   if (scale.numbers != nullptr) {
-    device.copy_to_host(&number, scale.numbers + detail::scale_index, sizeof(number));
+    device.copy_to_host(&number, scale.numbers + optim::detail::scale_index, sizeof(number));
   }
   return scale.factor * number;
 }
 
-}  // namespace gradus::optim
-
-namespace gradus::kernels {
+/// Sets `count` elements to `value`; found by lookup on the device.
+template <class Element>
+void fill_elements(cuda& device, index_t count, Element value, Element* elements) {
+  if (count > 0) {
+    launch(device, "fill_elements", optim::detail::fill_blocks, 256, &optim::detail::fill_kernel<Element>, count, value,
+           elements);
+  }
+}
 
 /// The Euclidean norm of `count` elements; found by lookup on the device. Sums are in double precision. Waits.
 template <class Element>

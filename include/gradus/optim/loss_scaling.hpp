@@ -90,6 +90,12 @@ constexpr void next_loss_scale(const loss_scaling& options, double* numbers) noe
   not_finite = 0;
 }
 
+/// The updates among the first `steps` steps: those that were not skipped. Also compiled for GPUs.
+constexpr std::uint64_t updates_before(std::uint64_t steps, double skipped_steps) noexcept {
+  const auto skipped = static_cast<std::uint64_t>(skipped_steps);
+  return steps > skipped ? steps - skipped : 0;
+}
+
 /// Runs next_loss_scale in order with the device's other work.
 inline void finish_loss_scale(cpu& /*device*/, const loss_scaling& options, double* numbers) noexcept {
   next_loss_scale(options, numbers);

@@ -25,17 +25,11 @@
 
 namespace gradus::optim {
 
-/// A rule with a state that divides gradients by the loss scale in its loop over them.
-template <class State, class Element, class Device>
-concept divides_gradients = requires(State& state, Device& device, std::span<const segment> segments, Element* values,
-                                     const Element* gradients, const update_step& step, const loss_scale& scale) {
-  state.update(device, segments, values, gradients, step, scale);
-};
-
 /// An update rule that scales the loss for another rule, for training in 16 bits. The loss is multiplied by a scale
 /// before the backward pass, so that small gradients of activations do not become zero. The rule divides gradients of
 /// parameters by the scale when it reads them. A step with an infinite or NaN gradient changes neither parameters nor
-/// the rule's state. The scale then becomes smaller, and larger again after many good steps (see loss_scaling).
+/// the rule's state. It does not count in update_step::number either, so that a bias correction does not advance. The
+/// scale then becomes smaller, and larger again after many good steps (see loss_scaling).
 ///
 ///   nn::network<float16, nhwc> net{device, {...}};
 ///   train::trainer trainer{net, optim::scaled_loss<optim::sgd>{.rule = {.momentum = 0.9}}, communicator};
@@ -127,7 +121,7 @@ class scaled_loss<Rule>::state {
               const update_step& step) {
     if (has_memory_of_its_own<Device> ||
         numbers_.data()[gradus::detail::index_of(loss_scale_number::not_finite)] == 0.0) {
-      inner_.update(device, segments, values, gradients, step, scale());
+      inner_.update(device, segments, values, gradients, without_skipped(step), scale());
     }
     finish_loss_scale(device, rule_.scaling, numbers_.data());
   }
@@ -166,6 +160,17 @@ class scaled_loss<Rule>::state {
   [[nodiscard]] inner_state& inner() noexcept { return inner_; }
 
  private:
+  /// The step of which the rule is told: numbered by the updates made before. Kernels subtract skipped steps
+  /// themselves.
+  [[nodiscard]] update_step without_skipped(const update_step& step) const noexcept {
+    if constexpr (has_memory_of_its_own<Device>) {
+      return step;
+    } else {
+      return {step.learning_rate,
+              updates_before(step.number, numbers_.data()[gradus::detail::index_of(loss_scale_number::skipped_steps)])};
+    }
+  }
+
   scaled_loss rule_;
   inner_state inner_;
   tensor<double, 1, row_major, Device> numbers_;  // in the order of loss_scale_number

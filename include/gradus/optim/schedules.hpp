@@ -165,6 +165,65 @@ struct exponential {
   }
 };
 
+/// How one_cycle goes from one rate to the next.
+enum class annealing : unsigned char { cosine, linear };
+
+/// One cycle: from maximum / div_factor up to `maximum`, and down to maximum / div_factor / final_div_factor at
+/// `epochs`; then that rate. Smith, Topin: "Super-convergence", 2018; with two phases and a cosine as in fastai and
+/// torch.optim.lr_scheduler.OneCycleLR, whose defaults these are.
+struct one_cycle {
+  double maximum = 0.1;                  ///< the rate at rising * epochs
+  double epochs = 30;                    ///< length of the cycle
+  double rising = 0.3;                   ///< in (0, 1): share of the cycle in which the rate rises
+  double div_factor = 25;                ///< above 0: maximum / rate at epoch 0
+  double final_div_factor = 1e4;         ///< above 0: rate at epoch 0 / rate at the end
+  annealing anneal = annealing::cosine;  ///< half a cosine, or a straight line, from each rate to the next
+  /// Smith's form: falls to the rate of epoch 0 as long as it rises, and then to the last rate; `rising` is below 0.5
+  bool three_phase = false;
+
+  /// The learning rate at this epoch.
+  [[nodiscard]] double operator()(double epoch) const noexcept {
+    const double first = maximum / div_factor;
+    const double last = first / final_div_factor;
+    const double peak = rising * epochs;
+    if (epoch <= peak) {
+      return between(first, maximum, epoch / peak);
+    }
+    if (!three_phase) {
+      return between(maximum, last, (epoch - peak) / (epochs - peak));
+    }
+    return epoch <= 2 * peak ? between(maximum, first, (epoch - peak) / peak)
+                             : between(first, last, (epoch - 2 * peak) / (epochs - 2 * peak));
+  }
+  /// @throws configuration_error if a value is invalid
+  void check() const {
+    detail::require_rate("one_cycle", "maximum rate", maximum);
+    detail::require_epochs("one_cycle", epochs);
+    if (!(rising > 0.0) || !(rising < (three_phase ? 0.5 : 1.0))) {
+      raise<configuration_error>("one_cycle", "a rising share above 0 and below 1, or 0.5 with three_phase",
+                                 {"rising = ", rising}, "0.3 is the usual value");
+    }
+    for (const double factor : {div_factor, final_div_factor}) {
+      if (!(factor > 0.0) || !is_finite(factor)) {
+        raise<configuration_error>("one_cycle", "a finite div_factor and final_div_factor above 0", {factor},
+                                   "25 and 10000 are the usual values");
+      }
+    }
+  }
+  /// A text that identifies this schedule.
+  [[nodiscard]] std::string description() const {
+    return detail::describe("one_cycle", {maximum, epochs, rising, div_factor, final_div_factor,
+                                          anneal == annealing::linear ? 1.0 : 0.0, three_phase ? 1.0 : 0.0});
+  }
+
+ private:
+  [[nodiscard]] double between(double from, double to, double done) const noexcept {
+    const double share = std::min(done, 1.0);
+    return anneal == annealing::linear ? from + (to - from) * share
+                                       : to + (from - to) * 0.5 * (1.0 + std::cos(std::numbers::pi * share));
+  }
+};
+
 /// A straight line from `start` at epoch 0 to then(epochs) at `epochs`, and `then` after that. Epochs count from the
 /// start of training, also for `then`.
 ///

@@ -105,6 +105,13 @@ concept has_update_rule_update = has_update_rule_state<U, Element, Device> &&
   state.update(device, segments, values, gradients, step);
 };
 
+/// A state that divides gradients by the loss scale in its loop over them; scaled_loss needs it.
+template <class State, class Element, class Device>
+concept divides_gradients = requires(State& state, Device& device, std::span<const segment> segments, Element* values,
+                                     const Element* gradients, const update_step& step, const loss_scale& scale) {
+  state.update(device, segments, values, gradients, step, scale);
+};
+
 /// What the state of a rule with scales_loss offers: see optim::scaled_loss.
 template <class U, class Element, class Device>
 concept has_scaled_update = has_update_rule_state<U, Element, Device> &&
@@ -164,8 +171,10 @@ concept has_update_rule_buffers = has_update_rule_state<U, Element, Device> &&
 /// With `static constexpr bool elementwise = true` a rule declares that the update of an element depends only on that
 /// element, its gradient and its state. Then ranks may update different parts of one parameter, and parameter servers
 /// may store parts of it. Without it, each segment is a whole parameter. If `update` takes a `const loss_scale&` as one
-/// more argument and divides gradients by it, scaled_loss accepts the rule. Semantics (tests/property/optim): the
-/// update of a parameter depends neither on the other parameters in the call nor on the number of threads.
+/// more argument and divides gradients by it, scaled_loss accepts the rule. A rule that counts its updates uses
+/// update_step::number, which is the same in all calls of a step and, on servers, counted for each parameter. Semantics
+/// (tests/property/optim): the update of a parameter depends neither on the other parameters in the call nor on the
+/// number of threads.
 template <class U, class Element = float, class Device = cpu>
 concept update_rule =
     std::copyable<U> && has_update_rule_name<U> && has_update_rule_check<U> && has_update_rule_description<U> &&

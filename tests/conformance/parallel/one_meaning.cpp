@@ -12,6 +12,9 @@
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/bfloat16.hpp"
+#include "gradus/optim/adam.hpp"
+#include "gradus/optim/averaged_weights.hpp"
+#include "gradus/optim/lamb.hpp"
 #include "gradus/parallel/sharded_update.hpp"
 
 namespace {
@@ -143,6 +146,88 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(sharded_updates_reach_the_weights_of_all_reduce, L
         BOOST_TEST((by_messages[rank].weights == by_messages.front().weights));
       }
     }
+  }
+}
+
+// Rules that count their steps: every rank has the count of one process, also for parts of parameters.
+template <class Rule>
+void check_rule_on_ranks(const Rule& rule) {
+  const gradus_test::training_setup_with<Rule> setup{.epochs = 2, .learning_rate = 0.01, .rule = rule};
+  gradus::comm::self alone;
+  const training_result want = run_training<gradus::nhwc>(alone, setup);
+  const auto check = [&](const std::vector<training_result>& results, std::string_view strategy) {
+    for (const training_result& result : results) {
+      BOOST_TEST(largest_difference(result.weights, want.weights) < 1e-8, Rule::name << " by " << strategy);
+      BOOST_TEST((result.weights == results.front().weights));
+    }
+  };
+  check(gradus::comm::run_ranks(3, [&](auto& world) { return run_training<gradus::nhwc>(world, setup); }),
+        "all_reduce");
+  if constexpr (gradus::optim::elementwise_update_rule<Rule>) {
+    check(gradus::comm::run_ranks(3,
+                                  [&](auto& world) {
+                                    return gradus_test::run_training_with<gradus::nhwc>(
+                                        world, setup, gradus::parallel::sharded_update{},
+                                        {.rank = world.rank(), .ranks = world.size()});
+                                  }),
+          "sharded_update");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(rules_that_count_steps_reach_the_weights_of_one_process) {
+  check_rule_on_ranks(gradus::optim::adam{.weight_decay = 0.01, .amsgrad = true});
+  check_rule_on_ranks(gradus::optim::lamb{});
+}
+
+// Averages of parts come together at the end of an epoch; swapped, they are what all ranks evaluate.
+BOOST_AUTO_TEST_CASE(averaged_weights_are_those_of_one_process) {
+  using rule = gradus::optim::averaged_weights<gradus::optim::adam>;
+  const gradus_test::training_setup_with<rule> setup{.epochs = 2, .learning_rate = 0.01, .rule = {.decay = 0.9}};
+  const auto averages_after = [&](auto& world, const auto& strategy) {
+    std::vector<double> averages;
+    gradus_test::run_training_with<gradus::nhwc>(
+        world, setup, strategy, {.rank = world.rank(), .ranks = world.size()}, [&](auto& trainer) {
+          trainer.update_state().visit_buffers([&](std::string_view, const double* data, gradus::index_t count) {
+            averages.assign(data, data + count);  // the last buffer
+          });
+        });
+    return averages;
+  };
+  gradus::comm::self alone;
+  const auto want = averages_after(alone, gradus::parallel::all_reduce{});
+  BOOST_TEST(!want.empty());
+  for (const auto& have : gradus::comm::run_ranks(
+           3, [&](auto& world) { return averages_after(world, gradus::parallel::sharded_update{}); })) {
+    BOOST_TEST(largest_difference(have, want) < 1e-8);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_trainer_evaluates_the_averages_and_goes_on_with_the_weights) {
+  using rule = gradus::optim::averaged_weights<gradus::optim::sgd>;
+  const auto results = gradus::comm::run_ranks(2, [](auto& world) {
+    gradus::cpu device{{.intra_op_threads = 1}};
+    gradus::data::loader<double, gradus::nhwc> loader{
+        device, gradus_test::small_dataset(), {.global_batch_size = 8, .seed = 11}};
+    gradus::nn::network<double, gradus::nhwc> net{device, {2, 9, 8}};
+    gradus_test::build_training_network(net);
+    net.compile({.max_batch_size = 8, .seed = 11});
+    gradus::train::trainer trainer{net, rule{.rule = {.momentum = 0.9}, .decay = 0.9}, world};
+    std::vector<double> losses;
+    trainer.fit(loader, {.epochs = 2, .learning_rate = 0.05});
+    const std::vector<double> before(net.values().begin(), net.values().end());
+    losses.push_back(trainer.evaluate(loader).loss);
+    trainer.update_state().swap(device, net.values());
+    losses.push_back(trainer.evaluate(loader).loss);
+    trainer.update_state().swap(device, net.values());
+    losses.push_back(trainer.evaluate(loader).loss);
+    losses.push_back(before == std::vector<double>(net.values().begin(), net.values().end()) ? 1.0 : 0.0);
+    return losses;
+  });
+  for (const std::vector<double>& losses : results) {
+    BOOST_TEST((losses == results.front()));
+    BOOST_TEST(losses[0] == losses[2]);
+    BOOST_TEST(losses[0] != losses[1]);
+    BOOST_TEST(losses[3] == 1.0);
   }
 }
 

@@ -17,6 +17,8 @@
 #include "../../support/waiting.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
+#include "gradus/optim/adam.hpp"
+#include "gradus/optim/lamb.hpp"
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/parameter_server/distributed_replicated.hpp"
 
@@ -130,6 +132,23 @@ outcome train_watched(gradus::comm::threads& world, const Strategy& options, con
   return result;
 }
 
+/// What one rank of a training with another rule has at the end; a server has no weights.
+template <class Rule>
+std::vector<std::vector<double>> weights_with(const Rule& rule, const parameter_server& options) {
+  const gradus_test::training_setup_with<Rule> setup{.epochs = 2, .learning_rate = 0.01, .rule = rule};
+  return gradus::comm::run_ranks(3, [&](gradus::comm::threads& world) {
+    if (options.is_server_only(world)) {
+      static_cast<void>(gradus::parallel::serve<double>(world, rule, options));
+      return std::vector<double>{};
+    }
+    const gradus::parallel::roles who = options.roles_among(world.size());
+    return gradus_test::run_training_with<gradus::nhwc>(
+               world, setup, options,
+               {.rank = who.worker_index(world.rank()), .ranks = static_cast<int>(who.workers.size())})
+        .weights;
+  });
+}
+
 /// One process whose gradients are one step late: what staged workers compute.
 struct late_gradients {
   static constexpr std::string_view name = "late_gradients";
@@ -203,6 +222,25 @@ BOOST_AUTO_TEST_CASE(synchronous_training_reaches_the_weights_of_one_process) {
       }
     }
   }
+}
+
+// Each server counts the steps of each of its parts.
+template <class Rule>
+void check_rule_on_servers(const Rule& rule, const parameter_server& options) {
+  gradus::comm::self alone;
+  const gradus_test::training_setup_with<Rule> setup{.epochs = 2, .learning_rate = 0.01, .rule = rule};
+  const training_result want = gradus_test::run_training<gradus::nhwc>(alone, setup);
+  for (const std::vector<double>& weights : weights_with(rule, options)) {
+    if (!weights.empty()) {
+      BOOST_TEST(largest_difference(weights, want.weights) < 1e-8);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(rules_that_count_steps_reach_the_weights_of_one_process) {
+  check_rule_on_servers(gradus::optim::adam{.weight_decay = 0.01},
+                        {.servers = 2, .colocate = true, .placed = {.least_part_bytes = 64}});
+  check_rule_on_servers(gradus::optim::lamb{}, {.servers = 1, .placed = {.policy = placement_policy::round_robin}});
 }
 
 BOOST_AUTO_TEST_CASE(a_server_counts_the_bytes_of_its_variables) {

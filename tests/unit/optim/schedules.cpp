@@ -83,6 +83,24 @@ BOOST_AUTO_TEST_CASE(exponential_falls, *boost::unit_test::tolerance(1e-14)) {
   BOOST_TEST(smooth(50) == 0.1);
 }
 
+BOOST_AUTO_TEST_CASE(one_cycle_rises_and_falls, *boost::unit_test::tolerance(1e-14)) {
+  const schedule rate = one_cycle{
+      .maximum = 1, .epochs = 10, .rising = 0.4, .div_factor = 4, .final_div_factor = 10, .anneal = annealing::linear};
+  BOOST_TEST(rate(0) == 0.25);
+  BOOST_TEST(rate(2) == 0.625);
+  BOOST_TEST(rate(4) == 1.0);
+  BOOST_TEST(rate(7) == 0.5125);
+  BOOST_TEST(rate(10) == 0.025);
+  BOOST_TEST(rate(100) == 0.025);
+  const schedule smooth = one_cycle{.maximum = 1, .epochs = 10, .rising = 0.3, .div_factor = 4, .three_phase = true};
+  BOOST_TEST(smooth(1.5) == 0.625);
+  BOOST_TEST(smooth(3) == 1.0);
+  BOOST_TEST(smooth(4.5) == 0.625);
+  BOOST_TEST(smooth(6) == 0.25);
+  BOOST_TEST(smooth(10) == 0.25e-4);
+  BOOST_TEST(smooth(11) == 0.25e-4);
+}
+
 BOOST_AUTO_TEST_CASE(warm_up_reaches_the_schedule_that_follows, *boost::unit_test::tolerance(1e-14)) {
   const schedule rate = warm_up{.start = 0.1, .epochs = 5, .then = steps{.initial = 3.2, .boundaries = {30}}};
   BOOST_TEST(rate(0) == 0.1);
@@ -116,6 +134,11 @@ BOOST_AUTO_TEST_CASE(bad_values_are_refused) {
   BOOST_TEST((contains(message([] { return cosine{.epochs = 0}; }), "cosine: expected a finite number of epochs")));
   BOOST_TEST((contains(message([] { return polynomial{.power = not_a_number}; }),
                        "polynomial: expected a finite power above 0")));
+  BOOST_TEST((contains(message([] { return one_cycle{.rising = 1}; }), "one_cycle: expected a rising share")));
+  BOOST_TEST((contains(message([] { return one_cycle{.rising = 0.5, .three_phase = true}; }), "rising = 0.5")));
+  BOOST_TEST((contains(message([] { return one_cycle{.maximum = -1}; }), "one_cycle: expected a finite maximum rate")));
+  BOOST_TEST((contains(message([] { return one_cycle{.epochs = 0}; }), "one_cycle: expected a finite number of")));
+  BOOST_TEST((contains(message([] { return one_cycle{.final_div_factor = 0}; }), "final_div_factor above 0")));
   BOOST_TEST((contains(message([] { return exponential{.factor = -1}; }), "exponential: expected a finite factor")));
   BOOST_TEST(
       (contains(message([] { return steps{.boundaries = {-1}}; }), "steps: expected a finite number of epochs")));
@@ -131,6 +154,11 @@ BOOST_AUTO_TEST_CASE(descriptions_tell_schedules_apart) {
   const schedule c = warm_up{.then = cosine{.initial = 0.2}};
   BOOST_TEST(a.description() == b.description());
   BOOST_TEST(a.description() != c.description());
+  const schedule cycle = one_cycle{};
+  const schedule three = one_cycle{.three_phase = true};
+  const schedule lines = one_cycle{.anneal = annealing::linear};
+  BOOST_TEST(cycle.description() != three.description());
+  BOOST_TEST(cycle.description() != lines.description());
   const schedule two_steps = steps{.boundaries = {30, 60}};
   BOOST_TEST(schedule{steps{}}.description() != two_steps.description());
   BOOST_TEST(schedule{0.005}.description() == "constant(0.005)");  // as it was written

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The formula of LAMB, and its two passes over memory on the CPU.
+#pragma once
+
+#include <algorithm>  // std::max
+#include <array>      // std::array
+#include <cstddef>    // std::size_t
+#include <span>       // std::span
+
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/optim/cpu_passes.hpp"
+#include "gradus/optim/elementwise_pass.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/optim/update_step.hpp"
+
+namespace gradus::optim {
+
+/// One step of LAMB: moments, and the direction that the trust ratio is multiplied with.
+struct lamb_pass {
+  double beta1 = 0;
+  double beta2 = 0;
+  double epsilon = 0;
+  double weight_decay = 0;
+
+  template <class Element>
+  struct step {
+    Element scale, decay, rest1, beta2, rest2, correction1, correction2, epsilon, rate;
+
+    template <class Number>
+    GRADUS_ALWAYS_INLINE constexpr void moments(Number& first, Number& second, Number gradient) const noexcept {
+      gradient = scale * gradient;
+      first += rest1 * (gradient - first);
+      second = beta2 * second + rest2 * gradient * gradient;
+    }
+
+    template <class Number>
+    [[nodiscard]] GRADUS_ALWAYS_INLINE constexpr Number direction(Number value, Number first,
+                                                                  Number second) const noexcept {
+      return correction1 * first / (detail::square_root(second) * correction2 + epsilon) + decay * value;
+    }
+  };
+
+  template <class Element>
+  [[nodiscard]] constexpr step<Element> at(const pass_point& point, bool decays) const noexcept {
+    return {
+        .scale = static_cast<Element>(point.gradient_scale),
+        .decay = static_cast<Element>(decays ? weight_decay : 0.0),
+        .rest1 = static_cast<Element>(1.0 - beta1),
+        .beta2 = static_cast<Element>(beta2),
+        .rest2 = static_cast<Element>(1.0 - beta2),
+        .correction1 = static_cast<Element>(1.0 / (1.0 - detail::power(beta1, point.updates + 1))),
+        .correction2 = static_cast<Element>(1.0 / detail::square_root(1.0 - detail::power(beta2, point.updates + 1))),
+        .epsilon = static_cast<Element>(epsilon),
+        .rate = static_cast<Element>(point.learning_rate)};
+  }
+};
+
+namespace detail {
+
+/// The ratio of two norms, given their squares; 1 if one is 0.
+[[nodiscard]] constexpr double trust_ratio(double value_squares, double direction_squares) noexcept {
+  return value_squares > 0.0 && direction_squares > 0.0 ? square_root(value_squares) / square_root(direction_squares)
+                                                        : 1.0;
+}
+
+/// Sums of squares in double precision, one for each SIMD lane.
+template <class Element>
+struct lane_squares {
+  static constexpr index_t lanes = packet<Element>::width;
+  double sums[lanes] = {};
+
+  GRADUS_ALWAYS_INLINE void add(typename packet<Element>::type x) noexcept {
+    for (index_t i = 0; i < lanes; ++i) {
+      sums[i] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    }
+  }
+  [[nodiscard]] double total() const noexcept {
+    double sum = 0;
+    for (const double each : sums) {
+      sum += each;
+    }
+    return sum;
+  }
+};
+
+/// The arrays of LAMB for one parameter.
+template <class Element>
+struct lamb_arrays {
+  Element* values;
+  const Element* gradients;
+  Element* first;
+  Element* second;
+};
+
+/// Updates the moments of one parameter. Returns the trust ratio. It does not depend on the number of threads.
+template <class Element>
+[[nodiscard]] double update_moments(cpu& device, index_t count, const lamb_pass::step<Element>& step,
+                                    const lamb_arrays<Element>& of) {
+  constexpr index_t most_pieces = 64;
+  const index_t grain = std::max(pass_grain, (count + most_pieces - 1) / most_pieces);
+  std::array<std::array<double, 2>, most_pieces> partial{};  // squares of values and directions
+  device.parallel_for(count, grain, [&](index_t begin, index_t end) {
+    lane_squares<Element> value_squares;
+    lane_squares<Element> direction_squares;
+    const auto body = [&]<class Number>(Number& first, Number& second, Number value, Number gradient) {
+      step.moments(first, second, gradient);
+      value_squares.add(value);
+      direction_squares.add(step.direction(value, first, second));
+    };
+    step_range(end - begin, body, pass_arrays<Element, 2>{of.first + begin, of.second + begin},
+               pass_arrays<const Element, 2>{of.values + begin, of.gradients + begin});
+    partial[static_cast<std::size_t>(begin / grain)] = {value_squares.total(), direction_squares.total()};
+  });
+  double value_squares = 0;
+  double direction_squares = 0;
+  for (const std::array<double, 2>& piece : partial) {
+    value_squares += piece[0];
+    direction_squares += piece[1];
+  }
+  return trust_ratio(value_squares, direction_squares);
+}
+
+}  // namespace detail
+
+/// Runs one step of LAMB for the parameters of `segments`, each of which is a whole parameter. Segment offsets index
+/// all arrays. The step of a parameter is one pass over memory for the moments and norms, and one for the values;
+/// without decay, one in all.
+template <class Element>
+void apply_lamb(cpu& device, std::span<const segment> segments, const lamb_pass& pass, const update_step& step,
+                const loss_scale& scale, Element* values, const Element* gradients, Element* first, Element* second) {
+  const pass_point point{step.learning_rate, step.number, 1.0 / scale.factor};
+  const auto with_decay = pass.at<Element>(point, true);
+  const auto without_decay = pass.at<Element>(point, false);
+  for (const segment& part : segments) {
+    const detail::lamb_arrays<Element> of{values + part.offset, gradients + part.offset, first + part.offset,
+                                          second + part.offset};
+    if (part.decay) {
+      const auto rate =
+          static_cast<Element>(step.learning_rate * detail::update_moments(device, part.size, with_decay, of));
+      device.parallel_for(part.size, detail::pass_grain, [&](index_t begin, index_t end) {
+        const auto body = [&]<class Number>(Number& value, Number m, Number v) {
+          value -= rate * with_decay.direction(value, m, v);
+        };
+        detail::step_range(end - begin, body, pass_arrays<Element, 1>{of.values + begin},
+                           pass_arrays<const Element, 2>{of.first + begin, of.second + begin});
+      });
+    } else {
+      device.parallel_for(part.size, detail::pass_grain, [&](index_t begin, index_t end) {
+        const auto body = [&]<class Number>(Number& value, Number& m, Number& v, Number gradient) {
+          without_decay.moments(m, v, gradient);
+          value -= without_decay.rate * without_decay.direction(value, m, v);
+        };
+        detail::step_range(end - begin, body,
+                           pass_arrays<Element, 3>{of.values + begin, of.first + begin, of.second + begin},
+                           pass_arrays<const Element, 1>{of.gradients + begin});
+      });
+    }
+  }
+}
+
+}  // namespace gradus::optim
