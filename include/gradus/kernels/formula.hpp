@@ -38,6 +38,7 @@ struct formula_arguments {
 /// Where the derivatives of a formula are written.
 template <network_element Element, int Inputs, int Parameters>
 struct formula_gradients {
+  /// The type of parameters and of the arithmetic.
   using real = parameter_element_t<Element>;
   std::array<Element*, static_cast<std::size_t>(Inputs)> inputs{};       ///< null where a gradient is not needed
   std::array<bool, static_cast<std::size_t>(Inputs)> accumulate{};       ///< true: add to the gradient of an input

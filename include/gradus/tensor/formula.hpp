@@ -93,9 +93,10 @@ class formula {
   detail::constant_list<gradient_source::program.constants> gradient_constants_;
 };
 
-/// A packet of float or double, as the evaluators of packets take it, and the number of its SIMD lanes.
+/// A packet of float or double, as the evaluators of packets take it.
 template <real_element Real>
 using formula_packet = detail::packet_of<Real>;
+/// The SIMD lanes of a packet.
 template <real_element Real>
 inline constexpr index_t formula_packet_lanes = detail::packet_width<Real>;
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string_view>  // std::string_view
+#include <utility>      // std::declval
 
 #include "gradus/core/config.hpp"
 #include "gradus/nn/initializer.hpp"
@@ -20,13 +21,16 @@ template <class Options>
   return options;
 }
 
-/// The layer of options that have a member `function()`, which returns elementwise_options.
-template <class Description, class Element, class Layout, class Device>
-class activation_layer final : public decltype(Description{}.function())::template layer<Element, Layout, Device> {
-  using base = typename decltype(Description{}.function())::template layer<Element, Layout, Device>;
+/// The options that the member `function()` of an activation returns.
+template <class Description>
+using function_options = decltype(std::declval<const Description&>().function());
 
+/// The layer of an activation.
+template <class Description, class Element, class Layout, class Device>
+class activation_layer final : public function_options<Description>::template layer<Element, Layout, Device> {
  public:
-  explicit activation_layer(const Description& options) : base{options.function()} {}
+  explicit activation_layer(const Description& options)
+      : function_options<Description>::template layer<Element, Layout, Device>(options.function()) {}
 };
 
 }  // namespace detail
