@@ -21,6 +21,16 @@
 #include "gradus/tensor/detail/expression/map.hpp"
 #include "gradus/tensor/detail/expression/operations.hpp"
 
+namespace gradus::detail {
+
+/// x where the condition holds, else 0.
+template <class Condition, class Operand>
+[[nodiscard]] auto masked(const Condition& condition, const Operand& x) {
+  return make_map<masked_operation, 1>(condition, x);
+}
+
+}  // namespace gradus::detail
+
 namespace gradus {
 
 /// Two operands of which at least one is not a number.

@@ -173,6 +173,54 @@ GRADUS_ALWAYS_INLINE formula_load<Adjacent, Element, Inputs, Parameters, Access>
   return {arguments, dy, y, i, channel, access};
 }
 
+/// Writes results of a formula at element i to the gradients of the inputs. `Overwrite` if all are needed and none is
+/// added: the loop then has no conditions.
+template <bool Overwrite, class Element, int Inputs, int Parameters, class Access>
+struct formula_store {
+  const formula_gradients<Element, Inputs, Parameters>& to;
+  index_t i;
+  Access access;
+
+  template <int R>
+  GRADUS_ALWAYS_INLINE void operator()(std::integral_constant<int, R>,
+                                       typename formula_memory<Element>::value result) const noexcept {
+    constexpr auto k = static_cast<std::size_t>(R);
+    if constexpr (Overwrite) {
+      access.write(to.inputs[k] + i, result, false);
+    } else if constexpr (Inputs == 1 && Parameters == 0) {
+      access.write(to.inputs[k] + i, result, true);
+    } else if (to.inputs[k] != nullptr) {
+      access.write(to.inputs[k] + i, result, to.accumulate[k]);
+    }
+  }
+};
+
+template <bool Overwrite, class Element, int Inputs, int Parameters, class Access>
+GRADUS_ALWAYS_INLINE formula_store<Overwrite, Element, Inputs, Parameters, Access> make_formula_store(
+    const formula_gradients<Element, Inputs, Parameters>& to, index_t i, const Access& access) noexcept {
+  return {to, i, access};
+}
+
+template <class Element, int Inputs, int Parameters>
+[[nodiscard]] bool overwrites_all(const formula_gradients<Element, Inputs, Parameters>& gradients) noexcept {
+  for (std::size_t k = 0; k < static_cast<std::size_t>(Inputs); ++k) {
+    if (gradients.inputs[k] == nullptr || gradients.accumulate[k]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+template <class Element, int Inputs, int Parameters>
+[[nodiscard]] bool needs_any(const formula_gradients<Element, Inputs, Parameters>& gradients) noexcept {
+  for (const Element* const dx : gradients.inputs) {
+    if (dx != nullptr) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /// The outer rows of one sum.
 [[nodiscard]] inline index_t formula_rows_of_block(const formula_shape& shape) noexcept {
   return std::max(index_t{1}, (shape.outer + formula_blocks - 1) / formula_blocks);
@@ -204,47 +252,47 @@ void formula_backward_with_parameters(cpu& device, const formula_shape& shape, c
       evaluate(make_formula_load<Adjacent>(from, dy, y, offset + i, Adjacent ? i : channel, access),
                [&]<int R>(std::integral_constant<int, R>, value result) {
                  if constexpr (R < Inputs) {
-                   if (Element* const dx = to.inputs[static_cast<std::size_t>(R)]; dx != nullptr) {
-                     access.write(dx + offset + i, result, to.accumulate[static_cast<std::size_t>(R)]);
-                   }
+                   make_formula_store<false>(to, offset + i, access)(std::integral_constant<int, R>{}, result);
                  } else {
                    add_up(access, R - Inputs, i, result);
                  }
                });
     });
   };
-  device.parallel_for(tasks, std::max(index_t{1}, formula_grain / (rows * length)), [&](index_t begin, index_t end) {
-    const auto evaluate = evaluator;
-    for (index_t task = begin; task < end; ++task) {
-      const index_t block = Adjacent ? task : task / channels;
-      const index_t last = std::min(shape.outer, (block + 1) * rows);
-      double* const mine = partial + block * Parameters * channels;
-      if constexpr (Adjacent) {
-        std::fill_n(mine, Parameters * channels, 0.0);
-        for (index_t row = block * rows; row < last; ++row) {
-          run_row(evaluate, row * channels, 0, [&](const auto& access, int p, index_t i, value result) {
-            access.add_up(mine + p * channels + i, result);
-          });
-        }
-      } else {
-        const index_t channel = task % channels;
-        std::array<double, static_cast<std::size_t>(Parameters * lanes)> sums{};
-        for (index_t row = block * rows; row < last; ++row) {
-          run_row(evaluate, (row * channels + channel) * length, channel,
-                  [&](const auto& access, int p, index_t, value result) {
-                    access.add_up(sums.data() + p * lanes, result);
-                  });
-        }
-        for (int p = 0; p < Parameters; ++p) {
-          double sum = 0;
-          for (index_t lane = 0; lane < lanes; ++lane) {
-            sum += sums[static_cast<std::size_t>(p * lanes + lane)];
-          }
-          mine[p * channels + channel] = sum;
-        }
-      }
-    }
-  });
+  device.parallel_for(tasks, std::max(index_t{1}, formula_grain / std::max(index_t{1}, rows * length)),
+                      [&](index_t begin, index_t end) {
+                        const auto evaluate = evaluator;
+                        for (index_t task = begin; task < end; ++task) {
+                          const index_t block = Adjacent ? task : task / channels;
+                          const index_t last = std::min(shape.outer, (block + 1) * rows);
+                          double* const mine = partial + block * Parameters * channels;
+                          if constexpr (Adjacent) {
+                            std::fill_n(mine, Parameters * channels, 0.0);
+                            for (index_t row = block * rows; row < last; ++row) {
+                              run_row(evaluate, row * channels, 0,
+                                      [&](const auto& access, int p, index_t i, value result) {
+                                        access.add_up(mine + p * channels + i, result);
+                                      });
+                            }
+                          } else {
+                            const index_t channel = task % channels;
+                            std::array<double, static_cast<std::size_t>(Parameters * lanes)> sums{};
+                            for (index_t row = block * rows; row < last; ++row) {
+                              run_row(evaluate, (row * channels + channel) * length, channel,
+                                      [&](const auto& access, int p, index_t, value result) {
+                                        access.add_up(sums.data() + p * lanes, result);
+                                      });
+                            }
+                            for (int p = 0; p < Parameters; ++p) {
+                              double sum = 0;
+                              for (index_t lane = 0; lane < lanes; ++lane) {
+                                sum += sums[static_cast<std::size_t>(p * lanes + lane)];
+                              }
+                              mine[p * channels + channel] = sum;
+                            }
+                          }
+                        }
+                      });
   for (int p = 0; p < Parameters; ++p) {
     const auto k = static_cast<std::size_t>(p);
     double all = 0;
@@ -317,22 +365,27 @@ void formula_backward(cpu& device, const formula_shape& shape, const formula<Nod
                       const Element* y, const formula_gradients<Element, Inputs, Parameters>& gradients,
                       [[maybe_unused]] std::span<std::byte> workspace) {
   static_assert(Variables == Inputs + Parameters);
-  using value = typename detail::formula_memory<Element>::value;
   const auto evaluator = function.template gradient_of_packets<detail::computed<Element>>();
   if constexpr (Parameters == 0) {
-    device.parallel_for(shape.count(), detail::formula_grain, [&](index_t begin, index_t end) {
-      const auto evaluate = evaluator;
-      const auto from = arguments;
-      const auto to = gradients;
-      detail::for_each_formula_packet<Element>(begin, end, [&](const auto& access, index_t i) {
-        evaluate(detail::make_formula_load<false>(from, dy, y, i, 0, access),
-                 [&]<int R>(std::integral_constant<int, R>, value result) {
-                   if (Element* const dx = to.inputs[static_cast<std::size_t>(R)]; dx != nullptr) {
-                     access.write(dx + i, result, to.accumulate[static_cast<std::size_t>(R)]);
-                   }
-                 });
+    if (!detail::needs_any(gradients)) {
+      return;
+    }
+    const auto run = [&]<bool Overwrite>(std::bool_constant<Overwrite>) {
+      device.parallel_for(shape.count(), detail::formula_grain, [&](index_t begin, index_t end) {
+        const auto evaluate = evaluator;
+        const auto from = arguments;
+        const auto to = gradients;
+        detail::for_each_formula_packet<Element>(begin, end, [&](const auto& access, index_t i) {
+          evaluate(detail::make_formula_load<false>(from, dy, y, i, 0, access),
+                   detail::make_formula_store<Overwrite>(to, i, access));
+        });
       });
-    });
+    };
+    if (detail::overwrites_all(gradients)) {
+      run(std::true_type{});
+    } else {
+      run(std::false_type{});
+    }
   } else {
     auto* const partial = reinterpret_cast<double*>(workspace.data());
     if (shape.inner == 1) {

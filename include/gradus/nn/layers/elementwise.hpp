@@ -162,19 +162,15 @@ class elementwise_layer : public layer_passes<Element, Device>, public elementwi
 
   void backward(const typename passes::backward_call& call) override {
     gradients to;
-    bool needed = Parameters > 0;
     for (std::size_t k = 0; k < to.inputs.size(); ++k) {
       to.inputs[k] = call.input_gradients[k].images.data();
       to.accumulate[k] = call.input_gradients[k].epilogue.accumulate;
-      needed = needed || to.inputs[k] != nullptr;
     }
     for (std::size_t p = 0; p < to.parameters.size(); ++p) {
       to.parameters[p] = call.parameters[p].gradient;
     }
-    if (needed) {
-      formula_backward(call.device, split(call.output_gradient.extents()), function_, arguments_of(call),
-                       call.output_gradient.data(), call.output.data(), to, call.workspace);
-    }
+    formula_backward(call.device, split(call.output_gradient.extents()), function_, arguments_of(call),
+                     call.output_gradient.data(), call.output.data(), to, call.workspace);
   }
 
  private:

@@ -378,11 +378,11 @@ struct relu_operation : operation_base {
   }
   template <class Packet>
   static Packet packet(const Packet& a) noexcept {
-    return packets::pandnot(a, packets::pcmp_lt(a, packets::pzero(a)));
+    return packets::pmax(a, packets::pzero(a));  // a where it is NaN
   }
   template <int K>
   static auto derivative(const auto& adjoint, const auto&, const auto& a) {
-    return where(a > 0, adjoint, 0);
+    return masked(a > 0, adjoint);
   }
 };
 
@@ -486,10 +486,36 @@ struct where_operation : operation_traits {
   template <int K>
   static auto derivative(const auto& adjoint, const auto&, const auto& condition, const auto&, const auto&) {
     if constexpr (K == 1) {
-      return where(condition, adjoint, 0);
+      return masked(condition, adjoint);
     } else {
-      return where(condition, 0, adjoint);
+      return masked(!condition, adjoint);
     }
+  }
+};
+
+/// x where the condition holds, else 0: in packets one instruction. Derivatives use it.
+struct masked_operation : operation_traits {
+  static constexpr std::string_view name = "where";
+  static constexpr bool takes_masks = true;
+  static constexpr bool exact = true;
+  static constexpr int compared = 1;
+  template <class, class Second, class...>
+  struct result {
+    using type = Second;
+  };
+  template <class Element>
+  static constexpr bool vectorizable = real_element<Element>;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(bool condition, Element a) noexcept {
+    return condition ? a : Element{0};
+  }
+  template <class Packet>
+  static Packet packet(const Packet& mask, const Packet& a) noexcept {
+    return packets::pand(mask, a);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto& condition, const auto&) {
+    return masked(condition, adjoint);
   }
 };
 

@@ -24,7 +24,7 @@ struct element_arithmetic {
   GRADUS_HOST_DEVICE static value constant(Real number) noexcept { return number; }
   template <class Operation, class... Values>
   GRADUS_HOST_DEVICE static value apply(Values... values) noexcept {
-    if constexpr (std::same_as<Operation, where_operation>) {
+    if constexpr (std::same_as<Operation, where_operation> || std::same_as<Operation, masked_operation>) {
       return choose(values...);
     } else if constexpr (Operation::takes_masks) {
       return Operation::scalar((values != Real{0})...) ? Real{1} : Real{0};
@@ -36,7 +36,7 @@ struct element_arithmetic {
   }
 
  private:
-  GRADUS_HOST_DEVICE static value choose(Real condition, Real yes, Real no) noexcept {
+  GRADUS_HOST_DEVICE static value choose(Real condition, Real yes, Real no = Real{0}) noexcept {
     return condition != Real{0} ? yes : no;
   }
 };

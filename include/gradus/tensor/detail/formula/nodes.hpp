@@ -85,7 +85,7 @@ inline constexpr bool is_condition = std::same_as<typename Node::value_type, boo
 /// Operands of where() are a condition and two numbers, those of logic are conditions, all others are numbers.
 template <class Operation, class First, class... Rest>
 consteval bool explain_formula_operands() {
-  if constexpr (std::same_as<Operation, where_operation>) {
+  if constexpr (std::same_as<Operation, where_operation> || std::same_as<Operation, masked_operation>) {
     static_assert((!is_condition<Rest> && ...), "gradus::where: a formula chooses between numbers, not conditions");
   } else if constexpr (Operation::takes_masks) {
     static_assert(is_condition<First> && (is_condition<Rest> && ...),

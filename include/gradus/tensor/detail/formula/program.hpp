@@ -40,8 +40,9 @@ using formula_operations =
     operation_list<add_operation, subtract_operation, multiply_operation, divide_operation, negate_operation,
                    minimum_operation, maximum_operation, clamp_operation, exp_operation, log_operation, sqrt_operation,
                    tanh_operation, sigmoid_operation, erf_operation, softplus_operation, relu_operation, abs_operation,
-                   square_operation, pow_operation, where_operation, equal_operation, not_equal_operation,
-                   less_operation, less_equal_operation, and_operation, or_operation, not_operation>;
+                   square_operation, pow_operation, where_operation, masked_operation, equal_operation,
+                   not_equal_operation, less_operation, less_equal_operation, and_operation, or_operation,
+                   not_operation>;
 
 template <class Operation>
 consteval int number_of_operation() {
@@ -71,8 +72,9 @@ template <>
 struct operand_in_derivative<pow_operation, 1> {
   using type = number;
 };
-template <>
-struct operand_in_derivative<where_operation, 0> {
+template <class Operation>
+requires std::same_as<Operation, where_operation> || std::same_as<Operation, masked_operation>
+struct operand_in_derivative<Operation, 0> {
   using type = variable<2, bool>;
 };
 
@@ -80,7 +82,8 @@ struct operand_in_derivative<where_operation, 0> {
 template <class Operation, int K>
 inline constexpr bool has_derivative =
     !std::same_as<typename Operation::template result<double, double, double>::type, bool> &&
-    !(std::same_as<Operation, pow_operation> && K == 1) && !(std::same_as<Operation, where_operation> && K == 0);
+    !(std::same_as<Operation, pow_operation> && K == 1) &&
+    !(K == 0 && std::same_as<typename operand_in_derivative<Operation, 0>::type, variable<2, bool>>);
 
 /// The adjoint of operand K as a formula of the adjoint, the result and the operands.
 template <class Operation, int K>
