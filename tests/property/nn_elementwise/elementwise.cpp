@@ -16,6 +16,7 @@
 #include "gradus/nn/layers/activations.hpp"
 #include "gradus/nn/layers/elementwise.hpp"
 #include "gradus/nn/network.hpp"
+#include "network_checks.hpp"
 #include "run_layer.hpp"
 
 namespace nn = gradus::nn;
@@ -195,6 +196,34 @@ BOOST_AUTO_TEST_CASE(relu_by_elementwise_is_relu) {
     BOOST_TEST((got.output[i] == expected.output[i] || (std::isnan(got.output[i]) && std::isnan(expected.output[i]))));
     BOOST_TEST(got.gradients[0][i] == expected.gradients[0][i]);
   }
+}
+
+// In a network: values that several layers read, so that gradients are added, and outputs that are computed again.
+BOOST_AUTO_TEST_CASE(networks_have_the_gradients_of_finite_differences) {
+  const auto check_network = []<class Layout>(Layout, bool recompute) {
+    gradus::cpu device{{.intra_op_threads = 2}};
+    nn::network<double, Layout> net{device, {2, 5, 3}};
+    nn::value x = net.add("before", nn::conv2d{.out_channels = 3}, net.input());
+    const nn::value swish = net.add("swish", nn::elementwise([](auto v) { return v * sigmoid(v); }), x);
+    const nn::value gate = net.add("gate", nn::elementwise([](auto a, auto b) { return a * tanh(b); }), {x, swish});
+    x = net.add("joined", nn::elementwise([](auto a, auto b, auto c) { return a + b * c; }), {x, swish, gate});
+    x = net.add("relu", nn::relu{}, x);
+    x = net.add("curve",
+                nn::elementwise([](auto a, auto b, auto p, auto q) { return p * a + q * sigmoid(p * b); },
+                                {nn::per_channel("p", nn::normal(0.5)), nn::per_layer("q", nn::constant(0.75))}),
+                {x, gate});
+    x = net.add("twice", nn::elementwise([](auto a, auto b) { return a * b; }), {x, x});
+    net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 3}, x));
+    net.compile({.max_batch_size = 5, .seed = 4, .recompute = recompute});
+    const gradus_test::random_batch<double, Layout> batch{device, {4, 2, 5, 3}, 3};
+    const auto worst = gradus_test::check_gradients(net, batch);
+    BOOST_TEST(worst.relative < 1e-5,
+               Layout::name << ": relative difference " << worst.relative << " at " << worst.place);
+    return net.train_step(batch.images, batch.labels).loss;
+  };
+  const double nchw = check_network(gradus::nchw{}, false);
+  BOOST_TEST(check_network(gradus::nhwc{}, false) == nchw, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(check_network(gradus::nchw{}, true) == nchw);
 }
 
 BOOST_AUTO_TEST_CASE(wrong_inputs_are_refused) {

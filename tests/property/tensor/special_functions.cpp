@@ -89,8 +89,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(values_are_close_to_the_right_ones, Element, eleme
   using wide = typename sweep<Element>::wide;
   all.check(
       "erf", 2.5, [](const auto& x) { return erf(x); }, [](wide x) { return std::erf(x); });
-  all.check(
-      "softplus", 3, [](const auto& x) { return softplus(x); },
+  all.check(  // with AVX-512, Eigen's exp alone is 4 units off
+      "softplus", 5, [](const auto& x) { return softplus(x); },
       [](wide x) {
         return (x > 0 ? x : x == x ? 0 : x) + std::log1p(std::exp(x > 0 ? -x : x));
       });
