@@ -12,6 +12,7 @@
 
 #include "gradus/core/float16.hpp"
 #include "gradus/kernels/cuda.cuh"
+#include "gradus/kernels/cuda/formula.cuh"
 #include "layer_outcomes.hpp"
 
 namespace {

@@ -9,6 +9,8 @@
 
 #include "gradus/core/random.hpp"
 #include "gradus/nn/layers.hpp"
+#include "gradus/nn/layers/activations.hpp"
+#include "gradus/nn/layers/elementwise.hpp"
 #include "gradus/nn/network.hpp"
 
 namespace gpu_layers {
@@ -43,6 +45,14 @@ void build(Network& net, bool last_batch_smaller) {
   x = net.add("wider", nn::pad_channels{.before = 1, .after = 3}, x);
   x = net.add("norm3", nn::batch_norm{.scale = false}, x);
   x = net.add("relu3", nn::relu{}, x);
+  const nn::value gate =
+      net.add("gate", nn::sigmoid{}, net.add("wide", nn::conv2d{.out_channels = net.shape(x).channels}, x));
+  x = net.add("gated", nn::elementwise([](auto a, auto b) { return a * b + 0.5 * max(a, b); }), {x, gate});
+  x = net.add("prelu", nn::prelu{}, x);
+  x = net.add("curve",
+              nn::elementwise([](auto a, auto b, auto c) { return b * a + c * tanh(a); },
+                              {nn::per_channel("linear", nn::ones()), nn::per_layer("bent", nn::ones())}),
+              x);
   x = net.add("dropped", nn::dropout{.rate = 0.25}, x);
   x = net.add("flat", nn::flatten{}, x);
   x = net.add("hidden", nn::dense{.out_features = 13}, x);

@@ -21,6 +21,16 @@
 #include "gradus/tensor/detail/expression/map.hpp"
 #include "gradus/tensor/detail/expression/operations.hpp"
 
+namespace gradus::detail {
+
+/// x where the condition holds, else 0.
+template <class Condition, class Operand>
+[[nodiscard]] auto masked(const Condition& condition, const Operand& x) {
+  return make_map<masked_operation, 1>(condition, x);
+}
+
+}  // namespace gradus::detail
+
 namespace gradus {
 
 /// Two operands of which at least one is not a number.
@@ -151,6 +161,22 @@ template <elementwise_operand Operand>
 [[nodiscard]] auto sigmoid(Operand&& x) {
   return detail::make_map<detail::sigmoid_operation>(std::forward<Operand>(x));
 }
+/// The error function: 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.
+template <elementwise_operand Operand>
+[[nodiscard]] auto erf(Operand&& x) {
+  return detail::make_map<detail::erf_operation>(std::forward<Operand>(x));
+}
+/// log(1 + exp(x)), without overflow. The derivative is sigmoid(x).
+template <elementwise_operand Operand>
+[[nodiscard]] auto softplus(Operand&& x) {
+  return detail::make_map<detail::softplus_operation>(std::forward<Operand>(x));
+}
+/// x where x > 0, else 0; NaN for NaN. The derivative is 1 where x > 0, else 0: at 0 too, where that of maximum(x, 0)
+/// is 1/2.
+template <elementwise_operand Operand>
+[[nodiscard]] auto relu(Operand&& x) {
+  return detail::make_map<detail::relu_operation>(std::forward<Operand>(x));
+}
 /// The absolute value. The derivative is 0 at 0.
 template <elementwise_operand Operand>
 [[nodiscard]] auto abs(Operand&& x) {
@@ -182,6 +208,18 @@ template <class Left, class Right>
 requires operands<Left, Right>
 [[nodiscard]] auto maximum(Left&& left, Right&& right) {
   return detail::make_map<detail::maximum_operation>(std::forward<Left>(left), std::forward<Right>(right));
+}
+/// The same as minimum. (With one operand, min is the smallest element of a tensor.)
+template <class Left, class Right>
+requires operands<Left, Right>
+[[nodiscard]] auto min(Left&& left, Right&& right) {
+  return minimum(std::forward<Left>(left), std::forward<Right>(right));
+}
+/// The same as maximum. (With one operand, max is the largest element of a tensor.)
+template <class Left, class Right>
+requires operands<Left, Right>
+[[nodiscard]] auto max(Left&& left, Right&& right) {
+  return maximum(std::forward<Left>(left), std::forward<Right>(right));
 }
 /// The value of [low, high] that is nearest to x; `high` where low > high; NaN if one of the three is NaN. The
 /// derivative by x is 1 inside and at low and high. Outside, the bound that is the result has the derivative 1.

@@ -3,7 +3,7 @@
 // The types that expressions take as operands, and their conversion to nodes.
 #pragma once
 
-#include <concepts>     // std::derived_from
+#include <concepts>     // std::derived_from, std::same_as
 #include <cstddef>      // std::size_t
 #include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t, std::is_lvalue_reference_v
 #include <utility>      // std::forward, std::move
@@ -89,6 +89,19 @@ namespace gradus {
 
 /// The base of operands that take the shape of another operand.
 struct waiting_operand {};
+
+/// The base of what a function object gives for variables in place of tensors (tensor/formula.hpp). The operators and
+/// functions of tensors make formulas of formulas.
+struct formula_base : waiting_operand {
+  /// Refuses `if (x > 0)`.
+  template <std::same_as<bool> Condition>
+  explicit operator Condition() const {
+    static_assert(!std::same_as<Condition, bool>,
+                  "gradus: a function that is differentiated has no branches: write where(condition, yes, no) instead "
+                  "of if and ?:");
+    return false;
+  }
+};
 
 /// An operand of operators: an expression, a tensor or a view.
 template <class X>

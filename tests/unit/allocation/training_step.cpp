@@ -13,6 +13,8 @@
 #include "../../support/network_checks.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
+#include "gradus/nn/layers/activations.hpp"
+#include "gradus/nn/layers/elementwise.hpp"
 
 #include "counter.hpp"
 
@@ -76,6 +78,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_training_step_allocates_nothing, Batch, batch_ty
   nn::value x = net.input();
   x = net.add("conv1", nn::conv2d{.out_channels = 32, .kernel = {5, 5}, .padding = nn::padding::same()}, x);
   x = net.add("relu1", nn::relu{}, x);
+  x = net.add("swish", nn::elementwise([](auto v) { return v * sigmoid(v); }), x);
+  x = net.add("prelu", nn::prelu{}, x);
   x = net.add("pool1", nn::max_pool2d{}, x);
   const nn::value branch = net.add("branch", nn::conv2d{.out_channels = 3}, x);
   x = net.add("concat", nn::concat{}, {x, branch});

@@ -89,6 +89,22 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(of_functions, Element, elements) {
   f.at("sigmoid", sigmoid_of, 0, 0.5, 0.25);
   f.at("sigmoid", sigmoid_of, inf, 1, 0);
   f.at("sigmoid", sigmoid_of, -most, 0, 0);
+  const auto erf_of = [](const auto& x) { return erf(x); };
+  f.at("erf", erf_of, -inf, -1, 0);
+  f.at("erf", erf_of, 0, 0, 1.1283791670955126);
+  f.at("erf", erf_of, most, 1, 0);
+  f.at("erf", erf_of, not_a_number, not_a_number, not_a_number);
+  const auto softplus_of = [](const auto& x) { return softplus(x); };
+  f.at("softplus", softplus_of, -inf, 0, 0);
+  f.at("softplus", softplus_of, 0, std::log(2.0), 0.5);
+  f.at("softplus", softplus_of, most, most, 1);
+  f.at("softplus", softplus_of, inf, inf, 1);
+  f.at("softplus", softplus_of, not_a_number, not_a_number, not_a_number);
+  const auto relu_of = [](const auto& x) { return relu(x); };
+  f.at("relu", relu_of, 0, 0, 0);
+  f.at("relu", relu_of, inf, inf, 1);
+  f.at("relu", relu_of, -inf, 0, 0);
+  f.at("relu", relu_of, not_a_number, not_a_number, 0);
   const auto abs_of = [](const auto& x) { return abs(x); };
   f.at("abs", abs_of, 0, 0, 0);
   f.at("abs", abs_of, -inf, inf, -1);
@@ -190,7 +206,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(of_reductions, Element, elements) {
 BOOST_AUTO_TEST_CASE_TEMPLATE(elements_do_not_depend_on_their_position, Element, elements) {
   gradus::cpu device{{.intra_op_threads = 3}};
   const auto functions = [](const auto& x) {
-    return std::tuple{exp(x), log(x), tanh(x), sigmoid(x), sqrt(x), exp(x) * tanh(x) - log(x)};
+    return std::tuple{exp(x), log(x), tanh(x), sigmoid(x), sqrt(x), exp(x) * tanh(x) - log(x), erf(x), softplus(x)};
   };
   for (const index_t count : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 16'385, 16'387, 32'771}) {
     for (const double value : {0.3, 1.7, 2.9}) {

@@ -6,7 +6,7 @@
 #include <algorithm>    // std::all_of, std::find, std::max, std::max_element
 #include <array>        // std::array
 #include <bit>          // std::popcount
-#include <concepts>     // std::same_as
+#include <concepts>     // std::derived_from, std::same_as
 #include <cstddef>      // std::size_t
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t
@@ -293,6 +293,10 @@ template <class Operation, std::size_t First, class... Nodes>
   }
 }
 
+/// Declared here, so that the call in make_map is one of a template. The argument finds the overload of formulas.
+template <class Operation>
+void make_formula() = delete;
+
 template <class Operation, std::size_t First, class... Nodes>
 [[nodiscard]] auto make_map_of_nodes(Nodes... nodes) {
   constexpr std::array<int, sizeof...(Nodes)> ranks{shape_rank<Nodes>...};
@@ -309,11 +313,16 @@ template <class Operation, std::size_t First, class... Nodes>
   }
 }
 
-/// The node Operation(operands...). The operands with index `First` and above have one element type.
+/// The node Operation(operands...). The operands with index `First` and above have one element type. If an operand is a
+/// formula, so is the result (tensor/formula.hpp).
 /// @throws shape_error when the shapes differ
 template <class Operation, std::size_t First = 0, class... Operands>
 [[nodiscard]] auto make_map(Operands&&... operands) {
-  return make_map_of_nodes<Operation, First>(as_node(std::forward<Operands>(operands))...);
+  if constexpr ((std::derived_from<std::remove_cvref_t<Operands>, formula_base> || ...)) {
+    return make_formula<Operation>(std::remove_cvref_t<Operands>(operands)...);
+  } else {
+    return make_map_of_nodes<Operation, First>(as_node(std::forward<Operands>(operands))...);
+  }
 }
 
 }  // namespace gradus::detail

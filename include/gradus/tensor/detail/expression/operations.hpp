@@ -13,7 +13,7 @@
 
 #include <Eigen/Core>  // Eigen::internal packet operations
 
-#include <cmath>        // std::exp, ..., std::tanh
+#include <cmath>        // std::erf, std::exp, std::log, std::log1p, std::pow, std::sqrt, std::tanh
 #include <concepts>     // std::same_as
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::remove_cvref_t
@@ -328,6 +328,64 @@ struct sigmoid_operation : operation_base {
   }
 };
 
+struct erf_operation : operation_base {
+  static constexpr std::string_view name = "erf";
+  static constexpr bool approximated = true;
+  template <class Element>
+  static constexpr bool vectorizable = std::same_as<Element, float>&& packets::packet_traits<Element>::HasExp != 0;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
+    return std::erf(a);
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a) noexcept {
+    return erf_packet(a);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto& a) {
+    return adjoint * (1.1283791670955126 * exp(-square(a)));  // 2 / sqrt(pi)
+  }
+};
+
+/// log(1 + exp(x)), as max(x, 0) + log(1 + exp(-|x|))
+struct softplus_operation : operation_base {
+  static constexpr std::string_view name = "softplus";
+  static constexpr bool approximated = true;
+  template <class Element>
+  static constexpr bool vectorizable =
+      packets::packet_traits<Element>::HasExp != 0 && packets::packet_traits<Element>::HasLog != 0;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
+    return (a < Element{0} ? Element{0} : a) + std::log1p(std::exp(a < Element{0} ? a : -a));
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a) noexcept {
+    return softplus_packet(a);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto& a) {
+    return adjoint * sigmoid(a);
+  }
+};
+
+struct relu_operation : operation_base {
+  static constexpr std::string_view name = "relu";
+  static constexpr bool exact = true;
+  static constexpr int compared = 1;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
+    return a < Element{0} ? Element{0} : a;  // keeps a NaN
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a) noexcept {
+    return packets::pmax(a, packets::pzero(a));  // a where it is NaN
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto& a) {
+    return masked(a > 0, adjoint);
+  }
+};
+
 struct abs_operation : operation_base {
   static constexpr std::string_view name = "abs";
   static constexpr bool exact = true;
@@ -428,10 +486,36 @@ struct where_operation : operation_traits {
   template <int K>
   static auto derivative(const auto& adjoint, const auto&, const auto& condition, const auto&, const auto&) {
     if constexpr (K == 1) {
-      return where(condition, adjoint, 0);
+      return masked(condition, adjoint);
     } else {
-      return where(condition, 0, adjoint);
+      return masked(!condition, adjoint);
     }
+  }
+};
+
+/// x where the condition holds, else 0: in packets one instruction. Derivatives use it.
+struct masked_operation : operation_traits {
+  static constexpr std::string_view name = "where";
+  static constexpr bool takes_masks = true;
+  static constexpr bool exact = true;
+  static constexpr int compared = 1;
+  template <class, class Second, class...>
+  struct result {
+    using type = Second;
+  };
+  template <class Element>
+  static constexpr bool vectorizable = real_element<Element>;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(bool condition, Element a) noexcept {
+    return condition ? a : Element{0};
+  }
+  template <class Packet>
+  static Packet packet(const Packet& mask, const Packet& a) noexcept {
+    return packets::pand(mask, a);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto& condition, const auto&) {
+    return masked(condition, adjoint);
   }
 };
 

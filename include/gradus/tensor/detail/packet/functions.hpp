@@ -117,4 +117,42 @@ template <class Packet>
   return inside;
 }
 
+/// The error function of floats, to 2 units in the last place: a polynomial near 0; elsewhere 1 - exp(q), where q is a
+/// polynomial for log(erfc(|a|)). Both were fitted by weighted minimax approximation.
+template <class Packet>
+[[nodiscard]] Packet erf_packet(const Packet& a) noexcept {
+  static_assert(std::is_same_v<typename packets::unpacket_traits<Packet>::type, float>);
+  constexpr float near_zero[] = {-5.9196255e-4F, 4.9791809e-3F, -2.67570798e-2F,
+                                 0.112815542F,   -0.376124689F, 0.128379146F};
+  constexpr float far_from_zero[] = {-2.130625851e-5F, 4.3690911e-4F, -4.18294802e-3F, 2.51508119e-2F,
+                                     -0.108328777F,    -0.633302509F, -1.12953698F,    1.79289037e-4F};
+  const auto polynomial = [](const auto& coefficients, const Packet& x) {
+    Packet result = set_packet<Packet>(coefficients[0]);
+    for (std::size_t k = 1; k < sizeof(coefficients) / sizeof(float); ++k) {
+      result = packets::pmadd(result, x, set_packet<Packet>(coefficients[k]));
+    }
+    return result;
+  };
+  const Packet size = packets::pabs(a);
+  const Packet inner = packets::pmadd(a, polynomial(near_zero, packets::pmul(a, a)), a);
+  const Packet is_outer = packets::pcmp_lt(set_packet<Packet>(0.9375F), size);
+  const Packet most = set_packet<Packet>(4.0F);  // where the result is rounded to 1
+  const Packet bounded = packets::pselect(packets::pcmp_lt(size, most), size, most);
+  const Packet outer = packets::psub(set_packet<Packet>(1.0F), packets::pexp(polynomial(far_from_zero, bounded)));
+  const Packet sign = packets::pand(a, set_packet<Packet>(-0.0F));
+  return packets::pselect(is_outer, packets::por(outer, sign), inner);
+}
+
+/// log(1 + exp(a)) = max(a, 0) + log(1 + e), where e = exp(-|a|). What 1 + e loses of e is added by its first order.
+template <class Packet>
+[[nodiscard]] Packet softplus_packet(const Packet& a) noexcept {
+  using element_type = typename packets::unpacket_traits<Packet>::type;
+  const Packet one = set_packet<Packet>(element_type{1});
+  const Packet e = exp_packet(packets::pnegate(packets::pabs(a)));
+  const Packet sum = packets::padd(one, e);
+  const Packet lost = packets::psub(e, packets::psub(sum, one));
+  const Packet logarithm = packets::padd(packets::plog(sum), packets::pdiv(lost, sum));
+  return packets::padd(packets::pandnot(a, packets::pcmp_lt(a, packets::pzero(a))), logarithm);
+}
+
 }  // namespace gradus::detail

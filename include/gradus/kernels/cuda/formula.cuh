@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Formulas on CUDA: one launch for the value, one for the gradients of the inputs, two for each parameter.
+#pragma once
+
+#include <algorithm>    // std::max
+#include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::uint32_t
+#include <limits>       // std::numeric_limits
+#include <span>         // std::span
+#include <type_traits>  // std::integral_constant, std::remove_const_t
+#include <utility>      // std::index_sequence, std::make_index_sequence
+
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"
+#include "gradus/kernels/cuda/detail/norm/channel_sums.cuh"
+#include "gradus/kernels/formula.hpp"
+#include "gradus/tensor/formula.hpp"
+
+namespace gradus::kernels {
+
+namespace detail {
+
+/// Operations of the longest formula that is computed in packets. Longer ones are limited by arithmetic, and each
+/// element of a packet adds code.
+inline constexpr int longest_packed_formula = 16;
+
+/// Variables of a formula in device memory.
+template <class E, int Inputs, int Parameters>
+struct device_formula {
+  formula_arguments<E, Inputs, Parameters> arguments;
+  const E* dy;
+  const E* y;
+  formula_shape shape;
+
+  [[nodiscard]] __device__ index_t channel_of(index_t i) const {
+    if (shape.count() <= static_cast<index_t>(std::numeric_limits<std::uint32_t>::max())) {
+      return static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(shape.inner) %
+             static_cast<std::uint32_t>(shape.channels);
+    }
+    return i / shape.inner % shape.channels;
+  }
+
+  template <int K>
+  [[nodiscard]] __device__ device_real<E> parameter(index_t i) const {
+    return arguments.parameters[K][arguments.per_channel[K] ? channel_of(i) : 0];
+  }
+  /// Where variable K is stored, if it is an element of images.
+  template <int K>
+  [[nodiscard]] __device__ const E* image() const {
+    if constexpr (K < Inputs) {
+      return arguments.inputs[K];
+    } else {
+      return K == Inputs + Parameters ? dy : y;
+    }
+  }
+  template <int K>
+  static constexpr bool is_parameter = Inputs <= K&& K < Inputs + Parameters;
+
+  /// Calls store(k, r, value) with the results of Width elements from i on.
+  template <int Width, class Evaluator, class Store>
+  __device__ void run(const Evaluator& evaluate, index_t i, const Store& store) const {
+    run<Width>(evaluate, i, store, std::make_index_sequence<Inputs + Parameters + 2>{});
+  }
+
+ private:
+  template <int Width>
+  struct no_packet {};
+
+  template <int Width, class Evaluator, int K>
+  [[nodiscard]] __device__ auto load_image(index_t i) const {
+    if constexpr (Evaluator::template reads<K> && !is_parameter<K>) {
+      return load_packet<Width>(image<K>() + i);
+    } else {
+      return no_packet<Width>{};
+    }
+  }
+  template <class First, class... Rest>
+  [[nodiscard]] static __device__ const First& at(std::integral_constant<int, 0>, const First& first, const Rest&...) {
+    return first;
+  }
+  template <int K, class First, class... Rest>
+  [[nodiscard]] static __device__ const auto& at(std::integral_constant<int, K>, const First&, const Rest&... rest) {
+    return at(std::integral_constant<int, K - 1>{}, rest...);
+  }
+  template <int Width, class Evaluator, class Store, std::size_t... K>
+  __device__ void run(const Evaluator& evaluate, index_t i, const Store& store, std::index_sequence<K...>) const {
+    run_loaded<Width>(evaluate, i, store, load_image<Width, Evaluator, static_cast<int>(K)>(i)...);
+  }
+  template <int Width, class Evaluator, class Store, class... Loaded>
+  __device__ void run_loaded(const Evaluator& evaluate, index_t i, const Store& store, const Loaded&... loaded) const {
+#pragma unroll
+    for (int k = 0; k < Width; ++k) {
+      evaluate(
+          [&](auto variable) {
+            constexpr int number = decltype(variable)::value;
+            if constexpr (is_parameter<number>) {
+              return this->template parameter<number - Inputs>(i + k);
+            } else {
+              return widen(at(variable, loaded...).values[k]);
+            }
+          },
+          [&](auto result, device_real<E> value) { store(k, result, value); });
+    }
+  }
+};
+
+/// y = f(...)
+template <int Width, class E, class Evaluator, int Inputs, int Parameters>
+__global__ void formula_forward_kernel(device_formula<E, Inputs, Parameters> function, Evaluator evaluate,
+                                       index_t count, E* y) {
+  const index_t whole = count / Width * Width;
+  for (index_t i = thread_index() * Width; i < whole; i += thread_count() * Width) {
+    device_packet<E, Width> packet;
+    function.template run<Width>(evaluate, i,
+                                 [&](int k, auto, device_real<E> value) { packet.values[k] = narrow<E>(value); });
+    store_packet<Width>(y + i, packet);
+  }
+  for (index_t i = whole + thread_index(); i < count; i += thread_count()) {
+    function.template run<1>(evaluate, i, [&](int, auto, device_real<E> value) { y[i] = narrow<E>(value); });
+  }
+}
+
+/// Writes or adds the results of a packet to the gradients of the inputs.
+template <int Width, class E, int Inputs, int Parameters>
+struct device_gradients {
+  formula_gradients<E, Inputs, Parameters> to;
+  device_real<E> values[Inputs][Width];
+
+  template <int R>
+  __device__ void take(int k, std::integral_constant<int, R>, device_real<E> value) {
+    if constexpr (R < Inputs) {
+      values[R][k] = value;
+    }
+  }
+  __device__ void store(index_t i) const {
+#pragma unroll
+    for (int r = 0; r < Inputs; ++r) {
+      E* const dx = to.inputs[r];
+      if (dx != nullptr) {
+        device_packet<E, Width> packet;
+        if (to.accumulate[r]) {
+          packet = load_packet<Width>(static_cast<const E*>(dx) + i);
+        }
+#pragma unroll
+        for (int k = 0; k < Width; ++k) {
+          packet.values[k] = narrow<E>(to.accumulate[r] ? widen(packet.values[k]) + values[r][k] : values[r][k]);
+        }
+        store_packet<Width>(dx + i, packet);
+      }
+    }
+  }
+};
+
+template <int Width, class E, class Evaluator, int Inputs, int Parameters>
+__global__ void formula_backward_kernel(device_formula<E, Inputs, Parameters> function, Evaluator evaluate,
+                                        index_t count, formula_gradients<E, Inputs, Parameters> gradients) {
+  const index_t whole = count / Width * Width;
+  for (index_t i = thread_index() * Width; i < whole; i += thread_count() * Width) {
+    device_gradients<Width, E, Inputs, Parameters> results{gradients, {}};
+    function.template run<Width>(evaluate, i,
+                                 [&](int k, auto result, device_real<E> value) { results.take(k, result, value); });
+    results.store(i);
+  }
+  for (index_t i = whole + thread_index(); i < count; i += thread_count()) {
+    device_gradients<1, E, Inputs, Parameters> results{gradients, {}};
+    function.template run<1>(evaluate, i,
+                             [&](int k, auto result, device_real<E> value) { results.take(k, result, value); });
+    results.store(i);
+  }
+}
+
+/// The terms of the gradient of one parameter.
+template <int Result, class E, class Evaluator, int Inputs, int Parameters>
+struct formula_terms {
+  device_formula<E, Inputs, Parameters> function;
+  Evaluator evaluate;
+
+  template <int Width, bool Across>
+  __device__ void add(index_t offset, index_t, double (&a)[Width], double (&)[Width]) const {
+    function.template run<Width>(evaluate, offset, [&](int k, auto result, device_real<E> value) {
+      if constexpr (decltype(result)::value == Result) {
+        a[k] += static_cast<double>(value);
+      }
+    });
+  }
+};
+
+/// The batch for the sum of a parameter of each channel, or of one for all.
+[[nodiscard]] inline channel_view formula_view(const formula_shape& shape, bool per_channel) noexcept {
+  if (per_channel) {
+    return {shape.outer, shape.channels, shape.inner};
+  }
+  return shape.inner == 1 ? channel_view{shape.outer, 1, shape.channels}
+                          : channel_view{shape.outer * shape.channels, 1, shape.inner};
+}
+
+/// The elements of a packet for an evaluator, if all pointers allow it.
+template <class E, class Evaluator>
+inline constexpr int formula_width = Evaluator::operation_count <= longest_packed_formula ? packet_width<E> : 1;
+
+}  // namespace detail
+
+/// See has_formula.
+template <class Node, int Variables, network_element Element, int Inputs, int Parameters>
+void formula_forward(cuda& device, const formula_shape& shape, const formula<Node, Variables>& function,
+                     const formula_arguments<Element, Inputs, Parameters>& arguments, Element* y) {
+  static_assert(Variables == Inputs + Parameters);
+  const index_t count = shape.count();
+  if (count == 0) {
+    return;
+  }
+  const auto evaluator = function.template value_of_elements<parameter_element_t<Element>>();
+  using evaluator_type = std::remove_const_t<decltype(evaluator)>;
+  const detail::device_formula<Element, Inputs, Parameters> variables{arguments, nullptr, nullptr, shape};
+  constexpr int width = detail::formula_width<Element, evaluator_type>;
+  bool packets = detail::on_packets(y);
+  for (const Element* const input : arguments.inputs) {
+    packets = packets && detail::on_packets(input);
+  }
+  if (packets) {
+    detail::launch(device, "formula_forward", detail::blocks_for((count + width - 1) / width), detail::block_threads,
+                   &detail::formula_forward_kernel<width, Element, evaluator_type, Inputs, Parameters>, variables,
+                   evaluator, count, y);
+  } else {
+    detail::launch(device, "formula_forward", detail::blocks_for(count), detail::block_threads,
+                   &detail::formula_forward_kernel<1, Element, evaluator_type, Inputs, Parameters>, variables,
+                   evaluator, count, y);
+  }
+}
+
+/// See has_formula.
+[[nodiscard]] inline std::size_t formula_workspace_bytes(cuda& /*device*/, const formula_shape& shape, int parameters) {
+  return parameters == 0 ? 0
+                         : std::max(detail::channel_sums_bytes(detail::formula_view(shape, true)),
+                                    detail::channel_sums_bytes(detail::formula_view(shape, false)));
+}
+
+/// See has_formula.
+template <class Node, int Variables, network_element Element, int Inputs, int Parameters>
+void formula_backward(cuda& device, const formula_shape& shape, const formula<Node, Variables>& function,
+                      const formula_arguments<Element, Inputs, Parameters>& arguments, const Element* dy,
+                      const Element* y, const formula_gradients<Element, Inputs, Parameters>& gradients,
+                      [[maybe_unused]] std::span<std::byte> workspace) {
+  static_assert(Variables == Inputs + Parameters);
+  using real = parameter_element_t<Element>;
+  const index_t count = shape.count();
+  const auto evaluator = function.template gradient_of_elements<real>();
+  using evaluator_type = std::remove_const_t<decltype(evaluator)>;
+  using formula_type = formula<Node, Variables>;
+  const detail::device_formula<Element, Inputs, Parameters> variables{arguments, dy, y, shape};
+  constexpr int width = detail::formula_width<Element, evaluator_type>;
+  bool packets = detail::on_packets(dy) && (!formula_type::gradient_reads_value || detail::on_packets(y));
+  bool needed = false;
+  for (std::size_t k = 0; k < static_cast<std::size_t>(Inputs); ++k) {
+    packets = packets && (!formula_type::gradient_reads_inputs || detail::on_packets(arguments.inputs[k])) &&
+              detail::on_packets(gradients.inputs[k]);
+    needed = needed || gradients.inputs[k] != nullptr;
+  }
+  if (needed && count > 0) {
+    if (packets) {
+      detail::launch(device, "formula_backward", detail::blocks_for((count + width - 1) / width), detail::block_threads,
+                     &detail::formula_backward_kernel<width, Element, evaluator_type, Inputs, Parameters>, variables,
+                     evaluator, count, gradients);
+    } else {
+      detail::launch(device, "formula_backward", detail::blocks_for(count), detail::block_threads,
+                     &detail::formula_backward_kernel<1, Element, evaluator_type, Inputs, Parameters>, variables,
+                     evaluator, count, gradients);
+    }
+  }
+  if constexpr (Parameters > 0) {
+    auto* const partial = reinterpret_cast<double*>(workspace.data());
+    const auto sum = [&]<std::size_t P>(std::integral_constant<std::size_t, P>) {
+      using terms = detail::formula_terms<Inputs + static_cast<int>(P), Element, evaluator_type, Inputs, Parameters>;
+      detail::channel_sums(device, "formula_backward", detail::formula_view(shape, arguments.per_channel[P]),
+                           detail::on_packets(dy) && packets, terms{variables, evaluator},
+                           detail::store_sum<real>{gradients.parameters[P]}, partial);
+    };
+    [&]<std::size_t... P>(std::index_sequence<P...>) {
+      (sum(std::integral_constant<std::size_t, P>{}), ...);
+    }
+    (std::make_index_sequence<static_cast<std::size_t>(Parameters)>{});
+  }
+}
+
+}  // namespace gradus::kernels

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The contract of kernels that run a formula (tensor/formula.hpp) over memory.
+#pragma once
+
+#include <array>    // std::array
+#include <cstddef>  // std::byte, std::size_t
+#include <span>     // std::span
+
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/tensor/formula.hpp"
+
+namespace gradus::kernels {
+
+/// The elements of a batch in memory order, as (outer, channels, inner): (n, c, h * w) for nchw, (n * h * w, c, 1) for
+/// nhwc. A formula without parameters may take any split of the elements.
+struct formula_shape {
+  index_t outer = 1;     ///< rows of channels
+  index_t channels = 1;  ///< elements of a parameter of each channel
+  index_t inner = 1;     ///< adjacent elements of one channel
+
+  /// The number of elements.
+  [[nodiscard]] constexpr index_t count() const noexcept { return outer * channels * inner; }
+};
+
+/// What a formula of Inputs + Parameters variables is computed from: the first variables are elements of images, the
+/// others parameters.
+template <network_element Element, int Inputs, int Parameters>
+struct formula_arguments {
+  /// The type of parameters and of the arithmetic.
+  using real = parameter_element_t<Element>;
+  std::array<const Element*, static_cast<std::size_t>(Inputs)> inputs{};       ///< shape.count() elements each
+  std::array<const real*, static_cast<std::size_t>(Parameters)> parameters{};  ///< one or shape.channels elements each
+  std::array<bool, static_cast<std::size_t>(Parameters)> per_channel{};  ///< true: shape.channels elements, false: one
+};
+
+/// Where the derivatives of a formula are written.
+template <network_element Element, int Inputs, int Parameters>
+struct formula_gradients {
+  /// The type of parameters and of the arithmetic.
+  using real = parameter_element_t<Element>;
+  std::array<Element*, static_cast<std::size_t>(Inputs)> inputs{};       ///< null where a gradient is not needed
+  std::array<bool, static_cast<std::size_t>(Inputs)> accumulate{};       ///< true: add to the gradient of an input
+  std::array<real*, static_cast<std::size_t>(Parameters)> parameters{};  ///< overwritten; sizes as in the arguments
+};
+
+namespace detail {
+using any_formula = formula<gradus::detail::variable<0>, 1>;
+}  // namespace detail
+
+/// A device that runs formulas:
+///
+///   formula_forward writes y = f(inputs, parameters).
+///   formula_backward writes or adds the gradients of the inputs, and writes those of the parameters, from the inputs,
+///   the parameters, dy and, if Formula::gradient_reads_value, y. Inputs are read only if
+///   Formula::gradient_reads_inputs.
+///   formula_workspace_bytes is the size of the workspace of formula_backward, 0 without parameters.
+///
+/// 16-bit elements are computed in float. Arrays need only the alignment of their elements. An output may be one of the
+/// inputs if there are no parameters.
+template <class Device, class Element>
+concept has_formula = requires(Device& device, const formula_shape& shape, const detail::any_formula& function,
+                               const formula_arguments<Element, 1, 0>& arguments, Element* y, const Element* dy,
+                               const formula_gradients<Element, 1, 0>& gradients, std::span<std::byte> workspace) {
+  formula_forward(device, shape, function, arguments, y);
+  formula_backward(device, shape, function, arguments, dy, dy, gradients, workspace);
+  formula_workspace_bytes(device, shape, 1);
+};
+
+/// Says that the device lacks the overloads of `has_formula`. Always true when it compiles.
+template <class Device, class Element>
+consteval bool explain_formula() {
+  static_assert(
+      has_formula<Device, Element>,
+      "gradus: the device runs no formulas: overload formula_forward, formula_backward and formula_workspace_bytes "
+      "(gradus/kernels/formula.hpp); for gradus::cuda include gradus/kernels/cuda/formula.cuh");
+  return true;
+}
+
+}  // namespace gradus::kernels

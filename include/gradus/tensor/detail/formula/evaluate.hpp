@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Programs of formulas run on single elements and on packets.
+#pragma once
+
+#include <Eigen/Core>  // Eigen::internal packet operations
+
+#include <array>        // std::array
+#include <concepts>     // std::same_as
+#include <cstddef>      // std::size_t
+#include <type_traits>  // std::integral_constant
+#include <utility>      // std::index_sequence, std::make_index_sequence
+
+#include "gradus/core/config.hpp"
+#include "gradus/tensor/detail/formula/program.hpp"
+#include "gradus/tensor/detail/packet/packet.hpp"
+
+namespace gradus::detail {
+
+/// Computes steps on single elements; conditions are 1 and 0.
+template <class Real>
+struct element_arithmetic {
+  using value = Real;
+  GRADUS_HOST_DEVICE static value constant(Real number) noexcept { return number; }
+  template <class Operation, class... Values>
+  GRADUS_HOST_DEVICE static value apply(Values... values) noexcept {
+    if constexpr (std::same_as<Operation, where_operation> || std::same_as<Operation, masked_operation>) {
+      return choose(values...);
+    } else if constexpr (Operation::takes_masks) {
+      return Operation::scalar((values != Real{0})...) ? Real{1} : Real{0};
+    } else if constexpr (std::same_as<decltype(Operation::scalar(values...)), bool>) {
+      return Operation::scalar(values...) ? Real{1} : Real{0};
+    } else {
+      return Operation::scalar(values...);
+    }
+  }
+
+ private:
+  GRADUS_HOST_DEVICE static value choose(Real condition, Real yes, Real no = Real{0}) noexcept {
+    return condition != Real{0} ? yes : no;
+  }
+};
+
+/// Computes steps on packets; conditions are masks. Operations that have no packets run lane by lane.
+template <class Real>
+struct packet_arithmetic {
+  using value = packet_of<Real>;
+  GRADUS_ALWAYS_INLINE static value constant(Real number) noexcept { return set_packet<value>(number); }
+  template <class Operation, class... Values>
+  GRADUS_ALWAYS_INLINE static value apply(Values... values) noexcept {
+    if constexpr (Operation::template vectorizable<Real>) {
+      return Operation::packet(values...);
+    } else {
+      return lane_by_lane<Operation>(values...);
+    }
+  }
+
+ private:
+  template <class Operation, class... Values>
+  static value lane_by_lane(Values... values) noexcept {
+    constexpr std::size_t width = static_cast<std::size_t>(packet_width<Real>);
+    using lanes = std::array<Real, width>;
+    const std::array<lanes, sizeof...(Values)> operands{stored<lanes>(values)...};
+    lanes result;
+    for (std::size_t lane = 0; lane < width; ++lane) {
+      result[lane] = [&]<std::size_t... K>(std::index_sequence<K...>) {
+        return Operation::scalar(operands[K][lane]...);
+      }
+      (std::index_sequence_for<Values...>{});
+    }
+    return load_packet<value>(result.data());
+  }
+  template <class Lanes>
+  static Lanes stored(const value& packet) noexcept {
+    Lanes lanes;
+    Eigen::internal::pstoreu(lanes.data(), packet);
+    return lanes;
+  }
+};
+
+/// A program with its constants, for one kind of values. It owns nothing: a GPU kernel takes it by value.
+template <class Source, class Arithmetic>
+struct formula_evaluator {
+  using value = typename Arithmetic::value;
+  static constexpr int constant_count = Source::program.constants;
+  /// The steps that compute something.
+  static constexpr int operation_count = Source::program.operation_count();
+  /// True if variable K is loaded.
+  template <int K>
+  static constexpr bool reads = Source::program.reads(K, K + 1);
+  value constants[constant_count == 0 ? 1 : static_cast<std::size_t>(constant_count)];
+
+  /// Calls load(k) for each variable k that the program reads, and store(r, value) for each result r; both get an
+  /// integral constant.
+  template <class Load, class Store>
+  GRADUS_HOST_DEVICE void operator()(const Load& load, const Store& store) const noexcept {
+    run(load, store, std::make_index_sequence<static_cast<std::size_t>(Source::program.count)>{},
+        std::make_index_sequence<static_cast<std::size_t>(Source::results)>{});
+  }
+
+ private:
+  template <class Load, class Store, std::size_t... Step, std::size_t... Result>
+  GRADUS_HOST_DEVICE void run(const Load& load, const Store& store, std::index_sequence<Step...>,
+                              std::index_sequence<Result...>) const noexcept {
+    value values[sizeof...(Step)];
+    (compute<Step>(load, values), ...);
+    (store(std::integral_constant<int, static_cast<int>(Result)>{},
+           values[static_cast<std::size_t>(Source::program.results[Result])]),
+     ...);
+  }
+
+  template <std::size_t Step, class Load>
+  GRADUS_HOST_DEVICE void compute(const Load& load, value* values) const noexcept {
+    if constexpr (Source::program.live[Step]) {
+      constexpr formula_step step = Source::program.steps[Step];
+      constexpr auto first = static_cast<std::size_t>(step.operands[0]);
+      if constexpr (step.operation == formula_step::load) {
+        values[Step] = load(std::integral_constant<int, step.operands[0]>{});
+      } else if constexpr (step.operation == formula_step::constant) {
+        values[Step] = constants[first];
+      } else {
+        using operation = formula_operations::at<step.operation>;
+        const value a = values[first];  // copies: the address of an element would keep all of them in memory
+        if constexpr (step.operands[1] < 0) {
+          values[Step] = Arithmetic::template apply<operation>(a);
+        } else {
+          const value b = values[static_cast<std::size_t>(step.operands[1])];
+          if constexpr (step.operands[2] < 0) {
+            values[Step] = Arithmetic::template apply<operation>(a, b);
+          } else {
+            const value c = values[static_cast<std::size_t>(step.operands[2])];
+            values[Step] = Arithmetic::template apply<operation>(a, b, c);
+          }
+        }
+      }
+    }
+  }
+};
+
+/// Converts the constants of a program.
+template <class Source, class Arithmetic, class Real>
+[[nodiscard]] formula_evaluator<Source, Arithmetic> make_evaluator(const double* constants) noexcept {
+  formula_evaluator<Source, Arithmetic> result{};
+  for (int k = 0; k < Source::program.constants; ++k) {
+    result.constants[static_cast<std::size_t>(k)] = Arithmetic::constant(static_cast<Real>(constants[k]));
+  }
+  return result;
+}
+
+}  // namespace gradus::detail

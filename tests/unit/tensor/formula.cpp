@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Formulas: their values and derivatives, what their programs read and share, and losses.
+#include <boost/test/unit_test.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <type_traits>
+#include <vector>
+
+#include "gradus/core/random.hpp"
+#include "gradus/kernels/cpu/formula.hpp"
+#include "gradus/tensor/expressions.hpp"
+#include "gradus/tensor/formula.hpp"
+
+using gradus::formula_of;
+using gradus::index_t;
+
+namespace {
+
+/// The value of a formula and its derivatives, for an adjoint of 1.
+template <class Node, int Inputs>
+struct point {
+  double value = 0;
+  std::array<double, static_cast<std::size_t>(Inputs)> gradients{};
+
+  point(const gradus::formula<Node, Inputs>& function, const std::array<double, static_cast<std::size_t>(Inputs)>& at) {
+    function.template value_of_elements<double>()([&](auto k) { return at[static_cast<std::size_t>(k())]; },
+                                                  [&](auto, double result) { value = result; });
+    function.template gradient_of_elements<double>()(
+        [&](auto k) {
+          constexpr int number = decltype(k)::value;
+          if constexpr (number < Inputs) {
+            return at[static_cast<std::size_t>(number)];
+          } else {
+            return number == Inputs ? 1.0 : value;
+          }
+        },
+        [&](auto r, double result) { gradients[static_cast<std::size_t>(r())] = result; });
+  }
+};
+
+/// The number of steps that compute something, in the program of the derivatives.
+template <class Evaluator>
+int operations(const Evaluator&) {
+  return Evaluator::operation_count;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(formulas)
+
+BOOST_AUTO_TEST_CASE(values_and_derivatives_of_several_variables) {
+  const auto f = formula_of<3>([](auto a, auto b, auto c) { return a * sigmoid(b) + c / a; });
+  const double a = 0.7;
+  const double b = -0.3;
+  const double c = 1.9;
+  const double s = 1 / (1 + std::exp(-b));
+  const point<std::remove_cvref_t<decltype(f)>::node_type, 3> got{f, {a, b, c}};
+  BOOST_TEST(got.value == a * s + c / a, boost::test_tools::tolerance(1e-14));
+  BOOST_TEST(got.gradients[0] == s - c / (a * a), boost::test_tools::tolerance(1e-14));
+  BOOST_TEST(got.gradients[1] == a * s * (1 - s), boost::test_tools::tolerance(1e-14));
+  BOOST_TEST(got.gradients[2] == 1 / a, boost::test_tools::tolerance(1e-14));
+}
+
+BOOST_AUTO_TEST_CASE(programs_read_what_they_need) {
+  const auto of_sigmoid = formula_of<1>([](auto x) { return sigmoid(x); });
+  static_assert(!of_sigmoid.gradient_reads_inputs && of_sigmoid.gradient_reads_value);
+  const auto of_tanh = formula_of<1>([](auto x) { return 2 * x; });
+  static_assert(!of_tanh.gradient_reads_inputs && !of_tanh.gradient_reads_value);
+  const auto of_swish = formula_of<1>([](auto x) { return x * sigmoid(x); });
+  static_assert(of_swish.gradient_reads_inputs && !of_swish.gradient_reads_value);
+  const auto of_exp = formula_of<2>([](auto a, auto b) { return exp(a + 3 * b); });
+  static_assert(!of_exp.gradient_reads_inputs && of_exp.gradient_reads_value);
+}
+
+BOOST_AUTO_TEST_CASE(equal_parts_are_computed_once) {
+  // exp once, though it is written three times: x, exp(x), sum, e / sum; derivatives by the quotient rule.
+  const auto thrice = formula_of<1>([](auto x) { return exp(x) * exp(x) + exp(x); });
+  const auto once = formula_of<1>([](auto x) {
+    const auto e = exp(x);
+    return e * e + e;
+  });
+  BOOST_TEST(operations(thrice.value_of_elements<float>()) == 3);
+  BOOST_TEST(operations(once.value_of_elements<float>()) == 3);
+  // sigmoid and the product by x are shared with the forward part: s; g s (from x); g x, times s, 1 - s, product, sum.
+  const auto swish = formula_of<1>([](auto x) { return x * sigmoid(x); });
+  BOOST_TEST(operations(swish.gradient_of_elements<float>()) == 7);
+}
+
+BOOST_AUTO_TEST_CASE(an_input_that_is_not_used_has_no_gradient) {
+  const auto f = formula_of<2>([](auto a, auto b) { return where(b > 0, a, 2 * a); });
+  const point<std::remove_cvref_t<decltype(f)>::node_type, 2> got{f, {3.0, -1.0}};
+  BOOST_TEST(got.value == 6.0);
+  BOOST_TEST(got.gradients[0] == 2.0);
+  BOOST_TEST(got.gradients[1] == 0.0);
+  const auto identity = formula_of<1>([](auto x) { return x; });
+  const point<std::remove_cvref_t<decltype(identity)>::node_type, 1> same{identity, {3.0}};
+  BOOST_TEST(same.value == 3.0);
+  BOOST_TEST(same.gradients[0] == 1.0);
+}
+
+BOOST_AUTO_TEST_CASE(numbers_that_are_captured_belong_to_the_formula) {
+  const auto scaled = [](double by, double power) {
+    return formula_of<1>([by, power](auto x) { return by * pow(x, power); });
+  };
+  const auto twice = scaled(2, 3);
+  const auto third = scaled(3, 0.5);
+  static_assert(std::is_same_v<decltype(twice), decltype(third)>);
+  using type = point<std::remove_cvref_t<decltype(twice)>::node_type, 1>;
+  BOOST_TEST((type{twice, {2.0}}).value == 16.0);
+  BOOST_TEST((type{twice, {2.0}}).gradients[0] == 24.0);
+  BOOST_TEST((type{third, {4.0}}).value == 6.0);
+  BOOST_TEST((type{third, {4.0}}).gradients[0] == 0.75);
+}
+
+BOOST_AUTO_TEST_CASE(kinks_and_ties_have_the_derivatives_of_the_functions_of_tensors) {
+  const auto at = [](const auto& f, double x) {
+    return point<typename std::remove_cvref_t<decltype(f)>::node_type, 1>{f, {x}}.gradients[0];
+  };
+  BOOST_TEST(at(formula_of<1>([](auto x) { return relu(x); }), 0) == 0.0);
+  BOOST_TEST(at(formula_of<1>([](auto x) { return max(x, 0); }), 0) == 0.5);
+  BOOST_TEST(at(formula_of<1>([](auto x) { return min(0, x); }), 0) == 0.5);
+  BOOST_TEST(at(formula_of<1>([](auto x) { return abs(x); }), 0) == 0.0);
+  BOOST_TEST(at(formula_of<1>([](auto x) { return clamp(x, -1, 1); }), 1) == 1.0);
+  BOOST_TEST(at(formula_of<1>([](auto x) { return where((x > 0 && !(x == 2)) || x < -3, x, -x); }), 2) == -1.0);
+}
+
+// ---- losses
+
+BOOST_AUTO_TEST_CASE(a_loss_is_a_sum_with_weights_and_its_gradient) {
+  gradus::cpu device{{.intra_op_threads = 2}};
+  for (const auto& [examples, per_example] : {std::pair<index_t, index_t>{1, 1}, {3, 7}, {5, 32}, {130, 411}}) {
+    const auto count = static_cast<std::size_t>(examples * per_example);
+    std::vector<float> y(count);
+    std::vector<float> t(count);
+    std::vector<float> gradient(count);
+    const gradus::random_stream stream{1, "loss"};
+    for (std::size_t i = 0; i < count; ++i) {
+      y[i] = static_cast<float>(stream.normal(i));
+      t[i] = static_cast<float>(stream.normal(i + count));
+    }
+    std::vector<double> weights(static_cast<std::size_t>(examples));
+    for (std::size_t n = 0; n < weights.size(); ++n) {
+      weights[n] = 0.25 * static_cast<double>(n % 5);
+    }
+    const double delta = 0.8;
+    // The loss of Huber.
+    const auto loss = gradus::loss_formula_of([delta](auto a, auto b) {
+      const auto e = abs(a - b);
+      return mean(where(e < delta, 0.5 * square(e), delta * (e - 0.5 * delta)));
+    });
+    static_assert(loss.is_mean);
+    for (const bool weighted : {false, true}) {
+      const double value = gradus::kernels::formula_loss(device, examples, per_example, loss, y.data(), t.data(),
+                                                         weighted ? weights.data() : nullptr, 0.125, gradient.data());
+      double expected = 0;
+      double worst = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        const double weight = weighted ? weights[i / static_cast<std::size_t>(per_example)] : 1.0;
+        const double e = static_cast<double>(y[i]) - static_cast<double>(t[i]);
+        const double size = std::abs(e);
+        expected += weight * (size < delta ? 0.5 * e * e : delta * (size - 0.5 * delta));
+        const double slope = 0.125 * weight * (size < delta ? e : (e < 0 ? -delta : delta));
+        worst = std::max(worst, std::abs(slope - static_cast<double>(gradient[i])));
+      }
+      BOOST_TEST_CONTEXT(examples << " x " << per_example << (weighted ? ", weighted" : "")) {
+        BOOST_TEST(value == expected, boost::test_tools::tolerance(1e-6));
+        BOOST_TEST(worst < 1e-7);
+        BOOST_TEST(value == gradus::kernels::formula_loss(device, examples, per_example, loss, y.data(), t.data(),
+                                                          weighted ? weights.data() : nullptr, 0.125,
+                                                          static_cast<float*>(nullptr)));
+        gradus::cpu one{{.intra_op_threads = 1}};
+        BOOST_TEST(value == gradus::kernels::formula_loss(one, examples, per_example, loss, y.data(), t.data(),
+                                                          weighted ? weights.data() : nullptr, 0.125, gradient.data()));
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
