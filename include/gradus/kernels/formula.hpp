@@ -3,12 +3,14 @@
 // The contract of kernels that run a formula (tensor/formula.hpp) over memory.
 #pragma once
 
-#include <array>    // std::array
-#include <cstddef>  // std::byte, std::size_t
-#include <span>     // std::span
+#include <array>     // std::array
+#include <concepts>  // std::same_as
+#include <cstddef>   // std::byte, std::size_t
+#include <span>      // std::span
 
 #include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/kernels/softmax.hpp"
 #include "gradus/tensor/formula.hpp"
 
 namespace gradus::kernels {
@@ -67,6 +69,31 @@ concept has_formula = requires(Device& device, const formula_shape& shape, const
   formula_backward(device, shape, function, arguments, dy, dy, gradients, workspace);
   formula_workspace_bytes(device, shape, 1);
 };
+
+/// A device that computes losses by a formula: formula_loss returns the sum over the examples n of weights(n) (1 where
+/// `weights` is null) times the loss of the example: the sum or mean, as the formula says, over its per_example scores
+/// and targets. Unless `gradient` is null it writes scale * the derivative by each score. The device may deliver the
+/// sum later (has_deferred_loss_sums).
+template <class Device, class Element>
+concept has_formula_loss = requires(Device& device, index_t examples, index_t per_example,
+                                    const loss_formula<gradus::detail::variable<0>, false>& loss, const Element* scores,
+                                    const parameter_element_t<Element>* targets,
+                                    const parameter_element_t<Element>* weights, double scale, Element* gradient) {
+  {
+    formula_loss(device, examples, per_example, loss, scores, targets, weights, scale, gradient)
+    } -> std::same_as<loss_sums>;
+};
+
+/// Says that the device lacks the overload of `has_formula_loss`. Always true when it compiles.
+template <class Device, class Element>
+consteval bool explain_formula_loss() {
+  static_assert(
+      has_formula_loss<Device, Element>,
+      "gradus: the device computes no losses by formulas: overload formula_loss (gradus/kernels/formula.hpp); "
+      "for gradus::cpu include gradus/kernels/cpu/formula.hpp, for gradus::cuda "
+      "gradus/kernels/cuda/formula.cuh");
+  return true;
+}
 
 /// Says that the device lacks the overloads of `has_formula`. Always true when it compiles.
 template <class Device, class Element>

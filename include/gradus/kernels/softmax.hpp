@@ -12,16 +12,17 @@
 
 namespace gradus::kernels {
 
-/// Sums over the rows of a batch; divide by the number of examples for means.
+/// Sums over a batch. Divide the loss by the number of examples for its mean, and `correct` by `labels`.
 struct loss_sums {
-  double loss = 0;     ///< sum of the examples' losses
-  double correct = 0;  ///< examples whose largest logit (the first of equals) is that of their label; of an example
-                       ///< with a label for each pixel, the share of its pixels that have a label
+  double loss = 0;      ///< sum of the examples' losses
+  index_t correct = 0;  ///< labels for which the largest logit (the first of equals) is that of the label
+  index_t labels = 0;   ///< labels that were compared: of examples or of pixels; 0 where the targets are real numbers
 
   /// Adds the sums of other rows.
   constexpr loss_sums& operator+=(const loss_sums& other) noexcept {
     loss += other.loss;
     correct += other.correct;
+    labels += other.labels;
     return *this;
   }
 };

@@ -4,16 +4,25 @@
 #pragma once
 
 #include <cstdint>      // std::int32_t
+#include <optional>     // std::optional
 #include <span>         // std::span
 #include <string_view>  // std::string_view
+#include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/core/index.hpp"
 #include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/softmax.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/layout/mapping.hpp"
 #include "gradus/nn/image_batch.hpp"
 #include "gradus/nn/targets.hpp"
 #include "gradus/nn/value.hpp"
+#include "gradus/tensor/tensor.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::nn {
@@ -33,6 +42,9 @@ class loss_base {
   /// Checks and stores the shape of one example's scores.
   /// @throws shape_error when the loss cannot use scores of this shape
   virtual void infer(const value_shape& scores) = 0;
+
+  /// Called once after infer, with the device that runs the network: the place to take memory.
+  virtual void prepare(Device& /*device*/) {}
 
   /// Which targets compute reads: by default a class for each example. The network checks that a batch has them, and
   /// no others. @pre infer was called
@@ -65,15 +77,29 @@ class loss_function : public loss_base<Element, Device> {
 
 /// The cross-entropy of softmax(scores) and the labels, in nats.
 ///
-///   symbol | meaning | shape
-///   z      | scores  | (N, K)
-///   t      | labels  | (N)      class indices in [0, K)
-///   loss   | sum over n of -log(exp(z(n, t(n))) / sum_j exp(z(n, j)))
+///   symbol | meaning                         | shape
+///   z      | scores, K classes               | (N, K), or (N, K, H, W) for images
+///   t      | labels                          | (N), or (N, H, W): class indices in [0, K)
+///   p      | softmax over the classes        | as z
+///   w      | class weights                   | (K)   1 without
+///   loss   | mean over the pixels of -(1 - s) w(t) log p(t) - s / K * sum over k of w(k) log p(k),
+///          | summed over n, times the weight of the example; s: label_smoothing
 ///
-/// Gradient: d(loss)/dz(n, j) = softmax(z)(n, j) - [j = t(n)]   (N, K)   overwritten, times `scale`
+/// Gradient without options: d(loss)/dz(n, j) = p(n, j) - [j = t(n)], overwritten, times `scale`.
 ///
-/// @throws shape_error when the scores are not a vector for each example
+/// It is torch.nn.functional.cross_entropy with reduction = "sum", divided by the number of pixels of an example:
+/// PyTorch's "mean" divides by the sum of the weights of the labels instead, which no rank knows alone. Ignored pixels
+/// have no loss and no gradient, and count as pixels.
+///
+/// @throws shape_error (network::loss) when there are class weights and not one for each class
+/// @throws configuration_error (network::loss) when label_smoothing is not in [0, 1) or a weight is not a finite number
+/// of
+///         at least 0
 struct softmax_cross_entropy {
+  double label_smoothing = 0;  ///< in [0, 1): spread evenly over all classes (Szegedy et al. 2016, section 7)
+  std::vector<double> class_weights = {};          ///< one for each class, or empty: 1
+  std::optional<std::int32_t> ignored_label = {};  ///< labels with this number are ignored
+
   /// The loss for one element type, layout and device.
   template <class Element, class Layout, class Device>
   class loss;
@@ -81,19 +107,32 @@ struct softmax_cross_entropy {
 
 namespace detail {
 
-/// @throws shape_error unless the value is a vector of scores, one for each class
-inline void require_class_scores(std::string_view kind, const value_shape& scores) {
-  if (scores.height != 1 || scores.width != 1 || scores.channels < 1) {
-    raise<shape_error>(kind, "a vector of scores, one for each class", describe(scores),
+/// @throws shape_error, configuration_error when the options do not fit the scores
+inline void require_cross_entropy(std::string_view kind, const softmax_cross_entropy& options,
+                                  const value_shape& scores) {
+  if (scores.flattened) {
+    raise<shape_error>(kind, "a vector of scores, one for each class, or an image of them", describe(scores),
                        "end the network with nn::dense{.out_features = classes}");
+  }
+  if (!(options.label_smoothing >= 0 && options.label_smoothing < 1)) {
+    raise<configuration_error>(kind, "a label_smoothing in [0, 1)", {options.label_smoothing});
+  }
+  if (!options.class_weights.empty() && static_cast<index_t>(options.class_weights.size()) != scores.channels) {
+    raise<shape_error>(kind, {"a weight for each of ", scores.channels, " classes, or none"},
+                       {options.class_weights.size(), " weights"});
+  }
+  for (const double weight : options.class_weights) {
+    if (!(weight >= 0) || !is_finite(weight)) {
+      raise<configuration_error>(kind, "finite class weights of at least 0", {weight});
+    }
   }
 }
 
 /// @throws shape_error when a label is not in [0, classes)
 GRADUS_NEVER_INLINE inline void require_labels(std::string_view kind, std::span<const std::int32_t> labels,
-                                               index_t classes) {
+                                               index_t classes, const std::optional<std::int32_t>& ignored) {
   for (const std::int32_t label : labels) {
-    if (label < 0 || label >= classes) {
+    if ((label < 0 || label >= classes) && label != ignored) {
       raise<shape_error>(kind, {"labels in [0, ", classes, ")"}, {label},
                          "the last layer needs one score for each class: compare its out_features with the data set");
     }
@@ -108,28 +147,63 @@ class softmax_cross_entropy::loss final : public loss_function<Element, Layout, 
   static_assert(kernels::explain_softmax_cross_entropy<Device, Element>());
 
  public:
-  /// The options have no members.
-  explicit loss(const softmax_cross_entropy& /*options*/) {}
+  /// @throws nothing that copying the options does not
+  explicit loss(const softmax_cross_entropy& options) : options_{options} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "softmax_cross_entropy"; }
 
   void infer(const value_shape& scores) override {
-    detail::require_class_scores(kind(), scores);
-    classes_ = scores.channels;
+    detail::require_cross_entropy(kind(), options_, scores);
+    shape_ = scores;
   }
+
+  void prepare(Device& device) override {
+    if (!options_.class_weights.empty()) {
+      std::vector<number> weights(options_.class_weights.begin(), options_.class_weights.end());
+      class_weights_.emplace_back(device, extents<1>{shape_.channels});
+      device.copy_from_host(class_weights_[0].data(), weights.data(), weights.size() * sizeof(number));
+    }
+  }
+
+  [[nodiscard]] target_description targets() const override { return {.labels = shape_.height * shape_.width}; }
 
   kernels::loss_sums compute(const image_batch<const Element, Device>& scores,
                              const nn::targets<Element, Device>& batch_targets, double scale,
                              const image_batch<Element, Device>& gradient) override {
     if constexpr (!has_memory_of_its_own<Device>) {
-      detail::require_labels(kind(), batch_targets.labels, classes_);
+      detail::require_labels(kind(), batch_targets.labels, shape_.channels, options_.ignored_label);
     }
-    return softmax_cross_entropy_loss(scores.device(), scores.extent(0), classes_, scores.data(),
-                                      batch_targets.labels.data(), scale, gradient.data());
+    const bool plain = targets().labels == 1 && options_.label_smoothing == 0 && options_.class_weights.empty() &&
+                       !options_.ignored_label && batch_targets.weights.empty();
+    if (plain) {
+      return softmax_cross_entropy_loss(scores.device(), scores.extent(0), shape_.channels, scores.data(),
+                                        batch_targets.labels.data(), scale, gradient.data());
+    }
+    if constexpr (kernels::has_pixel_cross_entropy<Device, Element>) {
+      const kernels::pixel_cross_entropy<number> shape{
+          .examples = scores.extent(0),
+          .classes = shape_.channels,
+          .pixels = targets().labels,
+          .channels_last = dense_strides<Layout, 4>(scores.extents())[1] == 1 && shape_.channels > 1,
+          .label_smoothing = options_.label_smoothing,
+          .class_weights = class_weights_.empty() ? nullptr : class_weights_[0].data(),
+          .example_weights = batch_targets.weights.empty() ? nullptr : batch_targets.weights.data(),
+          .ignores = options_.ignored_label.has_value(),
+          .ignored_label = options_.ignored_label.value_or(0)};
+      return pixel_cross_entropy_loss(scores.device(), shape, scores.data(), batch_targets.labels.data(), scale,
+                                      gradient.data());
+    } else {
+      raise<configuration_error>(kind(), "a device with the kernel pixel_cross_entropy_loss", "one without",
+                                 "see kernels::has_pixel_cross_entropy; without options and weights it is not needed");
+    }
   }
 
  private:
-  index_t classes_ = 0;
+  using number = parameter_element_t<Element>;
+
+  softmax_cross_entropy options_;
+  value_shape shape_;
+  std::vector<tensor<number, 1, row_major, Device>> class_weights_;  // one or none
 };
 
 }  // namespace gradus::nn

@@ -183,7 +183,10 @@ class network_base {
 
   /// As network::loss. @pre graph::require_scores(scores)
   void end(std::unique_ptr<loss_type> made, value scores, error_location where) {
-    at_call(where, [&] { made->infer(graph_.shape(scores)); });
+    at_call(where, [&] {
+      made->infer(graph_.shape(scores));
+      made->prepare(*device_);
+    });
     loss_ = std::move(made);
     graph_.end(scores);
   }

@@ -141,9 +141,9 @@ BOOST_AUTO_TEST_CASE(a_loss_is_a_sum_with_weights_and_its_gradient) {
       y[i] = static_cast<float>(stream.normal(i));
       t[i] = static_cast<float>(stream.normal(i + count));
     }
-    std::vector<double> weights(static_cast<std::size_t>(examples));
+    std::vector<float> weights(static_cast<std::size_t>(examples));
     for (std::size_t n = 0; n < weights.size(); ++n) {
-      weights[n] = 0.25 * static_cast<double>(n % 5);
+      weights[n] = 0.25F * static_cast<float>(n % 5);
     }
     const double delta = 0.8;
     // The loss of Huber.
@@ -154,11 +154,14 @@ BOOST_AUTO_TEST_CASE(a_loss_is_a_sum_with_weights_and_its_gradient) {
     static_assert(loss.is_mean);
     for (const bool weighted : {false, true}) {
       const double value = gradus::kernels::formula_loss(device, examples, per_example, loss, y.data(), t.data(),
-                                                         weighted ? weights.data() : nullptr, 0.125, gradient.data());
+                                                         weighted ? weights.data() : nullptr, 0.125, gradient.data())
+                               .loss;
       double expected = 0;
       double worst = 0;
       for (std::size_t i = 0; i < count; ++i) {
-        const double weight = weighted ? weights[i / static_cast<std::size_t>(per_example)] : 1.0;
+        const double weight =
+            (weighted ? static_cast<double>(weights[i / static_cast<std::size_t>(per_example)]) : 1.0) /
+            static_cast<double>(per_example);
         const double e = static_cast<double>(y[i]) - static_cast<double>(t[i]);
         const double size = std::abs(e);
         expected += weight * (size < delta ? 0.5 * e * e : delta * (size - 0.5 * delta));
@@ -170,10 +173,12 @@ BOOST_AUTO_TEST_CASE(a_loss_is_a_sum_with_weights_and_its_gradient) {
         BOOST_TEST(worst < 1e-7);
         BOOST_TEST(value == gradus::kernels::formula_loss(device, examples, per_example, loss, y.data(), t.data(),
                                                           weighted ? weights.data() : nullptr, 0.125,
-                                                          static_cast<float*>(nullptr)));
+                                                          static_cast<float*>(nullptr))
+                                .loss);
         gradus::cpu one{{.intra_op_threads = 1}};
         BOOST_TEST(value == gradus::kernels::formula_loss(one, examples, per_example, loss, y.data(), t.data(),
-                                                          weighted ? weights.data() : nullptr, 0.125, gradient.data()));
+                                                          weighted ? weights.data() : nullptr, 0.125, gradient.data())
+                                .loss);
       }
     }
   }

@@ -16,6 +16,7 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
 #include "gradus/kernels/formula.hpp"
+#include "gradus/kernels/softmax.hpp"
 #include "gradus/tensor/formula.hpp"
 
 namespace gradus::kernels {
@@ -396,22 +397,17 @@ void formula_backward(cpu& device, const formula_shape& shape, const formula<Nod
   }
 }
 
-/// The sum over examples n of weight(n) times the terms of a loss over the elements of the example, and, unless
-/// `gradient` is null, gradient = scale * weight(n) * d(term)/d(score). One pass; the same bits for any number of
-/// threads. A mean is the caller's: it divides the sum, and puts 1 / count into `scale`.
-///
-/// @param examples     rows of scores, targets and gradient
-/// @param per_example  elements of a row
-/// @param weights      one for each example, or null for 1
+/// See has_formula_loss. One pass; the same bits for any number of threads.
 template <class Node, bool Mean, network_element Element>
-[[nodiscard]] double formula_loss(cpu& device, index_t examples, index_t per_example,
-                                  const loss_formula<Node, Mean>& loss, const Element* scores,
-                                  const parameter_element_t<Element>* targets, const double* weights, double scale,
-                                  Element* gradient) {
+[[nodiscard]] loss_sums formula_loss(cpu& device, index_t examples, index_t per_example,
+                                     const loss_formula<Node, Mean>& loss, const Element* scores,
+                                     const parameter_element_t<Element>* targets,
+                                     const parameter_element_t<Element>* weights, double scale, Element* gradient) {
   using real = detail::computed<Element>;
   using memory = detail::formula_memory<Element>;
   using value = typename memory::value;
   const auto evaluator = loss.template terms_of_packets<real>();
+  const double part = Mean ? 1.0 / static_cast<double>(per_example) : 1.0;
   // Rows of one example, or all elements as one row; tasks of `size` elements of a row.
   const index_t rows = weights == nullptr ? 1 : examples;
   const index_t length = weights == nullptr ? examples * per_example : per_example;
@@ -422,7 +418,7 @@ template <class Node, bool Mean, network_element Element>
   std::array<double, static_cast<std::size_t>(detail::formula_blocks)> sums{};
   const auto run = [&](index_t begin, index_t end, double weight) {
     const auto evaluate = evaluator;
-    const value factor = memory::broadcast(static_cast<real>(scale * weight));
+    const value factor = memory::broadcast(static_cast<real>(scale * part * weight));
     std::array<double, static_cast<std::size_t>(memory::lanes)> terms{};
     detail::for_each_formula_packet<Element>(
         begin, end, [&]<bool Whole>(const detail::formula_access<Element, Whole>& access, index_t i) {
@@ -448,7 +444,7 @@ template <class Node, bool Mean, network_element Element>
     for (const double term : terms) {
       sum += term;
     }
-    return weight * sum;
+    return part * weight * sum;
   };
   device.parallel_for(row_blocks * pieces, 1, [&](index_t first, index_t last) {
     for (index_t task = first; task < last; ++task) {
@@ -457,7 +453,7 @@ template <class Node, bool Mean, network_element Element>
         sum = run(std::min(length, task * size), std::min(length, (task + 1) * size), 1.0);
       } else {
         for (index_t row = task * rows_of_block; row < std::min(rows, (task + 1) * rows_of_block); ++row) {
-          sum += run(row * length, (row + 1) * length, weights[row]);
+          sum += run(row * length, (row + 1) * length, static_cast<double>(weights[row]));
         }
       }
       sums[static_cast<std::size_t>(task)] = sum;
@@ -467,7 +463,7 @@ template <class Node, bool Mean, network_element Element>
   for (const double sum : sums) {
     total += sum;
   }
-  return total;
+  return {.loss = total};
 }
 
 }  // namespace gradus::kernels

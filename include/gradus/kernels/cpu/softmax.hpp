@@ -3,7 +3,7 @@
 // Softmax and softmax cross-entropy on the CPU.
 #pragma once
 
-#include <algorithm>  // std::count, std::max, std::min
+#include <algorithm>  // std::max, std::min
 #include <array>      // std::array
 #include <cmath>      // std::log
 #include <cstddef>    // std::size_t
@@ -35,7 +35,7 @@ loss_sums softmax_cross_entropy_loss(cpu& device, index_t rows, index_t classes,
   const index_t grain = detail::softmax_grain(rows, classes);
   std::array<loss_sums, 64> partial{};
   device.parallel_for(rows, grain, [&](index_t begin, index_t end) {
-    loss_sums sums;
+    loss_sums sums{.labels = end - begin};
     for (index_t row = begin; row < end; ++row) {
       const Element* const x = logits + row * classes;
       const index_t label = labels[row];
@@ -131,6 +131,7 @@ template <class Element>
       sums.loss += all * (total * log_sum - static_cast<double>(weighted[lane]));
     }
     sums.correct += static_cast<double>(first[lane]) == static_cast<double>(label) ? 1 : 0;
+    ++sums.labels;
     label_of[i] = label;
     of_label[i] = static_cast<real>(factor * own);
     of_all[i] = static_cast<real>(factor * all);
@@ -184,17 +185,11 @@ loss_sums pixel_cross_entropy_loss(cpu& device, const pixel_cross_entropy<detail
   std::array<loss_sums, 64> partial{};
   device.parallel_for(shape.examples * blocks, grain, [&](index_t begin, index_t end) {
     loss_sums sums;
-    index_t counted_example = -1;
-    index_t counted = shape.pixels;  // pixels of that example that have a label
     for (index_t at = begin; at < end; ++at) {
       const index_t example = at / blocks;
       const index_t first = at % blocks * width;
       const index_t count = std::min(width, shape.pixels - first);
       const std::int32_t* const own_labels = labels + example * shape.pixels;
-      if (shape.ignores && example != counted_example) {
-        counted_example = example;
-        counted = shape.pixels - std::count(own_labels, own_labels + shape.pixels, shape.ignored_label);
-      }
       const double weight =
           (shape.example_weights == nullptr ? 1.0 : static_cast<double>(shape.example_weights[example])) /
           static_cast<double>(shape.pixels);
@@ -202,8 +197,7 @@ loss_sums pixel_cross_entropy_loss(cpu& device, const pixel_cross_entropy<detail
       const loss_sums part =
           detail::cross_entropy_of_pixels(shape, count, logits + offset, class_stride, pixel_stride, own_labels + first,
                                           total, scale * weight, dlogits == nullptr ? nullptr : dlogits + offset);
-      sums +=
-          {.loss = weight * part.loss, .correct = part.correct / static_cast<double>(std::max<index_t>(counted, 1))};
+      sums += {.loss = weight * part.loss, .correct = part.correct, .labels = part.labels};
     }
     partial[static_cast<std::size_t>(begin / grain)] = sums;
   });

@@ -3,7 +3,7 @@
 // Formulas on CUDA: one launch for the value, one for the gradients of the inputs, two for each parameter.
 #pragma once
 
-#include <algorithm>    // std::max
+#include <algorithm>    // std::max, std::min
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::uint32_t
 #include <limits>       // std::numeric_limits
@@ -16,6 +16,7 @@
 #include "gradus/device/cuda.cuh"
 #include "gradus/kernels/cuda/detail/launch/launch.cuh"
 #include "gradus/kernels/cuda/detail/norm/channel_sums.cuh"
+#include "gradus/kernels/cuda/softmax.cuh"
 #include "gradus/kernels/formula.hpp"
 #include "gradus/tensor/formula.hpp"
 
@@ -283,6 +284,79 @@ void formula_backward(cuda& device, const formula_shape& shape, const formula<No
     }
     (std::make_index_sequence<static_cast<std::size_t>(Parameters)>{});
   }
+}
+
+namespace detail {
+
+/// The sums of a loss by a formula, one for each block, and its gradient.
+template <class E, class Evaluator>
+__global__ void formula_loss_kernel(Evaluator evaluate, index_t count, index_t per_example, const E* scores,
+                                    const device_real<E>* targets, const device_real<E>* weights, double part,
+                                    double scale, const double* loss_scale, E* gradient, loss_sums* block_sums) {
+  using real = device_real<E>;
+  if (loss_scale != nullptr) {
+    scale *= *loss_scale;
+  }
+  loss_sums own;
+  for (index_t i = thread_index(); i < count; i += thread_count()) {
+    const double weight = part * (weights == nullptr ? 1.0 : static_cast<double>(weights[i / per_example]));
+    const real factor = static_cast<real>(scale * weight);
+    evaluate(
+        [&](auto variable) -> real {
+          constexpr int number = decltype(variable)::value;
+          if constexpr (number == 0) {
+            return widen(scores[i]);
+          } else if constexpr (number == 1) {
+            return targets[i];
+          } else {
+            return factor;
+          }
+        },
+        [&](auto result, real value) {
+          if constexpr (decltype(result)::value == 1) {
+            own.loss += weight * static_cast<double>(value);
+          } else if (gradient != nullptr) {
+            gradient[i] = narrow<E>(value);
+          }
+        });
+  }
+  own = combine_in_block(own, [](loss_sums& a, const loss_sums& b) { a += b; });
+  if (threadIdx.x == 0) {
+    block_sums[blockIdx.x] = own;
+  }
+}
+
+}  // namespace detail
+
+/// See has_formula_loss. Does not wait: take_loss_sums returns the sum.
+/// @note A call with more elements than before may allocate memory.
+template <class Node, bool Mean, network_element Element>
+[[nodiscard]] loss_sums formula_loss(cuda& device, index_t examples, index_t per_example,
+                                     const loss_formula<Node, Mean>& loss, const Element* scores,
+                                     const parameter_element_t<Element>* targets,
+                                     const parameter_element_t<Element>* weights, double scale, Element* gradient) {
+  using real = detail::device_real<Element>;
+  auto& memory = device.context<detail::loss_memory>();
+  const double* const loss_scale = memory.take_scale();
+  const index_t count = examples * per_example;
+  if (count == 0) {
+    return {};
+  }
+  const step_numbers* const recorded = device.context<captured_numbers>().for_kernels();
+  constexpr index_t threads = detail::softmax_threads;
+  const index_t blocks = std::min<index_t>(1024, (count + threads - 1) / threads);
+  memory.reserve(device, blocks);
+  const auto evaluate = loss.template terms_of_elements<real>();
+  launch(device, "formula_loss", static_cast<unsigned>(blocks), detail::softmax_threads,
+         &detail::formula_loss_kernel<Element, std::remove_const_t<decltype(evaluate)>>, evaluate, count, per_example,
+         scores, targets, weights, Mean ? 1.0 / static_cast<double>(per_example) : 1.0, scale, loss_scale, gradient,
+         memory.row_sums());
+  launch(device, "formula_loss", 1, detail::softmax_threads, &detail::sum_losses_kernel<>, blocks,
+         static_cast<const loss_sums*>(memory.row_sums()), recorded, memory.sums());
+  if (recorded == nullptr) {
+    memory.mark();
+  }
+  return {};
 }
 
 }  // namespace gradus::kernels

@@ -176,12 +176,83 @@ __global__ void softmax_kernel(index_t rows, index_t classes, const E* logits, c
       // A label that is not a class gives a NaN loss.
       const real at_label = label >= 0 && label < classes ? widen(x[label]) : static_cast<real>(NAN);
       row_sums[row] = {log(static_cast<double>(sum)) - static_cast<double>(at_label - largest.value),
-                       largest.at == label ? index_t{1} : index_t{0}};
+                       largest.at == label ? index_t{1} : index_t{0}, 1};
     }
     __syncthreads();  // out may be logits
     for (index_t i = threadIdx.x; i < classes && out != nullptr; i += softmax_threads) {
       const real probability = exp(widen(x[i]) - largest.value) / sum;
       out[row * classes + i] = narrow<E>(scale * (i == label ? probability - real{1} : probability));
+    }
+  }
+}
+
+/// The cross-entropy of labeled pixels: blocks of threads share the pixels of an example, one thread for each pixel.
+template <class E>
+__global__ void pixel_cross_entropy_kernel(pixel_cross_entropy<device_real<E>> shape, index_t blocks_per_example,
+                                           const E* logits, const std::int32_t* labels, double scale,
+                                           const double* loss_scale, E* out, loss_sums* block_sums) {
+  using real = device_real<E>;
+  if (loss_scale != nullptr) {
+    scale *= *loss_scale;
+  }
+  const index_t class_stride = shape.channels_last ? index_t{1} : shape.pixels;
+  const index_t pixel_stride = shape.channels_last ? shape.classes : index_t{1};
+  const auto weight_of = [&](index_t k) { return shape.class_weights == nullptr ? real{1} : shape.class_weights[k]; };
+  for (index_t block = blockIdx.x; block < shape.examples * blocks_per_example; block += gridDim.x) {
+    const index_t example = block / blocks_per_example;
+    const double weight =
+        (shape.example_weights == nullptr ? 1.0 : static_cast<double>(shape.example_weights[example])) /
+        static_cast<double>(shape.pixels);
+    loss_sums own;
+    for (index_t pixel = block % blocks_per_example * softmax_threads + threadIdx.x; pixel < shape.pixels;
+         pixel += blocks_per_example * softmax_threads) {
+      const E* const x = logits + example * shape.pixels * shape.classes + pixel * pixel_stride;
+      const index_t label = labels[example * shape.pixels + pixel];
+      const bool counts = !(shape.ignores && label == shape.ignored_label);
+      larger_first<real> largest{real{0}, -1};
+      for (index_t k = 0; k < shape.classes; ++k) {
+        largest.meet({widen(x[k * class_stride]), k});
+      }
+      real sum = 0;
+      double weighted = 0;  // sum of class weight * (logit - largest)
+      double total = 0;     // of the class weights
+      for (index_t k = 0; k < shape.classes; ++k) {
+        const real above = widen(x[k * class_stride]) - largest.value;
+        sum += exp(above);
+        weighted += static_cast<double>(weight_of(k)) * static_cast<double>(above);
+        total += static_cast<double>(weight_of(k));
+      }
+      const bool valid = label >= 0 && label < shape.classes;
+      const double of_label =
+          counts ? (1 - shape.label_smoothing) * static_cast<double>(weight_of(valid ? label : 0)) : 0;
+      const double of_all = counts ? shape.label_smoothing / static_cast<double>(shape.classes) : 0;
+      if (counts) {
+        // A label that is not a class gives a NaN loss.
+        const real at_label = valid ? widen(x[label * class_stride]) : static_cast<real>(NAN);
+        const double log_sum = log(static_cast<double>(sum));
+        double loss = of_label * (log_sum - static_cast<double>(at_label - largest.value));
+        if (of_all > 0) {
+          loss += of_all * (total * log_sum - weighted);
+        }
+        own += {weight * loss, largest.at == label ? index_t{1} : index_t{0}, 1};
+      }
+      if (out != nullptr) {
+        E* const to = out + (x - logits);
+        const double factor = scale * weight;
+        for (index_t k = 0; k < shape.classes; ++k) {
+          double value = 0;
+          if (counts) {
+            const real probability = exp(widen(x[k * class_stride]) - largest.value) / sum;
+            value = factor * ((of_label + of_all * total) * static_cast<double>(probability) -
+                              of_all * static_cast<double>(weight_of(k)) - (k == label ? of_label : 0.0));
+          }
+          to[k * class_stride] = narrow<E>(static_cast<real>(value));
+        }
+      }
+    }
+    own = combine_in_block(own, [](loss_sums& a, const loss_sums& b) { a += b; });
+    if (threadIdx.x == 0) {
+      block_sums[block] = own;
     }
   }
 }
@@ -234,6 +305,34 @@ loss_sums softmax_cross_entropy_loss(cuda& device, index_t rows, index_t classes
          &detail::softmax_kernel<Element>, rows, classes, logits, labels,
          static_cast<detail::device_real<Element>>(scale), loss_scale, dlogits, memory.row_sums());
   launch(device, "softmax_cross_entropy_loss", 1, detail::softmax_threads, &detail::sum_losses_kernel<>, rows,
+         static_cast<const loss_sums*>(memory.row_sums()), recorded, memory.sums());
+  if (recorded == nullptr) {
+    memory.mark();
+  }
+  return {};
+}
+
+/// See has_pixel_cross_entropy. Labels and weights are in the memory of the device; the loss is NaN if a label is
+/// neither a class nor ignored. Does not wait: take_loss_sums returns the sums.
+/// @note dlogits may be logits. A call with more pixels than before allocates memory.
+template <network_element Element>
+loss_sums pixel_cross_entropy_loss(cuda& device, const pixel_cross_entropy<parameter_element_t<Element>>& shape,
+                                   const Element* logits, const std::int32_t* labels, double scale, Element* dlogits) {
+  auto& memory = device.context<detail::loss_memory>();
+  const double* const loss_scale = memory.take_scale();
+  if (shape.examples * shape.pixels == 0) {
+    return {};
+  }
+  const step_numbers* const recorded = device.context<captured_numbers>().for_kernels();
+  detail::require_labels_on_device(labels);
+  constexpr index_t threads = detail::softmax_threads;
+  const index_t per_example = (shape.pixels + threads - 1) / threads;
+  const index_t blocks = shape.examples * per_example;
+  memory.reserve(device, blocks);
+  launch(device, "pixel_cross_entropy_loss", detail::blocks_for(blocks, 1), detail::softmax_threads,
+         &detail::pixel_cross_entropy_kernel<Element>, shape, per_example, logits, labels, scale, loss_scale, dlogits,
+         memory.row_sums());
+  launch(device, "pixel_cross_entropy_loss", 1, detail::softmax_threads, &detail::sum_losses_kernel<>, blocks,
          static_cast<const loss_sums*>(memory.row_sums()), recorded, memory.sums());
   if (recorded == nullptr) {
     memory.mark();

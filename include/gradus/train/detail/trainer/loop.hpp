@@ -85,15 +85,16 @@ using callback_list = std::initializer_list<any_callback*>;
 
 /// Sums over examples, and what they mean.
 struct sums {
-  double values[3] = {};  // loss, right answers, examples
+  double values[4] = {};  // loss, right answers, examples, labels
 
   void add(const kernels::loss_sums& part, index_t examples) noexcept {
     values[0] += part.loss;
     values[1] += static_cast<double>(part.correct);
     values[2] += static_cast<double>(examples);
+    values[3] += static_cast<double>(part.labels);
   }
   [[nodiscard]] double loss() const noexcept { return values[2] > 0 ? values[0] / values[2] : 0.0; }
-  [[nodiscard]] double accuracy() const noexcept { return values[2] > 0 ? values[1] / values[2] : 0.0; }
+  [[nodiscard]] double accuracy() const noexcept { return values[3] > 0 ? values[1] / values[3] : 0.0; }
   [[nodiscard]] double examples() const noexcept { return values[2]; }
 };
 

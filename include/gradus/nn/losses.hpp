@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Losses of real targets, and losses from expressions.
+#pragma once
+
+#include <cmath>        // std::isfinite
+#include <string_view>  // std::string_view
+#include <utility>      // std::declval
+
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/device_policy.hpp"
+#include "gradus/kernels/formula.hpp"
+#include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/image_batch.hpp"
+#include "gradus/nn/loss.hpp"
+#include "gradus/nn/targets.hpp"
+#include "gradus/nn/value.hpp"
+#include "gradus/tensor/formula.hpp"
+#include "gradus/tensor/functions.hpp"
+
+namespace gradus::nn {
+
+namespace detail {
+template <class Formula, class Element, class Device>
+class formula_loss_of;
+}  // namespace detail
+
+/// Options of a loss that is a function of scores and targets; nn::loss_of makes them.
+///
+///   symbol | meaning                  | shape
+///   y      | scores                   | (N, C, H, W)
+///   t      | real targets             | (N, C, H, W)
+///   w      | weights of the examples  | (N)   1 without weights
+///   loss   | sum over n of w(n) * f(y(n), t(n)), where f is a sum or a mean over the elements of an example
+///
+/// The network divides by the number of examples of the global batch. So with a mean the loss is that of PyTorch with
+/// reduction = "mean", and with a sum its sum over the elements, divided by the examples.
+template <class Formula>
+struct loss_of_options {
+  Formula function;                   ///< f
+  std::string_view kind = "loss_of";  ///< the kind of loss in messages; it must outlive the loss
+
+  /// The loss for one element type and device; all layouts share it.
+  template <class Element, class Layout, class Device>
+  using loss = detail::formula_loss_of<Formula, Element, Device>;
+};
+
+namespace detail {
+
+template <class Formula, class Element, class Device>
+class formula_loss_of : public loss_base<Element, Device> {
+  static_assert(kernels::explain_formula_loss<Device, Element>());
+
+ public:
+  explicit formula_loss_of(const loss_of_options<Formula>& options)
+      : kind_{options.kind}, function_{options.function} {}
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return kind_; }
+
+  void infer(const value_shape& scores) override { shape_ = {scores.channels, scores.height, scores.width}; }
+
+  [[nodiscard]] target_description targets() const override { return {.labels = 0, .values = shape_}; }
+
+  kernels::loss_sums compute(const image_batch<const Element, Device>& scores,
+                             const nn::targets<Element, Device>& batch_targets, double scale,
+                             const image_batch<Element, Device>& gradient) override {
+    return formula_loss(scores.device(), scores.extent(0), shape_.size(), function_, scores.data(),
+                        batch_targets.values.data(),
+                        batch_targets.weights.empty() ? nullptr : batch_targets.weights.data(), scale, gradient.data());
+  }
+
+ private:
+  std::string_view kind_;
+  Formula function_;
+  value_shape shape_;
+};
+
+template <class Formula>
+[[nodiscard]] loss_of_options<Formula> loss_of_kind(const Formula& function, std::string_view kind) {
+  return {function, kind};
+}
+
+/// The options that the member `function()` of a loss returns.
+template <class Description>
+using loss_function_options = decltype(std::declval<const Description&>().function());
+
+/// The loss of a description whose member `function()` returns loss_of_options.
+template <class Description, class Element, class Layout, class Device>
+class described_loss final : public loss_function_options<Description>::template loss<Element, Layout, Device> {
+ public:
+  explicit described_loss(const Description& options)
+      : loss_function_options<Description>::template loss<Element, Layout, Device>(options.function()) {}
+};
+
+}  // namespace detail
+
+/// A loss from an expression of scores y and targets t:
+///
+///   net.loss(nn::loss_of([](auto y, auto t) { return mean(square(y - t)); }), y);
+///
+/// The function is called once, with variables in place of tensors. The compiler differentiates it by the scores; value
+/// and gradient are computed in one pass over memory. It may use what nn::elementwise takes, and ends with a mean or
+/// sum over all elements of an example.
+template <class Function>
+[[nodiscard]] auto loss_of(const Function& function) {
+  return detail::loss_of_kind(loss_formula_of(function), "loss_of");
+}
+
+/// The mean over the elements of (y - t)^2. torch.nn.MSELoss.
+struct mean_squared_error {
+  /// The function of scores and targets.
+  [[nodiscard]] auto function() const {
+    return detail::loss_of_kind(loss_formula_of([](auto y, auto t) { return mean(square(y - t)); }),
+                                "mean_squared_error");
+  }
+  /// The loss for one element type and device.
+  template <class Element, class Layout, class Device>
+  using loss = detail::described_loss<mean_squared_error, Element, Layout, Device>;
+};
+
+/// The mean over the elements of |y - t|; the derivative at 0 is 0. torch.nn.L1Loss.
+struct mean_absolute_error {
+  /// The function of scores and targets.
+  [[nodiscard]] auto function() const {
+    return detail::loss_of_kind(loss_formula_of([](auto y, auto t) { return mean(abs(y - t)); }),
+                                "mean_absolute_error");
+  }
+  /// The loss for one element type and device.
+  template <class Element, class Layout, class Device>
+  using loss = detail::described_loss<mean_absolute_error, Element, Layout, Device>;
+};
+
+/// The mean over the elements of (y - t)^2 / 2 where |y - t| <= delta, else delta * (|y - t| - delta / 2). (Huber 1964)
+/// torch.nn.HuberLoss.
+/// @throws configuration_error (network::loss) when delta is not above 0
+struct huber {
+  double delta = 1.0;  ///< above 0: where the loss becomes linear
+
+  /// The function of scores and targets.
+  [[nodiscard]] auto function() const {
+    if (!(delta > 0) || !std::isfinite(delta)) {
+      raise<configuration_error>("huber", "a finite delta above 0", {delta});
+    }
+    return detail::loss_of_kind(loss_formula_of([d = delta](auto y, auto t) {
+                                  const auto error = abs(y - t);
+                                  return mean(where(error <= d, 0.5 * square(y - t), d * (error - 0.5 * d)));
+                                }),
+                                "huber");
+  }
+  /// The loss for one element type and device.
+  template <class Element, class Layout, class Device>
+  using loss = detail::described_loss<huber, Element, Layout, Device>;
+};
+
+/// The mean over the elements of -positive_weight * t * log(s) - (1 - t) * log(1 - s), where s = sigmoid(y) and the
+/// targets t are in [0, 1]. It is computed from the logits y without overflow. torch.nn.BCEWithLogitsLoss.
+/// @throws configuration_error (network::loss) when positive_weight is not above 0
+struct binary_cross_entropy_with_logits {
+  double positive_weight = 1.0;  ///< above 0: factor of the part of targets that are 1 (pos_weight)
+
+  /// The function of scores and targets.
+  [[nodiscard]] auto function() const {
+    if (!(positive_weight > 0) || !std::isfinite(positive_weight)) {
+      raise<configuration_error>("binary_cross_entropy_with_logits", "a finite positive_weight above 0",
+                                 {positive_weight});
+    }
+    return detail::loss_of_kind(loss_formula_of([p = positive_weight](auto y, auto t) {
+                                  return mean(p * t * softplus(-y) + (1 - t) * softplus(y));
+                                }),
+                                "binary_cross_entropy_with_logits");
+  }
+  /// The loss for one element type and device.
+  template <class Element, class Layout, class Device>
+  using loss = detail::described_loss<binary_cross_entropy_with_logits, Element, Layout, Device>;
+};
+
+}  // namespace gradus::nn
