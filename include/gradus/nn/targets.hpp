@@ -101,13 +101,17 @@ struct target_sizes {
 inline void require_targets(std::string_view operation, const target_description& needed, index_t examples,
                             const target_sizes& given) {
   if (given.labels != examples * needed.labels) {
-    if (needed.labels <= 1 && given.values.c == 0) {
-      raise<shape_error>(operation, {"a label for each of ", needed.labels * examples, " images"},
-                         {given.labels, " labels"});
+    constexpr std::string_view hint = "the loss of the network says which targets it reads";
+    if (needed.labels == 0) {
+      raise<shape_error>(operation, {"real targets of ", to_string(needed.values.batch(examples)), " and no labels"},
+                         {given.labels, " labels"}, hint);
     }
-    raise<shape_error>(operation,
-                       {examples * needed.labels, " labels: ", describe(needed), " of ", examples, " images"},
-                       {given.labels, " labels"}, "the loss of the network says which targets it reads");
+    if (needed.labels > 1) {
+      raise<shape_error>(operation,
+                         {examples * needed.labels, " labels, ", describe(needed), " of ", examples, " images"},
+                         {given.labels, " labels"}, hint);
+    }
+    raise<shape_error>(operation, {"a label for each of ", examples, " images"}, {given.labels, " labels"});
   }
   const image_extents values = needed.values.channels > 0 ? needed.values.batch(examples) : image_extents{};
   if (examples > 0 && given.values != values) {

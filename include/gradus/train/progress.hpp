@@ -86,11 +86,12 @@ class progress {
     if (run_.rank != 0) {
       return;
     }
-    std::fprintf(options_.output, "%sepoch %d/%d: loss %.4f, accuracy %.4f, %.0f images/s, %.1f s", clear_line(),
-                 epoch.epoch + 1, epoch.epochs, epoch.loss, epoch.accuracy, epoch.images_per_second, epoch.seconds);
+    std::fprintf(options_.output, "%sepoch %d/%d: ", clear_line(), epoch.epoch + 1, epoch.epochs);
+    show_results("", epoch.loss, epoch.accuracy, epoch.labels);
+    std::fprintf(options_.output, ", %.0f images/s, %.1f s", epoch.images_per_second, epoch.seconds);
     if (epoch.evaluation) {
-      std::fprintf(options_.output, "; test loss %.4f, test accuracy %.4f", epoch.evaluation->loss,
-                   epoch.evaluation->accuracy);
+      std::fputs("; ", options_.output);
+      show_results("test ", epoch.evaluation->loss, epoch.evaluation->accuracy, epoch.evaluation->labels);
     }
     if (epoch.loss_scale) {
       std::fprintf(options_.output, "; loss scale %g, %td steps skipped", epoch.loss_scale->scale,
@@ -104,6 +105,15 @@ class progress {
   using clock = std::chrono::steady_clock;
 
   [[nodiscard]] const char* clear_line() const noexcept { return options_.terminal ? "\r\x1b[K" : ""; }
+
+  /// Losses of real targets may be small: they are shown with significant digits, and there is no accuracy.
+  void show_results(const char* of, double loss, double accuracy, index_t labels) const {
+    if (labels > 0) {
+      std::fprintf(options_.output, "%sloss %.4f, %saccuracy %.4f", of, loss, of, accuracy);
+    } else {
+      std::fprintf(options_.output, "%sloss %.6g", of, loss);
+    }
+  }
 
   void show_step(const step_report& step, double images_per_second) {
     const double share = static_cast<double>(step.step_in_epoch + 1) / static_cast<double>(step.steps_per_epoch);

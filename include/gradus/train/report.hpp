@@ -39,8 +39,9 @@ struct step_report {
 
 /// The mean loss and the share of right answers over a data set.
 struct evaluation_report {
-  double loss = 0;       ///< in nats
-  double accuracy = 0;   ///< in [0, 1]
+  double loss = 0;       ///< mean over the examples; of softmax_cross_entropy in nats
+  double accuracy = 0;   ///< in [0, 1]: labels that were the largest score, of examples or of pixels; 0 without labels
+  index_t labels = 0;    ///< that were compared, over all ranks; 0 where the targets are real numbers
   index_t examples = 0;  ///< of the data set, over all ranks
   double seconds = 0;    ///< that it took on this rank
 };
@@ -51,8 +52,9 @@ struct epoch_report {
   int epochs = 0;                      ///< run_information::epochs
   index_t steps = 0;                   ///< of this epoch
   index_t examples = 0;                ///< of this epoch
-  double loss = 0;                     ///< mean over the epoch's examples while the weights changed, in nats
-  double accuracy = 0;                 ///< likewise, in [0, 1]
+  double loss = 0;                     ///< mean over the epoch's examples while the weights changed
+  double accuracy = 0;                 ///< likewise, in [0, 1]; 0 without labels
+  index_t labels = 0;                  ///< that were compared; 0 where the targets are real numbers
   double seconds = 0;                  ///< of this rank, evaluation not included
   double images_per_second = 0;        ///< examples / seconds; 0 if seconds is 0
   double input_seconds = 0;            ///< this rank waited for the loader

@@ -96,6 +96,7 @@ struct sums {
   [[nodiscard]] double loss() const noexcept { return values[2] > 0 ? values[0] / values[2] : 0.0; }
   [[nodiscard]] double accuracy() const noexcept { return values[3] > 0 ? values[1] / values[3] : 0.0; }
   [[nodiscard]] double examples() const noexcept { return values[2]; }
+  [[nodiscard]] double labels() const noexcept { return values[3]; }
 };
 
 /// Calls take(loader, part) with the part of each batch that belongs to this rank of `group`.
@@ -136,6 +137,7 @@ inline evaluation_report evaluate(batches& data, comm::any_communicator& group, 
   }
   return {.loss = total.loss(),
           .accuracy = total.accuracy(),
+          .labels = static_cast<index_t>(total.labels()),
           .examples = static_cast<index_t>(total.examples()),
           .seconds = seconds_since(began)};
 }
@@ -250,6 +252,7 @@ class loop {
     report.examples = static_cast<index_t>(total.examples());
     report.loss = total.loss();
     report.accuracy = total.accuracy();
+    report.labels = static_cast<index_t>(total.labels());
     update.end_epoch(report);
     report.seconds = seconds_since(began);
     report.images_per_second = report.seconds > 0 ? total.examples() / report.seconds : 0.0;

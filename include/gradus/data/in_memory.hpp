@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A data set of arrays that the program has: spans, tensors, or matrices of Eigen.
+#pragma once
+
+#include <algorithm>    // std::max
+#include <array>        // std::array
+#include <concepts>     // std::convertible_to
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::int32_t, std::uint8_t, std::uint64_t
+#include <span>         // std::span
+#include <type_traits>  // std::is_same_v, std::remove_const_t, std::remove_cvref_t
+
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/data/dataset.hpp"
+#include "gradus/data/detail/loader/hash.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/tensor/tensor.hpp"
+#include "gradus/tensor/tensor_view.hpp"
+
+namespace gradus::data {
+
+/// Examples in memory that the program owns, with any distance between elements.
+template <class Element>
+struct example_array {
+  const Element* data = nullptr;        ///< the first element
+  image_extents shape = {};             ///< (n, c, h, w) of all examples
+  std::array<index_t, 4> strides = {};  ///< elements from one n, c, h, w to the next
+};
+
+namespace detail {
+
+/// A matrix, vector or array of Eigen, or a map of one: direct access to rows and columns.
+template <class Matrix>
+concept eigen_matrix = requires(const Matrix& matrix) {
+  { matrix.data() } -> std::convertible_to<const void*>;
+  { matrix.rows() } -> std::convertible_to<index_t>;
+  { matrix.cols() } -> std::convertible_to<index_t>;
+  { matrix.rowStride() } -> std::convertible_to<index_t>;
+  { matrix.colStride() } -> std::convertible_to<index_t>;
+};
+
+}  // namespace detail
+
+/// The examples of a tensor or view of 1 to 4 axes: (n), (n, c), (n, h, w) with one channel, or (n, c, h, w).
+template <class Element, int Rank, class Layout>
+[[nodiscard]] example_array<std::remove_const_t<Element>> examples_of(
+    const tensor_view<Element, Rank, Layout, cpu>& array) {
+  static_assert(Rank >= 1 && Rank <= 4, "gradus: examples are tensors of 1 to 4 axes, the first of which counts them");
+  const auto& shape = array.extents();
+  const auto strides = dense_strides<Layout, Rank>(shape);
+  example_array<std::remove_const_t<Element>> result{.data = array.data(), .shape = {shape[0], 1, 1, 1}};
+  result.strides[0] = strides[0];
+  if constexpr (Rank == 2) {
+    result.shape.c = shape[1];
+    result.strides[1] = strides[1];
+  } else if constexpr (Rank == 3) {
+    result.shape = {shape[0], 1, shape[1], shape[2]};
+    result.strides = {strides[0], 0, strides[1], strides[2]};
+  } else if constexpr (Rank == 4) {
+    result.shape = shape;
+    result.strides = strides;
+  }
+  return result;
+}
+/// The examples of a tensor.
+template <class Element, int Rank, class Layout>
+[[nodiscard]] example_array<Element> examples_of(const tensor<Element, Rank, Layout, cpu>& array) {
+  return examples_of(array.view());
+}
+/// The tensor must outlive the data set.
+template <class Element, int Rank, class Layout>
+example_array<Element> examples_of(const tensor<Element, Rank, Layout, cpu>&& array) = delete;
+
+/// The examples of a matrix of Eigen: one in each row.
+template <detail::eigen_matrix Matrix>
+[[nodiscard]] auto examples_of(const Matrix& matrix) {
+  using element = std::remove_cvref_t<decltype(*matrix.data())>;
+  return example_array<element>{
+      .data = matrix.data(),
+      .shape = {static_cast<index_t>(matrix.rows()), static_cast<index_t>(matrix.cols()), 1, 1},
+      .strides = {static_cast<index_t>(matrix.rowStride()), static_cast<index_t>(matrix.colStride()), 0, 0}};
+}
+
+/// Examples that are adjacent in memory, each in the order c, h, w.
+/// @param example  the extents of one: (1, c, h, w)
+/// @throws shape_error when the number of elements is not a multiple of the example's
+template <class Element>
+[[nodiscard]] example_array<std::remove_const_t<Element>> examples_of(
+    std::span<Element> elements, const image_extents& example, error_location where = error_location::current()) {
+  const index_t one = example.c * example.h * example.w;
+  const auto count = static_cast<index_t>(elements.size());
+  if (one < 1 || count % one != 0) {
+    raise<shape_error>("examples_of", {"a multiple of the ", one, " elements of an example of ", to_string(example)},
+                       {count, " elements"}, {}, where);
+  }
+  return {.data = elements.data(),
+          .shape = {count / one, example.c, example.h, example.w},
+          .strides = {one, example.h * example.w, example.w, 1}};
+}
+
+/// Options of a data set in memory.
+struct in_memory_options {
+  int classes = 0;                       ///< number of classes; 0: the largest label plus 1
+  std::span<const double> weights = {};  ///< of the examples, finite and at least 0; empty: 1
+};
+
+/// A data set of arrays that the program keeps; data::in_memory makes it. Inputs are numbers as they are: normalize
+/// them before, or with a layer. It is immutable; any number of threads may read it.
+/// @tparam Target  std::int32_t: a class for each example. float or double: real numbers of any (c, h, w)
+template <class Input, class Target>
+class in_memory_dataset {
+  static constexpr bool has_classes = std::is_same_v<Target, std::int32_t>;
+
+ public:
+  /// As in_memory.
+  in_memory_dataset(const example_array<Input>& inputs, const example_array<Target>& targets,
+                    const in_memory_options& options, error_location where = error_location::current())
+      : inputs_{inputs}, targets_{targets}, weights_{options.weights}, classes_{options.classes} {
+    const auto refuse = [&](message_part expected, message_part actual, message_part hint = {}) {
+      raise<shape_error>("in_memory", expected, actual, hint, where);
+    };
+    if (targets_.shape.n != inputs_.shape.n) {
+      refuse({"a target for each of ", inputs_.shape.n, " examples"}, {targets_.shape.n, " targets"});
+    }
+    if (!weights_.empty() && static_cast<index_t>(weights_.size()) != inputs_.shape.n) {
+      refuse({"a weight for each of ", inputs_.shape.n, " examples, or none"}, {weights_.size(), " weights"});
+    }
+    if constexpr (has_classes) {
+      if (targets_.shape.c != 1 || targets_.shape.h != 1 || targets_.shape.w != 1) {
+        refuse("one class for each example", {"targets of ", to_string(targets_.shape)},
+               "real targets are float or double");
+      }
+      std::int32_t largest = -1;
+      for (index_t i = 0; i < size(); ++i) {
+        largest = std::max(largest, label_at(i));
+      }
+      classes_ = classes_ > 0 ? classes_ : std::max(1, largest + 1);
+    }
+    hash_ = hash_of(inputs_, hash_of(targets_, 0));
+    for (const double weight : weights_) {
+      hash_ = detail::hash_bytes({reinterpret_cast<const std::uint8_t*>(&weight), sizeof(weight)}, hash_);
+    }
+  }
+
+  /// The number of examples.
+  [[nodiscard]] index_t size() const noexcept { return inputs_.shape.n; }
+  /// The extents of an input: (1, c, h, w).
+  [[nodiscard]] image_extents example() const noexcept { return one_of(inputs_.shape); }
+  /// A hash of inputs, targets and weights.
+  [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
+  /// Writes input i, plane after plane. @pre 0 <= i < size()
+  template <class Element>
+  void read(index_t i, Element* planes) const noexcept {
+    copy(inputs_, i, planes);
+  }
+
+  /// The number of classes.
+  [[nodiscard]] int classes() const noexcept requires(has_classes) { return classes_; }
+  /// The class of example i. @pre 0 <= i < size()
+  [[nodiscard]] std::int32_t label(index_t i) const noexcept requires(has_classes) { return label_at(i); }
+  /// The extents of a target: (1, c, h, w).
+  [[nodiscard]] image_extents target() const noexcept requires(!has_classes) { return one_of(targets_.shape); }
+  /// Writes target i, plane after plane. @pre 0 <= i < size()
+  template <class Element>
+  requires(!has_classes) void read_target(index_t i, Element* planes) const noexcept { copy(targets_, i, planes); }
+  /// The weight of example i. @pre 0 <= i < size()
+  [[nodiscard]] double weight(index_t i) const noexcept {
+    return weights_.empty() ? 1.0 : weights_[static_cast<std::size_t>(i)];
+  }
+
+ private:
+  static image_extents one_of(const image_extents& all) noexcept { return {1, all.c, all.h, all.w}; }
+
+  [[nodiscard]] std::int32_t label_at(index_t i) const noexcept {
+    return static_cast<std::int32_t>(targets_.data[i * targets_.strides[0]]);
+  }
+
+  template <class From, class Body>
+  static void for_each(const example_array<From>& array, index_t i, const Body& body) noexcept {
+    for (index_t c = 0; c < array.shape.c; ++c) {
+      for (index_t h = 0; h < array.shape.h; ++h) {
+        const From* const row = array.data + i * array.strides[0] + c * array.strides[1] + h * array.strides[2];
+        for (index_t w = 0; w < array.shape.w; ++w) {
+          body(row[w * array.strides[3]]);
+        }
+      }
+    }
+  }
+  template <class From, class To>
+  static void copy(const example_array<From>& array, index_t i, To* to) noexcept {
+    for_each(array, i, [&](const From& value) { *to++ = static_cast<To>(value); });
+  }
+  template <class From>
+  static std::uint64_t hash_of(const example_array<From>& array, std::uint64_t hash) noexcept {
+    for (index_t i = 0; i < array.shape.n; ++i) {
+      for_each(array, i, [&](const From& value) {
+        hash = detail::hash_bytes({reinterpret_cast<const std::uint8_t*>(&value), sizeof(value)}, hash);
+      });
+    }
+    return hash;
+  }
+
+  example_array<Input> inputs_;
+  example_array<Target> targets_;
+  std::span<const double> weights_;
+  int classes_;
+  std::uint64_t hash_ = 0;
+};
+
+/// A data set of arrays of the program, which must outlive it: tensors, matrices of Eigen with an example in each row,
+/// or examples_of(span, {1, c, h, w}).
+///
+///   const auto set = data::in_memory(x, y);                          // real targets: float or double
+///   const auto set = data::in_memory(x, labels, {.classes = 10});    // classes: std::int32_t
+///
+/// @throws shape_error when there is not a target (and a weight) for each input
+template <class Input, class Target>
+[[nodiscard]] in_memory_dataset<Input, Target> in_memory(const example_array<Input>& inputs,
+                                                         const example_array<Target>& targets,
+                                                         const in_memory_options& options = {},
+                                                         error_location where = error_location::current()) {
+  return {inputs, targets, options, where};
+}
+/// The same for arrays with an example_array.
+template <class Inputs, class Targets>
+requires requires(Inputs& inputs, Targets& targets) {
+  examples_of(inputs);
+  examples_of(targets);
+}
+[[nodiscard]] auto in_memory(const Inputs& inputs, const Targets& targets, const in_memory_options& options = {},
+                             error_location where = error_location::current()) {
+  return in_memory(examples_of(inputs), examples_of(targets), options, where);
+}
+/// The same for one class for each example.
+template <class Inputs>
+requires requires(Inputs& inputs) {
+  examples_of(inputs);
+}
+[[nodiscard]] auto in_memory(const Inputs& inputs, std::span<const std::int32_t> labels,
+                             const in_memory_options& options = {}, error_location where = error_location::current()) {
+  return in_memory(examples_of(inputs), examples_of(labels, {1, 1, 1, 1}), options, where);
+}
+
+}  // namespace gradus::data

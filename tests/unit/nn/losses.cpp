@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Losses against their definitions: values, gradients, weights, both layouts, 16 bits.
+#include "gradus/nn/losses.hpp"
+
+#include <algorithm>
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/kernels/cpu.hpp"
+#include "gradus/kernels/cpu/formula.hpp"
+#include "gradus/nn/layers.hpp"
+#include "gradus/nn/network.hpp"
+
+namespace {
+
+namespace nn = gradus::nn;
+using gradus::index_t;
+
+/// Value and derivative of a loss of one element.
+struct term {
+  double value;
+  double derivative;
+};
+
+/// Computes a loss of random scores and targets directly, and compares it with the definition.
+template <class Element, class Layout, class Loss>
+void check_terms(const Loss& options, const std::function<term(double y, double t)>& definition, bool weighted,
+                 double tolerance, bool probabilities = false) {
+  gradus::cpu device{{.intra_op_threads = 2}};
+  using number = gradus::parameter_element_t<Element>;
+  const nn::value_shape shape{3, 5, 7};
+  const gradus::image_extents extents = shape.batch(4);
+  const auto count = static_cast<std::size_t>(extents.size());
+  std::vector<Element> y(count);
+  std::vector<Element> gradient(count);
+  std::vector<number> t(count);
+  const gradus::random_stream stream{3, "losses"};
+  for (std::size_t i = 0; i < count; ++i) {
+    y[i] = static_cast<Element>(static_cast<number>(2 * stream.normal(i)));
+    t[i] = static_cast<number>(probabilities ? stream.uniform(i + count) : stream.normal(i + count));
+  }
+  const std::vector<number> weights{number{1}, number{0}, number{2}, number{0.5}};
+  typename Loss::template loss<Element, Layout, gradus::cpu> loss{options};
+  loss.infer(shape);
+  loss.prepare(device);
+  BOOST_TEST((loss.targets() == nn::target_description{.labels = 0, .values = shape}));
+  nn::targets<Element, gradus::cpu> targets;
+  targets.values = {device, t.data(), extents};
+  if (weighted) {
+    targets.weights = weights;
+  }
+  const nn::image_batch<const Element, gradus::cpu> scores{device, y.data(), extents};
+  const auto sums = loss.compute(scores, targets, 0.25, {device, gradient.data(), extents});
+  const auto only = loss.compute(scores, targets, 0.0, {device, nullptr, extents});
+  double expected = 0;
+  double worst = 0;
+  const std::size_t per_example = count / 4;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double weight = weighted ? static_cast<double>(weights[i / per_example]) : 1.0;
+    const term exact = definition(static_cast<double>(static_cast<number>(y[i])), static_cast<double>(t[i]));
+    expected += weight * exact.value / static_cast<double>(per_example);
+    const double slope = 0.25 * weight * exact.derivative / static_cast<double>(per_example);
+    const double size = 1 + std::abs(slope) * static_cast<double>(per_example);
+    worst = std::max(worst, std::abs(slope - static_cast<double>(static_cast<number>(gradient[i]))) / size);
+  }
+  BOOST_TEST_CONTEXT(loss.kind() << (weighted ? ", weighted" : "")) {
+    BOOST_TEST(sums.loss == expected, boost::test_tools::tolerance(tolerance));
+    BOOST_TEST(only.loss == sums.loss);
+    BOOST_TEST(sums.labels == 0);
+    BOOST_TEST(worst * static_cast<double>(per_example) < tolerance);
+  }
+}
+
+template <class Loss>
+void check_loss(const Loss& options, const std::function<term(double, double)>& definition,
+                bool probabilities = false) {
+  for (const bool weighted : {false, true}) {
+    check_terms<double, gradus::nchw>(options, definition, weighted, 1e-13, probabilities);
+    check_terms<float, gradus::nhwc>(options, definition, weighted, 2e-6, probabilities);
+    check_terms<gradus::bfloat16, gradus::nhwc>(options, definition, weighted, 0.02, probabilities);
+  }
+}
+
+double sign(double x) {
+  return x > 0 ? 1.0 : (x < 0 ? -1.0 : 0.0);
+}
+
+/// Scores and labels of images, with all options of the cross-entropy.
+struct pixel_case {
+  index_t classes;
+  index_t height;
+  index_t width;
+  nn::softmax_cross_entropy options;
+  bool weighted;
+};
+
+template <class Element, class Layout>
+void check_pixels(const pixel_case& chosen, double tolerance) {
+  gradus::cpu device{{.intra_op_threads = 2}};
+  using number = gradus::parameter_element_t<Element>;
+  const nn::value_shape shape{chosen.classes, chosen.height, chosen.width};
+  const gradus::image_extents extents = shape.batch(3);
+  const auto strides = gradus::dense_strides<Layout, 4>(extents);
+  const auto count = static_cast<std::size_t>(extents.size());
+  const auto pixels = static_cast<std::size_t>(chosen.height * chosen.width);
+  std::vector<Element> z(count);
+  std::vector<Element> gradient(count);
+  std::vector<std::int32_t> labels(3 * pixels);
+  const gradus::random_stream stream{5, "pixels"};
+  for (std::size_t i = 0; i < count; ++i) {
+    z[i] = static_cast<Element>(static_cast<number>(3 * stream.normal(i)));
+  }
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    labels[i] = static_cast<std::int32_t>(stream.uniform(i + count) * static_cast<double>(chosen.classes));
+    if (chosen.options.ignored_label && i % 4 == 1) {
+      labels[i] = *chosen.options.ignored_label;
+    }
+  }
+  const std::vector<number> weights{number{0.5}, number{2}, number{1}};
+  nn::softmax_cross_entropy::loss<Element, Layout, gradus::cpu> loss{chosen.options};
+  loss.infer(shape);
+  loss.prepare(device);
+  nn::targets<Element, gradus::cpu> targets{labels};
+  if (chosen.weighted) {
+    targets.weights = weights;
+  }
+  const auto sums = loss.compute({device, z.data(), extents}, targets, 0.5, {device, gradient.data(), extents});
+  double expected = 0;
+  double worst = 0;
+  index_t correct = 0;
+  index_t counted = 0;
+  for (index_t n = 0; n < 3; ++n) {
+    for (std::size_t p = 0; p < pixels; ++p) {
+      const auto logit = [&](index_t k) {
+        const auto h = static_cast<index_t>(p) / chosen.width;
+        const auto w = static_cast<index_t>(p) % chosen.width;
+        return static_cast<std::size_t>(n * strides[0] + k * strides[1] + h * strides[2] + w * strides[3]);
+      };
+      const std::int32_t label = labels[static_cast<std::size_t>(n) * pixels + p];
+      const bool counts = label != chosen.options.ignored_label;
+      double largest = -1e300;
+      index_t best = 0;
+      for (index_t k = 0; k < chosen.classes; ++k) {
+        const auto value = static_cast<double>(static_cast<number>(z[logit(k)]));
+        if (value > largest) {
+          largest = value;
+          best = k;
+        }
+      }
+      double sum = 0;
+      for (index_t k = 0; k < chosen.classes; ++k) {
+        sum += std::exp(static_cast<double>(static_cast<number>(z[logit(k)])) - largest);
+      }
+      counted += counts ? 1 : 0;
+      correct += counts && best == label ? 1 : 0;
+      const double weight = (chosen.weighted ? static_cast<double>(weights[static_cast<std::size_t>(n)]) : 1.0) /
+                            static_cast<double>(pixels);
+      // The loss is the sum over k of share(k) * -log p(k).
+      std::vector<double> share(static_cast<std::size_t>(chosen.classes));
+      double total = 0;
+      for (index_t k = 0; k < chosen.classes && counts; ++k) {
+        const auto i = static_cast<std::size_t>(k);
+        const double of_class = chosen.options.class_weights.empty() ? 1.0 : chosen.options.class_weights[i];
+        share[i] = of_class * (chosen.options.label_smoothing / static_cast<double>(chosen.classes) +
+                               (k == label ? 1 - chosen.options.label_smoothing : 0.0));
+        total += share[i];
+      }
+      for (index_t k = 0; k < chosen.classes; ++k) {
+        const auto i = static_cast<std::size_t>(k);
+        const double log_p = static_cast<double>(static_cast<number>(z[logit(k)])) - largest - std::log(sum);
+        expected -= weight * share[i] * log_p;
+        const double slope = 0.5 * weight * (total * std::exp(log_p) - share[i]);
+        worst = std::max(worst, std::abs(slope - static_cast<double>(static_cast<number>(gradient[logit(k)]))));
+      }
+    }
+  }
+  BOOST_TEST(sums.loss == expected, boost::test_tools::tolerance(tolerance));
+  BOOST_TEST(worst * static_cast<double>(pixels) < tolerance);
+  BOOST_TEST(sums.correct == correct);
+  BOOST_TEST(sums.labels == counted);
+}
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const gradus::error& failure) {
+    return failure.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(losses)
+
+BOOST_AUTO_TEST_CASE(elementwise_losses_are_their_definitions) {
+  check_loss(nn::mean_squared_error{}, [](double y, double t) { return term{(y - t) * (y - t), 2 * (y - t)}; });
+  check_loss(nn::mean_absolute_error{}, [](double y, double t) { return term{std::abs(y - t), sign(y - t)}; });
+  check_loss(nn::huber{.delta = 0.7}, [](double y, double t) {
+    const double e = std::abs(y - t);
+    return e <= 0.7 ? term{0.5 * e * e, y - t} : term{0.7 * (e - 0.35), 0.7 * sign(y - t)};
+  });
+  for (const double p : {1.0, 3.0}) {
+    check_loss(
+        nn::binary_cross_entropy_with_logits{.positive_weight = p},
+        [p](double y, double t) {
+          const double s = 1 / (1 + std::exp(-y));
+          return term{p * t * std::log1p(std::exp(-y)) + (1 - t) * std::log1p(std::exp(y)),
+                      -p * t * (1 - s) + (1 - t) * s};
+        },
+        true);
+  }
+  check_loss(nn::loss_of([](auto y, auto t) { return mean(square(square(y - t))); }), [](double y, double t) {
+    return term{std::pow(y - t, 4), 4 * std::pow(y - t, 3)};
+  });
+}
+
+// Logits of +-1000 have finite losses and gradients.
+BOOST_AUTO_TEST_CASE(binary_cross_entropy_does_not_overflow) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  nn::binary_cross_entropy_with_logits::loss<float, gradus::nchw, gradus::cpu> loss{{}};
+  loss.infer({.channels = 4});
+  const float y[4] = {1000, -1000, 1000, -1000};
+  const float t[4] = {1, 0, 0, 1};
+  float gradient[4];
+  nn::targets<float, gradus::cpu> targets;
+  targets.values = {device, t, gradus::image_extents{1, 4, 1, 1}};
+  const gradus::image_extents extents{1, 4, 1, 1};
+  BOOST_TEST(loss.compute({device, y, extents}, targets, 4.0, {device, gradient, extents}).loss == 500.0);
+  BOOST_TEST(gradient[0] == 0.0F);
+  BOOST_TEST(gradient[1] == 0.0F);
+  BOOST_TEST(gradient[2] == 1.0F);
+  BOOST_TEST(gradient[3] == -1.0F);
+}
+
+BOOST_AUTO_TEST_CASE(cross_entropy_of_pixels_is_its_definition) {
+  for (const index_t classes : {1, 2, 5, 19}) {
+    std::vector<double> class_weights;
+    for (index_t k = 0; k < classes; ++k) {
+      class_weights.push_back(0.5 + 0.25 * static_cast<double>(k % 4));
+    }
+    for (const auto& [height, width] : {std::pair<index_t, index_t>{1, 1}, {3, 5}, {8, 9}}) {
+      for (const double smoothing : {0.0, 0.1}) {
+        for (int choice = 0; choice < 8; ++choice) {
+          const pixel_case chosen{
+              classes,
+              height,
+              width,
+              {.label_smoothing = smoothing,
+               .class_weights = (choice & 1) != 0 ? class_weights : std::vector<double>{},
+               .ignored_label = (choice & 2) != 0 ? std::optional<std::int32_t>{255} : std::nullopt},
+              (choice & 4) != 0};
+          BOOST_TEST_CONTEXT(classes << " classes, " << height << " x " << width << ", smoothing " << smoothing
+                                     << ", choice " << choice) {
+            check_pixels<double, gradus::nchw>(chosen, 1e-12);
+            check_pixels<float, gradus::nchw>(chosen, 2e-5);
+            check_pixels<float, gradus::nhwc>(chosen, 2e-5);
+            check_pixels<gradus::bfloat16, gradus::nhwc>(chosen, 0.02);
+          }
+        }
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  const auto end = [&](const auto& loss) {
+    nn::network<float, gradus::nhwc> net{device, {.channels = 3}};
+    net.loss(loss, net.add("scores", nn::dense{.out_features = 4}, net.input()));
+  };
+  const auto expect = [&](const auto& loss, const std::string& text) {
+    const std::string message = message_of([&] { end(loss); });
+    BOOST_TEST(message.find(text) != std::string::npos, message);
+  };
+  expect(nn::huber{.delta = 0}, "huber: expected a finite delta above 0, got 0");
+  expect(nn::binary_cross_entropy_with_logits{.positive_weight = -1}, "positive_weight above 0, got -1");
+  expect(nn::softmax_cross_entropy{.label_smoothing = 1}, "a label_smoothing in [0, 1), got 1");
+  expect(nn::softmax_cross_entropy{.class_weights = {1, 2}}, "a weight for each of 4 classes, or none, got 2 weights");
+  expect(nn::softmax_cross_entropy{.class_weights = {1, 2, 3, -4}}, "finite class weights of at least 0, got -4");
+}
+
+BOOST_AUTO_TEST_CASE(targets_of_another_kind_are_refused) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  nn::network<float, gradus::nhwc> net{device, {.channels = 3}};
+  net.loss(nn::mean_squared_error{}, net.add("scores", nn::dense{.out_features = 4}, net.input()));
+  net.compile({.max_batch_size = 2});
+  const gradus::image_tensor<float, gradus::nhwc> images{device, {2, 3, 1, 1}};
+  const std::vector<std::int32_t> labels{0, 1};
+  const std::string with_labels = message_of([&] { net.train_step(images, labels); });
+  BOOST_TEST(with_labels.find("expected real targets of (2, 4, 1, 1) and no labels, got 2 labels") != std::string::npos,
+             with_labels);
+  const gradus::image_tensor<float, gradus::nhwc> values{device, {2, 3, 1, 1}};
+  const std::string with_values = message_of([&] { net.train_step(images, values.view()); });
+  BOOST_TEST(with_values.find("real targets of (2, 4, 1, 1)") != std::string::npos, with_values);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
