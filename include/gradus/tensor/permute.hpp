@@ -30,6 +30,11 @@ template <std::size_t Rank>
   return true;
 }
 
+/// The axis that takes the place of `axis` when two are exchanged.
+[[nodiscard]] consteval int swapped(int axis, int first, int second) {
+  return axis == first ? second : axis == second ? first : axis;
+}
+
 template <class Child>
 using permuted_leaf = leaf<typename Child::value_type, Child::rank, row_major, typename Child::device_type>;
 
@@ -112,8 +117,7 @@ template <auto First, auto Second, operand Operand>
   static_assert(first >= 0 && first < rank && second >= 0 && second < rank,
                 "gradus::swap_axes: an axis that the tensor does not have: axes are numbered from 0 in logical order");
   return [&]<std::size_t... Axes>(std::index_sequence<Axes...>) {
-    constexpr auto swapped = [](int axis) { return axis == first ? second : axis == second ? first : axis; };
-    return permute<swapped(static_cast<int>(Axes))...>(std::forward<Operand>(x));
+    return permute<detail::swapped(static_cast<int>(Axes), first, second)...>(std::forward<Operand>(x));
   }
   (std::make_index_sequence<static_cast<std::size_t>(rank)>{});
 }

@@ -134,8 +134,9 @@ template <int Axis, class Node>
 
 /// The entries of a range along one axis: `slice<1>(x, {.begin = 2, .end = 10, .step = 2})`. The layout is that of x.
 ///
-/// Without a step it shares the memory of x along the slowest axis in memory, and along every axis if the slower axes
-/// have the extent 1. Otherwise it is evaluated. To write to a slice, use tensor_view::slice.
+/// Without a step it shares the memory of x along the slowest axis in memory, along every axis if the slower axes have
+/// the extent 1, and if the range is the whole axis. Otherwise it is evaluated. To write to a slice, use
+/// tensor_view::slice.
 /// @throws shape_error when the range is not inside the axis, or the step is less than 1
 template <auto Axis, operand Operand>
 [[nodiscard]] auto slice(Operand&& x, const slice_range& range, error_location where = error_location::current()) {

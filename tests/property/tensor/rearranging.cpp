@@ -282,6 +282,7 @@ BOOST_AUTO_TEST_CASE(memory_is_shared_where_the_docstrings_say_so) {
   BOOST_TEST(shares_memory(slice<0>(x, {.begin = 1}), x));
   BOOST_TEST(!shares_memory(slice<0>(x, {.step = 2}), x));
   BOOST_TEST(!shares_memory(slice<1>(x, {.begin = 1}), x));
+  BOOST_TEST(shares_memory(slice<1>(x, {.begin = -4}), x));
   BOOST_TEST(shares_memory(slice<1>(one, {.begin = 1, .end = 3}), one));
   BOOST_TEST(shares_memory(split<0>(x, 3)[2], x));
   // A temporary tensor lives in the expression.

@@ -68,26 +68,6 @@ struct axis_entries {
   index_t step;
 };
 
-/// The entries of an axis of a stored node. Adjacent entries share the memory of the node; others are copied.
-template <int Axis, class Node>
-[[nodiscard]] auto entries_of(const Node& node, const axis_entries& entries) {
-  using element = typename Node::value_type;
-  using device_type = typename Node::device_type;
-  using layout = typename Node::layout_type;
-  static_assert(explain_copy_reordered<device_type, element, 3>());
-  const auto shape = with_extent(node.extents(), Axis, entries.count);
-  const auto [outer, extent, inner] = lengths_around<layout, Axis>(node.extents());
-  const bool whole = entries.count == extent && entries.step == 1;
-  if (whole || shape.size() == 0 || (outer == 1 && (entries.step == 1 || entries.count == 1))) {
-    return leaf<element, Node::rank, layout, device_type>{node, whole ? 0 : entries.begin * inner, shape};
-  }
-  temporary<element, Node::rank, layout, device_type> result{node.device(), shape};
-  copy_reordered(node.device(), result.data(), node.data() + entries.begin * inner,
-                 std::array<index_t, 3>{outer, entries.count, inner},
-                 std::array<index_t, 3>{extent * inner, entries.step * inner, 1});
-  return std::move(result).done();
-}
-
 /// A part of every row: `length` elements, those of the next row `row_stride` elements behind them.
 template <class Element>
 struct row_part {
@@ -144,6 +124,34 @@ requires(!std::same_as<Device, cpu>) void join_rows(Device& device, Element* out
   }
   copy_reordered(device, out, static_cast<const Element*>(columns.data()), std::array<index_t, 2>{rows, length},
                  std::array<index_t, 2>{1, rows});
+}
+
+/// The entries of an axis of a stored node. Adjacent entries share the memory of the node; others are copied.
+template <int Axis, class Node>
+[[nodiscard]] auto entries_of(const Node& node, const axis_entries& entries) {
+  using element = typename Node::value_type;
+  using device_type = typename Node::device_type;
+  using layout = typename Node::layout_type;
+  static_assert(explain_copy_reordered<device_type, element, 3>());
+  const auto shape = with_extent(node.extents(), Axis, entries.count);
+  const auto [outer, extent, inner] = lengths_around<layout, Axis>(node.extents());
+  const bool whole = entries.count == extent && entries.step == 1;
+  if (whole || shape.size() == 0 || (outer == 1 && (entries.step == 1 || entries.count == 1))) {
+    return leaf<element, Node::rank, layout, device_type>{node, whole ? 0 : entries.begin * inner, shape};
+  }
+  temporary<element, Node::rank, layout, device_type> result{node.device(), shape};
+  if constexpr (std::same_as<device_type, cpu>) {
+    if (entries.step == 1) {  // rows of several adjacent elements
+      const std::array<row_part<element>, 1> parts{
+          {{node.data() + entries.begin * inner, entries.count * inner, extent * inner}}};
+      join_rows(node.device(), result.data(), outer, std::span<const row_part<element>>{parts});
+      return std::move(result).done();
+    }
+  }
+  copy_reordered(node.device(), result.data(), node.data() + entries.begin * inner,
+                 std::array<index_t, 3>{outer, entries.count, inner},
+                 std::array<index_t, 3>{extent * inner, entries.step * inner, 1});
+  return std::move(result).done();
 }
 
 }  // namespace gradus::detail
