@@ -166,7 +166,8 @@ class elementwise_layer : public layer_passes<Element, Device>, public elementwi
       to.inputs[k] = call.input_gradients[k].images.data();
       to.accumulate[k] = call.input_gradients[k].epilogue.accumulate;
     }
-    for (std::size_t p = 0; p < to.parameters.size(); ++p) {
+    for (int k = 0; k < Parameters; ++k) {
+      const auto p = static_cast<std::size_t>(k);
       to.parameters[p] = call.parameters[p].gradient;
     }
     formula_backward(call.device, split(call.output_gradient.extents()), function_, arguments_of(call),
@@ -180,7 +181,8 @@ class elementwise_layer : public layer_passes<Element, Device>, public elementwi
     for (std::size_t k = 0; k < from.inputs.size(); ++k) {
       from.inputs[k] = call.inputs[k].data();
     }
-    for (std::size_t p = 0; p < from.parameters.size(); ++p) {
+    for (int k = 0; k < Parameters; ++k) {
+      const auto p = static_cast<std::size_t>(k);
       from.parameters[p] = call.parameters[p].value;
       from.per_channel[p] = this->described_[p].per_channel;
     }

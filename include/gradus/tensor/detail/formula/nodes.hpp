@@ -24,7 +24,7 @@ struct variable : formula_base {
 };
 
 /// A number in a formula.
-struct number {
+struct formula_number {
   using value_type = double;
   double content;
   [[nodiscard]] constexpr double value() const noexcept { return content; }
@@ -67,7 +67,7 @@ inline constexpr bool is_reduced_formula<reduced_formula<Node, Mean>> = true;
 template <class Operand>
 [[nodiscard]] auto formula_operand(const Operand& operand) {
   if constexpr (std::is_arithmetic_v<Operand>) {
-    return number{static_cast<double>(operand)};
+    return formula_number{static_cast<double>(operand)};
   } else {
     static_assert(std::derived_from<Operand, formula_base>,
                   "gradus: a function that is differentiated combines its arguments and numbers: pass a tensor as "

@@ -70,7 +70,7 @@ struct operand_in_derivative {
 };
 template <>
 struct operand_in_derivative<pow_operation, 1> {
-  using type = number;
+  using type = formula_number;
 };
 template <class Operation>
 requires std::same_as<Operation, where_operation> || std::same_as<Operation, masked_operation>
@@ -89,8 +89,8 @@ inline constexpr bool has_derivative =
 template <class Operation, int K>
 [[nodiscard]] auto derivative_formula(double exponent) {
   const auto operand = [&]<class Type>(std::type_identity<Type>) {
-    if constexpr (std::same_as<Type, number>) {
-      return number{exponent};
+    if constexpr (std::same_as<Type, formula_number>) {
+      return formula_number{exponent};
     } else {
       return Type{};
     }
@@ -197,7 +197,7 @@ struct formula_appender<variable<K, Value>> {
   }
 };
 template <>
-struct formula_appender<number> {
+struct formula_appender<formula_number> {
   template <class Program>
   static constexpr int append(Program& program, const int* /*slots*/) {
     return program.constant();
@@ -220,7 +220,7 @@ struct formula_appender<formula_node<Operation, Children...>> {
 template <int K, class Value, class Numbers>
 void collect_constants(const variable<K, Value>& /*node*/, Numbers& /*numbers*/) {}
 template <class Numbers>
-void collect_constants(const number& node, Numbers& numbers) {
+void collect_constants(const formula_number& node, Numbers& numbers) {
   numbers.add(node.value());
 }
 template <class Operation, class... Children, class Numbers>
