@@ -422,7 +422,7 @@ void apply_pass(cuda& device, std::span<const segment> segments, const Pass& pas
 /// Runs one step of LAMB in three launches; see lamb_pass.hpp. Does not wait. The first call with a list of segments
 /// copies the list to the device.
 template <class Element>
-void apply_lamb(cuda& device, std::span<const segment> segments, const lamb_pass& pass, const update_step& step,
+void apply_lamb(cuda& device, std::span<const segment> segments, const detail::lamb_pass& pass, const update_step& step,
                 const loss_scale& scale, Element* values, const Element* gradients, Element* first, Element* second) {
   auto& tables = device.context<detail::segment_tables>();
   const detail::segment_tables::table& table = tables.of(segments);

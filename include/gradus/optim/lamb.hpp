@@ -81,8 +81,8 @@ class lamb::state {
               const update_step& step, const loss_scale& scale = {}) {
     detail::require_learning_rate(name, step.learning_rate);
     detail::require_inside(name, segments, first_.size());
-    apply_lamb(device, segments, lamb_pass{rule_.beta1, rule_.beta2, rule_.epsilon, rule_.weight_decay}, step, scale,
-               values, gradients, first_.data(), second_.data());
+    apply_lamb(device, segments, detail::lamb_pass{rule_.beta1, rule_.beta2, rule_.epsilon, rule_.weight_decay}, step,
+               scale, values, gradients, first_.data(), second_.data());
   }
 
   /// Calls visitor(name, data, count) for each buffer, in device memory.

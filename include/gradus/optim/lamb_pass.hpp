@@ -19,6 +19,8 @@
 
 namespace gradus::optim {
 
+namespace detail {
+
 /// One step of LAMB: moments, and the direction that the trust ratio is multiplied with.
 struct lamb_pass {
   double beta1 = 0;
@@ -40,26 +42,23 @@ struct lamb_pass {
     template <class Number>
     [[nodiscard]] GRADUS_ALWAYS_INLINE constexpr Number direction(Number value, Number first,
                                                                   Number second) const noexcept {
-      return correction1 * first / (detail::square_root(second) * correction2 + epsilon) + decay * value;
+      return correction1 * first / (square_root(second) * correction2 + epsilon) + decay * value;
     }
   };
 
   template <class Element>
   [[nodiscard]] constexpr step<Element> at(const pass_point& point, bool decays) const noexcept {
-    return {
-        .scale = static_cast<Element>(point.gradient_scale),
-        .decay = static_cast<Element>(decays ? weight_decay : 0.0),
-        .rest1 = static_cast<Element>(1.0 - beta1),
-        .beta2 = static_cast<Element>(beta2),
-        .rest2 = static_cast<Element>(1.0 - beta2),
-        .correction1 = static_cast<Element>(1.0 / (1.0 - detail::power(beta1, point.updates + 1))),
-        .correction2 = static_cast<Element>(1.0 / detail::square_root(1.0 - detail::power(beta2, point.updates + 1))),
-        .epsilon = static_cast<Element>(epsilon),
-        .rate = static_cast<Element>(point.learning_rate)};
+    return {.scale = static_cast<Element>(point.gradient_scale),
+            .decay = static_cast<Element>(decays ? weight_decay : 0.0),
+            .rest1 = static_cast<Element>(1.0 - beta1),
+            .beta2 = static_cast<Element>(beta2),
+            .rest2 = static_cast<Element>(1.0 - beta2),
+            .correction1 = static_cast<Element>(1.0 / (1.0 - power(beta1, point.updates + 1))),
+            .correction2 = static_cast<Element>(1.0 / square_root(1.0 - power(beta2, point.updates + 1))),
+            .epsilon = static_cast<Element>(epsilon),
+            .rate = static_cast<Element>(point.learning_rate)};
   }
 };
-
-namespace detail {
 
 /// The ratio of two norms, given their squares; 1 if one is 0.
 [[nodiscard]] constexpr double trust_ratio(double value_squares, double direction_squares) noexcept {
@@ -130,7 +129,7 @@ template <class Element>
 /// all arrays. The step of a parameter is one pass over memory for the moments and norms, and one for the values;
 /// without decay, one in all.
 template <class Element>
-void apply_lamb(cpu& device, std::span<const segment> segments, const lamb_pass& pass, const update_step& step,
+void apply_lamb(cpu& device, std::span<const segment> segments, const detail::lamb_pass& pass, const update_step& step,
                 const loss_scale& scale, Element* values, const Element* gradients, Element* first, Element* second) {
   const pass_point point{step.learning_rate, step.number, 1.0 / scale.factor};
   const auto with_decay = pass.at<Element>(point, true);

@@ -160,7 +160,7 @@ class scaled_loss<Rule>::state {
   [[nodiscard]] inner_state& inner() noexcept { return inner_; }
 
  private:
-  /// The step of which the rule is told: numbered by the updates made before. Kernels subtract skipped steps
+  /// The step that the rule gets: numbered by the updates made before. Kernels subtract skipped steps
   /// themselves.
   [[nodiscard]] update_step without_skipped(const update_step& step) const noexcept {
     if constexpr (has_memory_of_its_own<Device>) {
