@@ -30,15 +30,15 @@ struct loss_sums {
 /// Logits with a label for each pixel, and how their losses are added up.
 template <class Number>
 struct pixel_cross_entropy {
-  index_t examples = 0;
-  index_t classes = 0;
+  index_t examples = 0;                   ///< images
+  index_t classes = 0;                    ///< logits of a pixel
   index_t pixels = 1;                     ///< of an example
   bool channels_last = false;             ///< logits (examples, pixels, classes) instead of (examples, classes, pixels)
   double label_smoothing = 0;             ///< in [0, 1): the part of a label that is spread evenly over all classes
   const Number* class_weights = nullptr;  ///< (classes) in the memory of the device, or null: 1
   const Number* example_weights = nullptr;  ///< (examples) in the memory of the device, or null: 1
   bool ignores = false;                     ///< pixels whose label is `ignored_label` have no loss
-  std::int32_t ignored_label = 0;
+  std::int32_t ignored_label = 0;           ///< used if `ignores`
 };
 
 /// A device that computes the loss of labeled pixels; nn::softmax_cross_entropy asks for it where the scores are

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Functions of scores in expressions: relu, softmax, log_softmax. They run on every device with expressions and have
+// Functions of scores in expressions: softmax, log_softmax. They run on every device with expressions and have
 // derivatives. The layers of networks are in gradus/nn/layers.hpp.
 #pragma once
 
@@ -23,25 +23,6 @@
 namespace gradus {
 
 namespace detail {
-
-struct relu_operation : operation_base {
-  static constexpr std::string_view name = "relu";
-  static constexpr bool exact = true;
-  static constexpr int compared = 1;
-  template <class Element>
-  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
-    return a < Element{0} ? Element{0} : a;
-  }
-  template <class Packet>
-  static Packet packet(const Packet& a) noexcept {
-    const Packet zero = packets::pzero(a);
-    return packets::pselect(packets::pcmp_lt(a, zero), zero, a);
-  }
-  template <int K>
-  static auto derivative(const auto& adjoint, const auto&, const auto& a) {
-    return where(a <= 0, 0, adjoint);
-  }
-};
 
 /// x - max(x) along the axes in `Reduced`, and the values that a reduction leaves as an operand of the same shape.
 template <unsigned Reduced>
@@ -78,12 +59,6 @@ void check_softmax(std::string_view operation, const Node& node, error_location 
 }
 
 }  // namespace detail
-
-/// The larger of x and 0; NaN stays NaN. The derivative is 1 above 0 and for NaN, else 0.
-template <elementwise_operand Operand>
-[[nodiscard]] auto relu(Operand&& x) {
-  return detail::make_map<detail::relu_operation>(std::forward<Operand>(x));
-}
 
 /// exp(x) / (the sum of exp(x) along the axis): `softmax<1>(scores)` of a matrix gives a distribution in each row.
 /// Large numbers do not overflow. Minus infinity gives 0. With NaN, infinity or only minus infinity along the axis, the

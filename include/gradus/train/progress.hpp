@@ -5,7 +5,7 @@
 
 #include <algorithm>  // std::clamp
 #include <chrono>     // std::chrono::steady_clock
-#include <cstdio>     // std::FILE, std::fflush, std::fprintf, stdout, std::fputc
+#include <cstdio>     // std::FILE, std::fflush, std::fprintf, stdout, std::fputc, std::fputs
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <unistd.h>  // isatty, STDOUT_FILENO

@@ -131,7 +131,7 @@ class step_capture {
   std::unique_ptr<cuda_graph> graph_;
   index_t recorded_global_ = 0;
   loss_scale recorded_scale_;
-  bool weighted_ = false;  // the recorded step has weights
+  bool weighted_ = false;  // the captured step has weights
   bool in_parts_;
   bool warm_ = false;
 };
