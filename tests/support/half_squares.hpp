@@ -3,8 +3,6 @@
 // A loss of a program's own, by expressions: half the sum of the squares of the scores.
 #pragma once
 
-#include <cstdint>
-#include <span>
 #include <string_view>
 
 #include "gradus/nn/loss.hpp"
@@ -29,7 +27,7 @@ class half_squares::loss final : public gradus::nn::loss_function<Element, Layou
   void infer(const gradus::nn::value_shape& /*scores*/) override {}
 
   gradus::kernels::loss_sums compute(const gradus::nn::image_batch<const Element, Device>& scores,
-                                     std::span<const std::int32_t> /*labels*/, double scale,
+                                     const gradus::nn::targets<Element, Device>& /*targets*/, double scale,
                                      const gradus::nn::image_batch<Element, Device>& gradient) override {
     const auto z = base::view(scores);
     if (gradient.data() != nullptr) {

@@ -12,6 +12,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/device/device_policy.hpp"
+#include "gradus/kernels/cpu/formula.hpp"
 #include "gradus/kernels/formula.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/image_batch.hpp"
@@ -168,7 +169,7 @@ struct binary_cross_entropy_with_logits {
                                  {positive_weight});
     }
     return detail::loss_of_kind(loss_formula_of([p = positive_weight](auto y, auto t) {
-                                  return mean(p * t * softplus(-y) + (1 - t) * softplus(y));
+                                  return mean(p * t * gradus::softplus(-y) + (1 - t) * gradus::softplus(y));
                                 }),
                                 "binary_cross_entropy_with_logits");
   }

@@ -18,20 +18,20 @@ namespace data = gradus::data;
 using gradus::index_t;
 
 template <class Set>
-std::vector<double> input_of(const Set& set, index_t i) {
+std::vector<double> in_memory_input(const Set& set, index_t i) {
   std::vector<double> planes(static_cast<std::size_t>(set.example().size()));
   set.read(i, planes.data());
   return planes;
 }
 template <class Set>
-std::vector<double> target_of(const Set& set, index_t i) {
+std::vector<double> in_memory_target(const Set& set, index_t i) {
   std::vector<double> planes(static_cast<std::size_t>(set.target().size()));
   set.read_target(i, planes.data());
   return planes;
 }
 
 template <class Call>
-std::string message_of(const Call& call) {
+std::string text_of_failure(const Call& call) {
   try {
     call();
   } catch (const gradus::error& failure) {
@@ -40,7 +40,7 @@ std::string message_of(const Call& call) {
   return "no error";
 }
 
-void require_text(const std::string& message, const std::string& part) {
+void require_in_memory_text(const std::string& message, const std::string& part) {
   BOOST_TEST(message.find(part) != std::string::npos, message << "\ndoes not say: " << part);
 }
 
@@ -58,10 +58,10 @@ BOOST_AUTO_TEST_CASE(rows_of_eigen_matrices_are_examples) {
   BOOST_TEST(set.size() == 3);
   BOOST_TEST((set.example() == gradus::image_extents{1, 2, 1, 1}));
   BOOST_TEST((set.target() == gradus::image_extents{1, 1, 1, 1}));
-  BOOST_TEST(input_of(set, 1) == (std::vector<double>{3, 4}), boost::test_tools::per_element());
-  BOOST_TEST(target_of(set, 2) == (std::vector<double>{9}), boost::test_tools::per_element());
+  BOOST_TEST(in_memory_input(set, 1) == (std::vector<double>{3, 4}), boost::test_tools::per_element());
+  BOOST_TEST(in_memory_target(set, 2) == (std::vector<double>{9}), boost::test_tools::per_element());
   const auto same = data::in_memory(rows, y);
-  BOOST_TEST(input_of(same, 2) == (std::vector<double>{5, 6}), boost::test_tools::per_element());
+  BOOST_TEST(in_memory_input(same, 2) == (std::vector<double>{5, 6}), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(tensors_of_any_layout_are_examples) {
@@ -77,10 +77,10 @@ BOOST_AUTO_TEST_CASE(tensors_of_any_layout_are_examples) {
     }
   }
   const auto set = data::in_memory(images, images);
-  BOOST_TEST(
-      input_of(set, 1) == (std::vector<double>{1000, 1001, 1010, 1011, 1100, 1101, 1110, 1111, 1200, 1201, 1210, 1211}),
-      boost::test_tools::per_element());
-  BOOST_TEST(target_of(set, 1) == input_of(set, 1), boost::test_tools::per_element());
+  BOOST_TEST(in_memory_input(set, 1) ==
+                 (std::vector<double>{1000, 1001, 1010, 1011, 1100, 1101, 1110, 1111, 1200, 1201, 1210, 1211}),
+             boost::test_tools::per_element());
+  BOOST_TEST(in_memory_target(set, 1) == in_memory_input(set, 1), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(spans_with_classes_and_weights) {
@@ -139,23 +139,24 @@ BOOST_AUTO_TEST_CASE(loaders_give_real_targets_in_their_layout) {
 BOOST_AUTO_TEST_CASE(arrays_that_do_not_fit_are_refused) {
   const Eigen::MatrixXf x = Eigen::MatrixXf::Zero(3, 2);
   const Eigen::VectorXf y = Eigen::VectorXf::Zero(2);
-  require_text(message_of([&] { static_cast<void>(data::in_memory(x, y)); }),
-               "in_memory: expected a target for each of 3 examples, got 2 targets");
+  require_in_memory_text(text_of_failure([&] { static_cast<void>(data::in_memory(x, y)); }),
+                         "in_memory: expected a target for each of 3 examples, got 2 targets");
   const Eigen::VectorXf three = Eigen::VectorXf::Zero(3);
   const std::vector<double> weights{1};
-  require_text(message_of([&] { static_cast<void>(data::in_memory(x, three, {.weights = weights})); }),
-               "expected a weight for each of 3 examples, or none, got 1 weights");
+  require_in_memory_text(text_of_failure([&] { static_cast<void>(data::in_memory(x, three, {.weights = weights})); }),
+                         "expected a weight for each of 3 examples, or none, got 1 weights");
   const std::vector<float> seven(7);
-  require_text(message_of([&] {
-                 static_cast<void>(data::examples_of(std::span{seven}, {1, 2, 1, 1}));
-               }),
-               "expected a multiple of the 2 elements of an example of (1, 2, 1, 1), got 7 elements");
+  require_in_memory_text(text_of_failure([&] {
+                           static_cast<void>(data::examples_of(std::span{seven}, {1, 2, 1, 1}));
+                         }),
+                         "expected a multiple of the 2 elements of an example of (1, 2, 1, 1), got 7 elements");
   gradus::cpu device{{.intra_op_threads = 1}};
   const std::vector<double> wrong{1, -1, 1};
   const auto set = data::in_memory(x, three, {.weights = wrong});
   data::loader<float, gradus::nhwc> loader{device, set, {.global_batch_size = 3}};
   loader.start_epoch(0);
-  require_text(message_of([&] { static_cast<void>(loader.next()); }), "finite weights of at least 0, got weight -1");
+  require_in_memory_text(text_of_failure([&] { static_cast<void>(loader.next()); }),
+                         "finite weights of at least 0, got weight -1");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -24,14 +24,14 @@ namespace nn = gradus::nn;
 using gradus::index_t;
 
 /// Value and derivative of a loss of one element.
-struct term {
+struct loss_term {
   double value;
   double derivative;
 };
 
 /// Computes a loss of random scores and targets directly, and compares it with the definition.
 template <class Element, class Layout, class Loss>
-void check_terms(const Loss& options, const std::function<term(double y, double t)>& definition, bool weighted,
+void check_terms(const Loss& options, const std::function<loss_term(double y, double t)>& definition, bool weighted,
                  double tolerance, bool probabilities = false) {
   gradus::cpu device{{.intra_op_threads = 2}};
   using number = gradus::parameter_element_t<Element>;
@@ -64,7 +64,7 @@ void check_terms(const Loss& options, const std::function<term(double y, double 
   const std::size_t per_example = count / 4;
   for (std::size_t i = 0; i < count; ++i) {
     const double weight = weighted ? static_cast<double>(weights[i / per_example]) : 1.0;
-    const term exact = definition(static_cast<double>(static_cast<number>(y[i])), static_cast<double>(t[i]));
+    const loss_term exact = definition(static_cast<double>(static_cast<number>(y[i])), static_cast<double>(t[i]));
     expected += weight * exact.value / static_cast<double>(per_example);
     const double slope = 0.25 * weight * exact.derivative / static_cast<double>(per_example);
     const double size = 1 + std::abs(slope) * static_cast<double>(per_example);
@@ -79,7 +79,7 @@ void check_terms(const Loss& options, const std::function<term(double y, double 
 }
 
 template <class Loss>
-void check_loss(const Loss& options, const std::function<term(double, double)>& definition,
+void check_loss(const Loss& options, const std::function<loss_term(double, double)>& definition,
                 bool probabilities = false) {
   for (const bool weighted : {false, true}) {
     check_terms<double, gradus::nchw>(options, definition, weighted, 1e-13, probabilities);
@@ -88,7 +88,7 @@ void check_loss(const Loss& options, const std::function<term(double, double)>& 
   }
 }
 
-double sign(double x) {
+double sign_of(double x) {
   return x > 0 ? 1.0 : (x < 0 ? -1.0 : 0.0);
 }
 
@@ -187,7 +187,7 @@ void check_pixels(const pixel_case& chosen, double tolerance) {
   BOOST_TEST(sums.labels == counted);
 }
 
-std::string message_of(const std::function<void()>& call) {
+std::string text_of_failure(const std::function<void()>& call) {
   try {
     call();
   } catch (const gradus::error& failure) {
@@ -201,24 +201,24 @@ std::string message_of(const std::function<void()>& call) {
 BOOST_AUTO_TEST_SUITE(losses)
 
 BOOST_AUTO_TEST_CASE(elementwise_losses_are_their_definitions) {
-  check_loss(nn::mean_squared_error{}, [](double y, double t) { return term{(y - t) * (y - t), 2 * (y - t)}; });
-  check_loss(nn::mean_absolute_error{}, [](double y, double t) { return term{std::abs(y - t), sign(y - t)}; });
+  check_loss(nn::mean_squared_error{}, [](double y, double t) { return loss_term{(y - t) * (y - t), 2 * (y - t)}; });
+  check_loss(nn::mean_absolute_error{}, [](double y, double t) { return loss_term{std::abs(y - t), sign_of(y - t)}; });
   check_loss(nn::huber{.delta = 0.7}, [](double y, double t) {
     const double e = std::abs(y - t);
-    return e <= 0.7 ? term{0.5 * e * e, y - t} : term{0.7 * (e - 0.35), 0.7 * sign(y - t)};
+    return e <= 0.7 ? loss_term{0.5 * e * e, y - t} : loss_term{0.7 * (e - 0.35), 0.7 * sign_of(y - t)};
   });
   for (const double p : {1.0, 3.0}) {
     check_loss(
         nn::binary_cross_entropy_with_logits{.positive_weight = p},
         [p](double y, double t) {
           const double s = 1 / (1 + std::exp(-y));
-          return term{p * t * std::log1p(std::exp(-y)) + (1 - t) * std::log1p(std::exp(y)),
-                      -p * t * (1 - s) + (1 - t) * s};
+          return loss_term{p * t * std::log1p(std::exp(-y)) + (1 - t) * std::log1p(std::exp(y)),
+                           -p * t * (1 - s) + (1 - t) * s};
         },
         true);
   }
   check_loss(nn::loss_of([](auto y, auto t) { return mean(square(square(y - t))); }), [](double y, double t) {
-    return term{std::pow(y - t, 4), 4 * std::pow(y - t, 3)};
+    return loss_term{std::pow(y - t, 4), 4 * std::pow(y - t, 3)};
   });
 }
 
@@ -277,7 +277,7 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
     net.loss(loss, net.add("scores", nn::dense{.out_features = 4}, net.input()));
   };
   const auto expect = [&](const auto& loss, const std::string& text) {
-    const std::string message = message_of([&] { end(loss); });
+    const std::string message = text_of_failure([&] { end(loss); });
     BOOST_TEST(message.find(text) != std::string::npos, message);
   };
   expect(nn::huber{.delta = 0}, "huber: expected a finite delta above 0, got 0");
@@ -294,11 +294,11 @@ BOOST_AUTO_TEST_CASE(targets_of_another_kind_are_refused) {
   net.compile({.max_batch_size = 2});
   const gradus::image_tensor<float, gradus::nhwc> images{device, {2, 3, 1, 1}};
   const std::vector<std::int32_t> labels{0, 1};
-  const std::string with_labels = message_of([&] { net.train_step(images, labels); });
+  const std::string with_labels = text_of_failure([&] { net.train_step(images, labels); });
   BOOST_TEST(with_labels.find("expected real targets of (2, 4, 1, 1) and no labels, got 2 labels") != std::string::npos,
              with_labels);
   const gradus::image_tensor<float, gradus::nhwc> values{device, {2, 3, 1, 1}};
-  const std::string with_values = message_of([&] { net.train_step(images, values.view()); });
+  const std::string with_values = text_of_failure([&] { net.train_step(images, values.view()); });
   BOOST_TEST(with_values.find("real targets of (2, 4, 1, 1)") != std::string::npos, with_values);
 }
 

@@ -49,9 +49,9 @@ struct overflowing_loss {
     [[nodiscard]] std::string_view kind() const noexcept override { return inner_.kind(); }
     void infer(const nn::value_shape& scores) override { inner_.infer(scores); }
     gradus::kernels::loss_sums compute(const nn::image_batch<const Element, Device>& scores,
-                                       std::span<const std::int32_t> labels, double scale,
+                                       const nn::targets<Element, Device>& targets, double scale,
                                        const nn::image_batch<Element, Device>& gradient) override {
-      const auto sums = inner_.compute(scores, labels, scale, gradient);
+      const auto sums = inner_.compute(scores, targets, scale, gradient);
       if (gradient.data() != nullptr && steps_++ == step_) {
         gradient.data()[1] = Element{70000.0F};
       }
