@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "gradus/conformance/layer.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/kernels/cuda.cuh"
 #include "gradus/kernels/cuda/formula.cuh"
@@ -219,6 +220,27 @@ BOOST_AUTO_TEST_CASE(nhwc_in_float16_is_close_to_double_on_the_cpu) {
 }
 BOOST_AUTO_TEST_CASE(nchw_in_float16_is_close_to_double_on_the_cpu) {
   agrees_in_float16<gradus::nchw>(gpu_layers::on_cpu_nchw(false));
+}
+
+BOOST_AUTO_TEST_CASE(layers_from_functions_keep_their_contract) {
+  namespace nn = gradus::nn;
+  gradus::cuda device;
+  const auto check = [&]<class Element, class Layout>(Element, Layout) {
+    const auto require = [&](const auto& layer, const std::vector<nn::value_shape>& shapes) {
+      BOOST_CHECK_NO_THROW((gradus::conformance::require_layer_contract<Element, Layout>(device, layer, shapes)));
+    };
+    const auto slopes = [](auto x, auto a, auto b) { return where(x > 0, b * x, a * x); };
+    for (const nn::value_shape& shape :
+         {nn::value_shape{4, 5, 7}, nn::value_shape{19, 1, 1}, nn::value_shape{8, 4, 4}}) {
+      require(nn::gelu{}, {shape});
+      require(nn::sigmoid{}, {shape});
+      require(nn::elementwise([](auto a, auto b) { return a * max(b, 0.5); }), {shape, shape});
+      require(nn::elementwise(slopes, {nn::per_channel("a", nn::ones()), nn::per_layer("b", nn::ones())}), {shape});
+    }
+  };
+  check(double{}, gradus::nchw{});  // finite differences too
+  check(float{}, gradus::nhwc{});
+  check(gradus::float16{}, gradus::nhwc{});
 }
 
 BOOST_AUTO_TEST_CASE(batch_norm_of_one_value_a_channel_has_no_gradient) {

@@ -48,10 +48,10 @@ void build(Network& net, bool last_batch_smaller) {
   const nn::value gate =
       net.add("gate", nn::sigmoid{}, net.add("wide", nn::conv2d{.out_channels = net.shape(x).channels}, x));
   x = net.add("gated", nn::elementwise([](auto a, auto b) { return a * b + 0.5 * max(a, b); }), {x, gate});
-  x = net.add("prelu", nn::prelu{}, x);
+  x = net.add("prelu", nn::prelu{.initial = nn::normal(0.5)}, x);
   x = net.add("curve",
               nn::elementwise([](auto a, auto b, auto c) { return b * a + c * tanh(a); },
-                              {nn::per_channel("linear", nn::ones()), nn::per_layer("bent", nn::ones())}),
+                              {nn::per_channel("linear", nn::normal(1)), nn::per_layer("bent", nn::ones())}),
               x);
   x = net.add("dropped", nn::dropout{.rate = 0.25}, x);
   x = net.add("flat", nn::flatten{}, x);

@@ -247,7 +247,8 @@ consteval bool explain_elementwise_function() {
 /// Those headers say what the derivatives are at kinks and ties. A captured variable is copied into the layer as a
 /// number.
 ///
-/// A name that the program has already, as tanh(x), is found among the functions of tensors by its argument.
+/// Functions are found by their argument. Where a program has `using namespace gradus::nn`, which has layers of the
+/// names tanh, sigmoid, softplus and relu, it writes gradus::tanh(x).
 template <class Function>
 [[nodiscard]] auto elementwise(const Function& function) {
   if constexpr (detail::explain_elementwise_function<Function, 0>()) {
