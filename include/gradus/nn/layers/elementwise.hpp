@@ -55,8 +55,9 @@ struct elementwise_layer_of;
 ///   dL/dx = g df/dx                      (N, C, H, W)   overwritten or accumulated
 ///   dL/dp = sum over n, h, w of g df/dp  (C)            overwritten; (1): the sum over c too
 ///
-/// One pass over memory computes the output, one all gradients. Backward reads the inputs, or only the output where the
-/// derivatives can be computed from it, as for sigmoid, or neither, as for a sum.
+/// One pass over memory computes the output, one all gradients; on a GPU, each parameter adds a pass. Backward reads
+/// the inputs, or only the output where the derivatives can be computed from it, as for sigmoid, or neither, as for a
+/// sum.
 /// @throws shape_error (network::add) when the shapes differ, or for a flattened image if there are parameters per
 /// channel
 template <class Formula, int Parameters>
