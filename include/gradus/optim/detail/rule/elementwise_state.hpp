@@ -80,9 +80,9 @@ class elementwise_state {
     require_learning_rate(Rule::name, step.learning_rate);
     require_inside(Rule::name, segments, parameters_);
     rule_.with_pass([&]<class Pass>(const Pass& pass) {
-      [&]<std::size_t... I>(std::index_sequence<I...>) {
+      [&]<std::size_t... K>(std::index_sequence<K...>) {
         apply_pass(device, segments, pass, step, scale,
-                   pass_arrays<Element, 1 + sizeof...(I)>{values, buffers_[I].data()...},
+                   pass_arrays<Element, 1 + sizeof...(K)>{values, buffers_[K].data()...},
                    pass_arrays<const Element, 1>{gradients});
       }
       (std::make_index_sequence<std::tuple_size_v<decltype(pass.buffers())>>{});
