@@ -68,7 +68,7 @@ BOOST_AUTO_TEST_CASE(a_machine_without_a_gpu) {
   BOOST_TEST_CONTEXT(text) {
     if (count == 0) {
       BOOST_TEST(text.starts_with("cuda: no CUDA device was found: expected an NVIDIA GPU and its driver, got "));
-      BOOST_TEST(text.find("from cudaGetDeviceCount. Hint: see whether nvidia-smi") != std::string::npos);
+      BOOST_TEST(text.find("from cudaGetDeviceCount. Hint: check that nvidia-smi") != std::string::npos);
       BOOST_CHECK_THROW(gradus::pinned_memory{64}, gradus::device_error);
     } else {
       BOOST_TEST(text.starts_with("cuda: expected a device from 0 to "));

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSL-1.0
 """Writes optimizers.txt: what PyTorch's optimizers and schedules compute, for tests/property/optim/golden.cpp.
 
-    python3 -m venv /tmp/venv && /tmp/venv/bin/pip install torch numpy
-    /tmp/venv/bin/python tests/golden/optimizers.py
+    python3 tests/golden/optimizers.py
+
+It needs PyTorch and NumPy; optimizers.txt was written with torch 2.15.0 of PyPI.
 
 LAMB and TensorFlow's RMSProp, which PyTorch lacks, are computed here by their definitions. Each line is a case, an
 element type and the numbers. Starts and gradients are fractions that float and double store exactly.

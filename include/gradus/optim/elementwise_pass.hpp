@@ -105,7 +105,7 @@ void step_range(index_t count, const Step& step, const pass_arrays<Element, Outp
     step_packet(step, written, read, i, outputs, inputs);
   }
   if (i < count) {
-    Element last[Outputs + Inputs][width] = {};
+    Element last[Outputs + Inputs][static_cast<std::size_t>(width)] = {};
     pass_arrays<Element, Outputs> last_written{};
     pass_arrays<const Element, Inputs> last_read{};
     for (std::size_t array = 0; array < Outputs; ++array) {

@@ -70,7 +70,7 @@ struct lamb_pass {
 template <class Element>
 struct lane_squares {
   static constexpr index_t lanes = packet<Element>::width;
-  double sums[lanes] = {};
+  double sums[static_cast<std::size_t>(lanes)] = {};
 
   GRADUS_ALWAYS_INLINE void add(typename packet<Element>::type x) noexcept {
     for (index_t i = 0; i < lanes; ++i) {

@@ -48,6 +48,10 @@ BOOST_AUTO_TEST_CASE(every_layer_has_a_case) {
   std::size_t declared = 0;
   const std::regex layer{"\n  (class layer;|using layer = )"};
   for (const auto& entry : std::filesystem::directory_iterator{GRADUS_TEST_SOURCE_DIR "/../include/gradus/nn/layers"}) {
+    const std::string name = entry.path().filename().string();
+    if (name == "activations.hpp" || name == "elementwise.hpp") {
+      continue;  // need formula kernels; tests/property/nn_elementwise checks them with the same suite
+    }
     std::ifstream file{entry.path()};
     const std::string text{std::istreambuf_iterator<char>{file}, {}};
     declared += static_cast<std::size_t>(

@@ -127,6 +127,11 @@ BOOST_AUTO_TEST_CASE(layers_keep_their_contract) {
   const std::vector<nn::value_shape> image{{4, 5, 7}};
   require(check_layer("elu", nn::elu{}, image));
   require(check_layer("gelu", nn::gelu{}, image));
+  require(check_layer("leaky_relu", nn::leaky_relu{}, image));
+  require(check_layer("gelu_tanh", nn::gelu_tanh{}, image));
+  require(check_layer("silu", nn::silu{}, image));
+  require(check_layer("sigmoid", nn::sigmoid{}, image));
+  require(check_layer("hard_swish", nn::hard_swish{}, image));
   require(check_layer("softplus", nn::softplus{}, image));
   require(check_layer("tanh", nn::tanh{}, image));
   require(check_layer("prelu", nn::prelu{}, image));

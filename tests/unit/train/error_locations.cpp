@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(while_a_network_is_built) {
   require_place(__LINE__, "shape", [&] { static_cast<void>(net.shape(other.input())); });
   require_place(__LINE__, "loss of another network", [&] { net.loss(nn::softmax_cross_entropy{}, other.input()); });
   const nn::value image = net.add("relu", nn::relu{}, x);
-  require_place(__LINE__, "loss of an image", [&] { net.loss(nn::softmax_cross_entropy{}, image); });
+  require_place(__LINE__, "loss's options", [&] { net.loss(nn::softmax_cross_entropy{.label_smoothing = 2}, image); });
   require_place(__LINE__, "model", [&] { gradus::models::resnet(net, 51); });
   require_place(__LINE__, "layer of a model", [&] { gradus::models::mnist(other, {.dropout_rate = 2}); });
 }
