@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "gradus/conformance/layer.hpp"
@@ -18,6 +19,7 @@
 
 namespace {
 
+namespace nn = gradus::nn;
 using gpu_layers::outcome;
 using gradus::index_t;
 
@@ -201,6 +203,20 @@ void values_far_from_zero() {
   });
 }
 
+/// Compares a loss of loss_outcomes with that of the host in double precision.
+template <class Element, class Layout>
+void loss_agrees(gpu_layers::loss_kind kind, double tolerance) {
+  gradus::cuda device;
+  const gpu_layers::loss_outcome expected = gpu_layers::expected_loss(kind, std::is_same_v<Layout, gradus::nhwc>);
+  const gpu_layers::loss_outcome computed = gpu_layers::loss_of_kind<Element, Layout>(device, kind);
+  BOOST_CHECK_SMALL(computed.loss - expected.loss, tolerance * (1 + expected.loss));
+  BOOST_CHECK_EQUAL(computed.labels, expected.labels);
+  if (sizeof(Element) == 4) {
+    BOOST_CHECK_EQUAL(computed.correct, expected.correct);
+  }
+  BOOST_CHECK_SMALL(distance(computed.gradient, expected.gradient), tolerance * largest(expected.gradient));
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(layers_on_a_gpu)
@@ -223,7 +239,6 @@ BOOST_AUTO_TEST_CASE(nchw_in_float16_is_close_to_double_on_the_cpu) {
 }
 
 BOOST_AUTO_TEST_CASE(layers_from_functions_keep_their_contract) {
-  namespace nn = gradus::nn;
   gradus::cuda device;
   const auto check = [&]<class Element, class Layout>(Element, Layout) {
     const auto require = [&](const auto& layer, const std::vector<nn::value_shape>& shapes) {
@@ -294,6 +309,18 @@ BOOST_AUTO_TEST_CASE(a_label_that_is_no_class_has_no_finite_loss) {
   softmax_cross_entropy_loss(device, 1, 4, scores.view().data(), labels.view().data(), 1.0,
                              static_cast<float*>(nullptr));
   BOOST_CHECK(std::isnan(take_loss_sums(device).loss));
+}
+
+BOOST_AUTO_TEST_CASE(losses_with_weights_agree_with_the_host) {
+  using gpu_layers::loss_kind;
+  loss_agrees<float, gradus::nchw>(loss_kind::smoothed, 1e-5);
+  loss_agrees<float, gradus::nhwc>(loss_kind::smoothed, 1e-5);
+  loss_agrees<gradus::float16, gradus::nhwc>(loss_kind::smoothed, 5e-3);
+  loss_agrees<float, gradus::nchw>(loss_kind::ignored, 1e-5);
+  loss_agrees<float, gradus::nchw>(loss_kind::squared, 1e-5);
+  loss_agrees<float, gradus::nhwc>(loss_kind::huber, 1e-5);
+  loss_agrees<gradus::float16, gradus::nchw>(loss_kind::binary, 5e-3);
+  loss_agrees<float, gradus::nhwc>(loss_kind::summed, 1e-5);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -11,6 +11,7 @@
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/layers/activations.hpp"
 #include "gradus/nn/layers/elementwise.hpp"
+#include "gradus/nn/losses.hpp"
 #include "gradus/nn/network.hpp"
 
 namespace gpu_layers {
@@ -118,5 +119,106 @@ outcome train(Device& device, bool last_batch_smaller) {
 /// In double precision on the CPU, in a translation unit of its own: nvcc does not compile the kernels of the CPU.
 outcome on_cpu_nchw(bool last_batch_smaller);
 outcome on_cpu_nhwc(bool last_batch_smaller);
+
+/// What a loss computes of random scores, logits of the layout in logical order.
+struct loss_outcome {
+  double loss = 0;
+  index_t correct = 0;
+  index_t labels = 0;
+  std::vector<double> gradient;
+};
+
+/// Runs a loss on 3 examples of 5 x 3 x 7 scores with weights: with labels of pixels, one of four ignored, or with real
+/// targets.
+template <class Element, class Layout, class Device, class Options>
+loss_outcome loss_on(Device& device, const Options& options, bool labeled) {
+  using number = gradus::parameter_element_t<Element>;
+  const nn::value_shape shape{5, 3, 7};
+  const gradus::image_extents extents = shape.batch(3);
+  const auto count = static_cast<std::size_t>(extents.size());
+  const auto strides = gradus::dense_strides<Layout, 4>(extents);
+  const gradus::random_stream stream{11, "losses"};
+  std::vector<Element> scores(count);
+  std::vector<number> targets(count);
+  std::vector<std::size_t> order;  // where each element is, in the logical order
+  for (index_t n = 0; n < 3; ++n) {
+    for (index_t c = 0; c < 5; ++c) {
+      for (index_t h = 0; h < 3; ++h) {
+        for (index_t w = 0; w < 7; ++w) {
+          const auto at = static_cast<std::size_t>(n * strides[0] + c * strides[1] + h * strides[2] + w * strides[3]);
+          scores[at] = static_cast<Element>(static_cast<float>(2 * stream.normal(order.size())));
+          targets[at] = static_cast<number>(static_cast<float>(stream.uniform(1000 + order.size())));
+          order.push_back(at);
+        }
+      }
+    }
+  }
+  std::vector<std::int32_t> labels(3 * 3 * 7);
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    labels[i] = i % 4 == 1 ? 255 : static_cast<std::int32_t>(i * 7 % 5);
+  }
+  const std::vector<number> weights{number{0.5}, number{2}, number{1}};
+  gradus::image_tensor<Element, Layout, Device> z{device, extents};
+  gradus::image_tensor<Element, Layout, Device> slopes{device, extents};
+  gradus::image_tensor<number, Layout, Device> t{device, extents};
+  gradus::tensor<std::int32_t, 1, gradus::row_major, Device> classes{device, {static_cast<index_t>(labels.size())}};
+  gradus::tensor<number, 1, gradus::row_major, Device> factors{device, {3}};
+  device.copy_from_host(z.data(), scores.data(), count * sizeof(Element));
+  device.copy_from_host(t.data(), targets.data(), count * sizeof(number));
+  device.copy_from_host(classes.data(), labels.data(), labels.size() * sizeof(std::int32_t));
+  device.copy_from_host(factors.data(), weights.data(), weights.size() * sizeof(number));
+  typename Options::template loss<Element, Layout, Device> loss{options};
+  loss.infer(shape);
+  loss.prepare(device);
+  nn::targets<Element, Device> compared;
+  if (labeled) {
+    compared.labels = {classes.data(), labels.size()};
+  } else {
+    compared.values = {device, t.data(), extents};
+  }
+  compared.weights = {factors.data(), weights.size()};
+  gradus::kernels::loss_sums sums =
+      loss.compute({device, z.data(), extents}, compared, 0.25, {device, slopes.data(), extents});
+  if constexpr (gradus::kernels::has_deferred_loss_sums<Device>) {
+    sums += take_loss_sums(device);
+  }
+  std::vector<Element> gradient(count);
+  device.copy_to_host(gradient.data(), slopes.data(), count * sizeof(Element));
+  loss_outcome result{sums.loss, sums.correct, sums.labels, {}};
+  for (const std::size_t at : order) {
+    result.gradient.push_back(static_cast<double>(static_cast<number>(gradient[at])));
+  }
+  return result;
+}
+
+/// The losses that are compared.
+enum class loss_kind { smoothed, ignored, squared, huber, binary, summed };
+
+template <class Element, class Layout, class Device>
+loss_outcome loss_of_kind(Device& device, loss_kind kind) {
+  const auto run = [&](const auto& options, bool labeled) {
+    return loss_on<Element, Layout>(device, options, labeled);
+  };
+  switch (kind) {
+    case loss_kind::smoothed:
+      return run(
+          nn::softmax_cross_entropy{.label_smoothing = 0.1, .class_weights = {0.5, 1, 2, 1.5, 1}, .ignored_label = 255},
+          true);
+    case loss_kind::ignored:
+      return run(nn::softmax_cross_entropy{.ignored_label = 255}, true);
+    case loss_kind::squared:
+      return run(nn::mean_squared_error{}, false);
+    case loss_kind::huber:
+      return run(nn::huber{.delta = 0.5}, false);
+    case loss_kind::binary:
+      return run(nn::binary_cross_entropy_with_logits{}, false);
+    case loss_kind::summed:
+      break;
+  }
+  return run(nn::loss_of([](auto y, auto t) { return sum(square(y - t)); }), false);
+}
+
+/// On the host, in double precision.
+loss_outcome expected_loss(loss_kind kind, bool channels_last);
 
 }  // namespace gpu_layers

@@ -15,4 +15,10 @@ outcome on_cpu_nhwc(bool last_batch_smaller) {
   return train<double, gradus::nhwc>(device, last_batch_smaller);
 }
 
+loss_outcome expected_loss(loss_kind kind, bool channels_last) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  return channels_last ? loss_of_kind<double, gradus::nhwc>(device, kind)
+                       : loss_of_kind<double, gradus::nchw>(device, kind);
+}
+
 }  // namespace gpu_layers
