@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "gradus/nn/layers.hpp"
+#include "gradus/nn/layers/conv_transpose2d.hpp"
+#include "gradus/nn/layers/crop2d.hpp"
 #include "gradus/nn/network.hpp"
 
 namespace gradus_peers {
@@ -139,14 +141,31 @@ class torch_network {
     auto& weight =
         make_parameter(name + ".weight", {d.out_channels, in.channels / d.groups, d.kernel.height, d.kernel.width});
     torch::Tensor* bias = d.bias ? &make_parameter(name + ".bias", {d.out_channels}) : nullptr;
-    const pads pad = padding_of(in, out, d.kernel, d.stride, d.padding);
+    const gradus::nn::size2d reach{(d.kernel.height - 1) * d.dilation.height + 1,
+                                   (d.kernel.width - 1) * d.dilation.width + 1};
+    const pads pad = padding_of(in, out, reach, d.stride, d.padding);
     return [&weight, bias, d, pad](std::vector<torch::Tensor> x) {
       const std::vector<int64_t> stride{d.stride.height, d.stride.width};
+      const std::vector<int64_t> dilation{d.dilation.height, d.dilation.width};
       const auto b = bias != nullptr ? *bias : torch::Tensor{};
       if (pad.symmetric) {
-        return at::conv2d(x[0], weight, b, stride, pad.amount, 1, d.groups);
+        return at::conv2d(x[0], weight, b, stride, pad.amount, dilation, d.groups);
       }
-      return at::conv2d(at::constant_pad_nd(x[0], pad.all), weight, b, stride, std::vector<int64_t>{0, 0}, 1, d.groups);
+      return at::conv2d(at::constant_pad_nd(x[0], pad.all), weight, b, stride, std::vector<int64_t>{0, 0}, dilation,
+                        d.groups);
+    };
+  }
+  /// Without padding of the output, as in models::unet.
+  run operation(const std::string& name, const gradus::nn::conv_transpose2d& d, const gradus::nn::value_shape& in,
+                const gradus::nn::value_shape& /*out*/) {
+    auto& weight =
+        make_parameter(name + ".weight", {in.channels, d.out_channels / d.groups, d.kernel.height, d.kernel.width});
+    torch::Tensor* bias = d.bias ? &make_parameter(name + ".bias", {d.out_channels}) : nullptr;
+    return [&weight, bias, d](std::vector<torch::Tensor> x) {
+      const std::vector<int64_t> none{0, 0};
+      return at::conv_transpose2d(x[0], weight, bias != nullptr ? *bias : torch::Tensor{},
+                                  std::vector<int64_t>{d.stride.height, d.stride.width}, none, none, d.groups,
+                                  std::vector<int64_t>{d.dilation.height, d.dilation.width});
     };
   }
   run operation(const std::string& name, const gradus::nn::dense& d, const gradus::nn::value_shape& in,
@@ -218,6 +237,14 @@ class torch_network {
                 const gradus::nn::value_shape& /*out*/) {
     return [d](std::vector<torch::Tensor> x) {
       return at::constant_pad_nd(x[0], std::vector<int64_t>{0, 0, 0, 0, d.before, d.after});
+    };
+  }
+  run operation(const std::string& /*name*/, const gradus::nn::crop2d& d, const gradus::nn::value_shape& in,
+                const gradus::nn::value_shape& /*out*/) {
+    const gradus::index_t top = (in.height - d.size.height) / 2;
+    const gradus::index_t left = (in.width - d.size.width) / 2;
+    return [d, top, left](std::vector<torch::Tensor> x) {
+      return x[0].narrow(2, top, d.size.height).narrow(3, left, d.size.width);
     };
   }
   run operation(const std::string& /*name*/, const gradus::nn::concat& /*d*/, const gradus::nn::value_shape& /*in*/,

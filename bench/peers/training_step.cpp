@@ -3,7 +3,7 @@
 // Whole training steps (forward, loss, backward, SGD with momentum) in gradus and in libtorch, interleaved in one
 // process, on the same weights and the same batch. The losses of the first steps must agree before anything is timed.
 //
-//   bench_peers MODEL BATCH THREADS ROUNDS           MODEL: mnist, resnet50, inception3, mlp
+//   bench_peers MODEL BATCH THREADS ROUNDS           MODEL: mnist, resnet50, inception3, mlp, unet
 //   bench_peers MODEL BATCH THREADS memory SIDE      SIDE: gradus_nchw, gradus_nhwc, libtorch_nchw, libtorch_nhwc
 //
 // The first form prints the images a second of both sides, the second the peak memory that one side adds to the process
@@ -31,6 +31,7 @@
 #include "gradus/models/inception.hpp"
 #include "gradus/models/mnist.hpp"
 #include "gradus/models/resnet.hpp"
+#include "gradus/models/unet.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/network_segments.hpp"
@@ -52,6 +53,9 @@ struct problem {
   int rounds = 10;
   nn::value_shape input;
   std::int32_t classes = 10;
+
+  /// Labels of one example: one for each pixel of a segmentation.
+  [[nodiscard]] index_t labels() const { return model == "unet" ? input.height * input.width : 1; }
 };
 
 template <class Network>
@@ -62,6 +66,8 @@ void build(Network& net, const problem& what, double dropout_rate) {
     models::resnet(net, 50, {.classes = what.classes});
   } else if (what.model == "inception3") {
     models::inception3(net, what.classes);
+  } else if (what.model == "unet") {
+    net.loss(nn::softmax_cross_entropy{}, models::unet(net, {.out_channels = what.classes}));
   } else {
     nn::value x = net.add("hidden", nn::dense{.out_features = 100}, net.input());
     x = net.add("relu", nn::relu{}, x);
@@ -92,8 +98,10 @@ class gradus_side {
           }
         }
       }
+    }
+    for (index_t i = 0; i < what.batch * what.labels(); ++i) {
       labels_.push_back(static_cast<std::int32_t>(
-          stream.below(static_cast<std::uint64_t>(what.classes), static_cast<std::uint64_t>(1'000'000'000 + n))));
+          stream.below(static_cast<std::uint64_t>(what.classes), static_cast<std::uint64_t>(1'000'000'000 + i))));
     }
   }
 
@@ -101,7 +109,7 @@ class gradus_side {
     const auto sums = net_.train_step(images_, labels_, {.step = steps_++});
     state_->update(device_, {segments_.data(), segments_.size()}, net_.values().data(), net_.gradients().data(),
                    learning_rate);
-    return sums.loss / static_cast<double>(labels_.size());
+    return sums.loss / static_cast<double>(images_.extent(0));
   }
 
   [[nodiscard]] nn::network<float, Layout>& net() { return net_; }
@@ -124,14 +132,16 @@ class torch_side {
   torch_side(const problem& what, double dropout_rate, bool channels_last, gradus_side<gradus::nchw>* like = nullptr)
       : net_{device_, what.input} {
     build(net_, what, dropout_rate);
-    labels_ = torch::zeros({what.batch}, torch::kLong);
+    labels_ = torch::zeros({what.batch * what.labels()}, torch::kLong);
     images_ = torch::rand({what.batch, what.input.channels, what.input.height, what.input.width});
     if (like != nullptr) {
       net_.take_parameters(like->net());
       images_.copy_(torch::from_blob(const_cast<float*>(like->images().data()), images_.sizes()));
-      for (index_t i = 0; i < what.batch; ++i) {
-        labels_[i] = like->labels()[static_cast<std::size_t>(i)];
-      }
+      const std::vector<std::int32_t>& labels = like->labels();
+      std::copy(labels.begin(), labels.end(), labels_.data_ptr<std::int64_t>());
+    }
+    if (what.labels() > 1) {
+      labels_ = labels_.view({what.batch, what.input.height, what.input.width});
     }
     if (channels_last) {
       net_.use_channels_last();
@@ -221,7 +231,7 @@ int print_memory(const problem& what, const std::string& side) {
 int main(int argc, char** argv) {
   const bool memory = argc == 6 && std::string{argv[4]} == "memory";
   if (argc != 5 && !memory) {
-    std::cerr << "usage: bench_peers mnist|resnet50|inception3|mlp BATCH THREADS ROUNDS | memory SIDE\n";
+    std::cerr << "usage: bench_peers mnist|resnet50|inception3|mlp|unet BATCH THREADS ROUNDS | memory SIDE\n";
     return 2;
   }
   problem what{argv[1], std::atol(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]), {1, 28, 28}, 10};
@@ -233,6 +243,9 @@ int main(int argc, char** argv) {
     what.classes = 1000;
   } else if (what.model == "mlp") {
     what.input = {784, 1, 1};
+  } else if (what.model == "unet") {
+    what.input = {3, 256, 256};
+    what.classes = 2;
   }
   torch::set_num_threads(what.threads);
   if (memory) {

@@ -26,6 +26,7 @@ struct convolution_block {
   nn::size2d kernel{1, 1};                    ///< kernel size
   nn::size2d stride{1, 1};                    ///< stride
   nn::padding padding = nn::padding::same();  ///< padding
+  nn::size2d dilation{1, 1};                  ///< pixels from one element of the kernel to the next
   bool activate = true;                       ///< end with a ReLU
 };
 
@@ -64,6 +65,7 @@ class block_builder {
                              .kernel = block.kernel,
                              .stride = block.stride,
                              .padding = block.padding,
+                             .dilation = block.dilation,
                              .bias = !normalize_.use,
                              .weight_initializer = nn::he_truncated_normal()},
                   x);

@@ -29,7 +29,14 @@ struct resnet_options {
   /// Initializes the last normalization of each block with scale 0, so that blocks add nothing at first (Goyal et al.
   /// 2017, section 5.1).
   bool zero_last_scale = false;
+  /// Rows of an image for each row of the last stage: 32, 16 or 8. Below 32 the last one or two stages have stride 1 and
+  /// a dilation of 2 or 4 instead, as networks for segmentation need (Chen et al. 2017, section 3.1).
+  int output_stride = 32;
 };
+
+/// The outputs of the four stages of a residual network, of 4, 8, 16 and 32 times fewer rows than the images (see
+/// resnet_options::output_stride), and 256, 512, 1024 and 2048 channels.
+using resnet_stages = std::array<nn::value, 4>;
 
 namespace detail {
 
@@ -39,20 +46,30 @@ class resnet_builder {
   resnet_builder(Network& net, const resnet_options& options)
       : build_{net, {.use = true, .layer = {.momentum = 0.1, .epsilon = 1e-5}}}, options_{options} {}
 
-  void imagenet(const std::array<int, 4>& blocks) {
+  void imagenet(int depth) { finish(stages(depth).back()); }
+
+  /// The stem and the four stages for images of 224 x 224.
+  resnet_stages stages(int layers) {
+    const std::array<int, 4> blocks = blocks_of(layers);
     build_.begin("stem");
     nn::value x = build_.input();
     x = convolution(x, 64, 7, 2, true);
     x = build_.max_pool(x, 3, 2, nn::padding::same());
+    resnet_stages result;
     index_t depth = 256;
     for (std::size_t stage = 0; stage < blocks.size(); ++stage, depth *= 2) {
+      // A stage whose stride is taken away dilates what follows the convolution that had it.
+      const bool shrinks = stage > 0 && (4 << stage) <= options_.output_stride;
       for (int block = 0; block < blocks[stage]; ++block) {
         build_.begin(gradus::join({"stage", stage + 1, "_block", block + 1, "_"}));
-        const index_t stride = block == 0 && stage > 0 ? 2 : 1;
-        x = options_.version == resnet_version::v2 ? bottleneck_v2(x, depth, stride) : bottleneck(x, depth, stride);
+        x = bottleneck_of_version(x, depth, block == 0 && shrinks ? 2 : 1);
+        if (block == 0 && stage > 0 && !shrinks) {
+          dilation_ *= 2;
+        }
       }
+      result[stage] = x;
     }
-    finish(x);
+    return result;
   }
 
   /// Bottlenecks of 64, 128 and 256 channels (for the networks with 164 and 1001 layers).
@@ -63,8 +80,7 @@ class resnet_builder {
     for (int stage = 0; stage < 3; ++stage, depth *= 2) {
       for (int block = 0; block < blocks; ++block) {
         build_.begin(gradus::join({"stage", stage + 1, "_block", block + 1, "_"}));
-        const index_t stride = block == 0 && stage > 0 ? 2 : 1;
-        x = options_.version == resnet_version::v2 ? bottleneck_v2(x, depth, stride) : bottleneck(x, depth, stride);
+        x = bottleneck_of_version(x, depth, block == 0 && stage > 0 ? 2 : 1);
       }
     }
     finish(x);
@@ -84,8 +100,31 @@ class resnet_builder {
   }
 
  private:
+  /// The blocks of each stage. @throws configuration_error for an unknown number of layers or output stride
+  [[nodiscard]] std::array<int, 4> blocks_of(int layers) const {
+    if (options_.output_stride != 32 && options_.output_stride != 16 && options_.output_stride != 8) {
+      raise<configuration_error>("models.resnet", "an output_stride of 32, 16 or 8", {options_.output_stride});
+    }
+    switch (layers) {
+      case 50:
+        return {3, 4, 6, 3};
+      case 101:
+        return {3, 4, 23, 3};
+      case 152:
+        return {3, 8, 36, 3};
+      default:
+        raise<configuration_error>("models.resnet", "a depth of 50, 101 or 152", {layers});
+    }
+  }
+
+  nn::value bottleneck_of_version(nn::value x, index_t depth, index_t stride) {
+    return options_.version == resnet_version::v2 ? bottleneck_v2(x, depth, stride) : bottleneck(x, depth, stride);
+  }
+
   // The frameworks that published the weights pad symmetrically for every stride.
-  static nn::padding symmetric(index_t kernel) { return nn::padding::explicit_padding((kernel - 1) / 2); }
+  [[nodiscard]] nn::padding symmetric(index_t kernel) const {
+    return nn::padding::explicit_padding(dilation_ * (kernel - 1) / 2);
+  }
 
   /// A convolution with normalization (and ReLU); in version 2 without, because they come before it.
   nn::value convolution(nn::value x, index_t channels, index_t kernel, index_t stride, bool activate) {
@@ -93,6 +132,7 @@ class resnet_builder {
                                   .kernel = {kernel, kernel},
                                   .stride = {stride, stride},
                                   .padding = symmetric(kernel),
+                                  .dilation = {dilation_, dilation_},
                                   .activate = activate});
   }
 
@@ -102,6 +142,7 @@ class resnet_builder {
                                            .kernel = {kernel, kernel},
                                            .stride = {stride, stride},
                                            .padding = symmetric(kernel),
+                                           .dilation = {dilation_, dilation_},
                                            .bias = false,
                                            .weight_initializer = nn::he_truncated_normal()},
                                 x);
@@ -186,33 +227,27 @@ class resnet_builder {
 
   block_builder<Network> build_;
   resnet_options options_;
+  index_t dilation_ = 1;  // of the following convolutions
 };
 
 }  // namespace detail
 
 /// Adds ResNet-50, 101 or 152 for images of 224 x 224. With 1001 classes ResNet-50 has 25,559,081 parameters (v1, v1.5)
 /// or 25,551,529 (v2).
-/// @throws configuration_error for any other depth
+/// @throws configuration_error for any other depth or output stride
 template <class Network>
 void resnet(Network& net, int depth, const resnet_options& options = {},
             error_location where = error_location::current()) {
-  at_call(where, [&] {
-    std::array<int, 4> blocks{};
-    switch (depth) {
-      case 50:
-        blocks = {3, 4, 6, 3};
-        break;
-      case 101:
-        blocks = {3, 4, 23, 3};
-        break;
-      case 152:
-        blocks = {3, 8, 36, 3};
-        break;
-      default:
-        raise<configuration_error>("models.resnet", "a depth of 50, 101 or 152", {depth});
-    }
-    detail::resnet_builder<Network>{net, options}.imagenet(blocks);
-  });
+  at_call(where, [&] { detail::resnet_builder<Network>{net, options}.imagenet(depth); });
+}
+
+/// Adds ResNet-50, 101 or 152 without what follows the last stage: no mean, no scores and no loss. Returns the outputs
+/// of the stages, from which other networks go on. Those of version 2 are not normalized yet.
+/// @throws configuration_error for any other depth or output stride
+template <class Network>
+resnet_stages resnet_backbone(Network& net, int depth, const resnet_options& options = {},
+                              error_location where = error_location::current()) {
+  return at_call(where, [&] { return detail::resnet_builder<Network>{net, options}.stages(depth); });
 }
 
 /// Adds a residual network for images of 32 x 32. A depth of 6 n + 2 layers (20, 32, 44, 56, 110, ...) has blocks of
