@@ -22,9 +22,9 @@ template <network_element Element, detail::convolution_layout Layout>
 [[nodiscard]] std::size_t conv_transpose2d_workspace_bytes(cpu& device, const conv2d_geometry& geometry, index_t batch,
                                                            pass which) {
   if (which == pass::backward_weights) {
-    return std::max(conv2d_workspace_bytes<Element, Layout>(device, geometry, batch, which),
-                    detail::channel_sums<Element>{geometry.input(batch), detail::channel_order_of<Layout>}
-                        .workspace_bytes());
+    return std::max(
+        conv2d_workspace_bytes<Element, Layout>(device, geometry, batch, which),
+        detail::channel_sums<Element>{geometry.input(batch), detail::channel_order_of<Layout>}.workspace_bytes());
   }
   return conv2d_workspace_bytes<Element, Layout>(device, geometry, batch,
                                                  which == pass::forward ? pass::backward_data : pass::forward);

@@ -15,8 +15,8 @@
 
 namespace gradus::kernels::detail {
 
-/// Sums the elements of each channel. Chunks of pixels are summed apart and then added in order. Only the shape sets the
-/// chunks, so the sums do not depend on the number of threads.
+/// Sums the elements of each channel. Chunks of pixels are summed apart and then added in order. Only the shape sets
+/// the chunks, so the sums do not depend on the number of threads.
 template <class Element>
 class channel_sums {
   using real = parameter_element_t<Element>;

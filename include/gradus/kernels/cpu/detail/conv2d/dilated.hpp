@@ -271,8 +271,7 @@ void store_zeros(cpu& device, const conv2d_geometry& g, channel_order order, ind
                         .columns = g.in_width};
   device.parallel_for(images * g.in_height, 1, [&](index_t begin, index_t end) {
     for (index_t i = begin; i < end; ++i) {
-      store_nothing(all, order, 0,
-                    {.image = i / g.in_height, .images = 1, .row = i % g.in_height, .rows = 1}, output);
+      store_nothing(all, order, 0, {.image = i / g.in_height, .images = 1, .row = i % g.in_height, .rows = 1}, output);
     }
   });
 }
@@ -357,7 +356,10 @@ void dilated_weight_gradients(cpu& device, const conv2d_geometry& g, channel_ord
     all.gather(device, side::out, images, dy + first * all.image(side::out), memory.out);
     const bool adds = first > 0;
     run(all.part(), all.parts(images), memory.in, memory.out, adds ? memory.dw : dw,
-        dbias == nullptr ? nullptr : adds ? memory.dbias : dbias, workspace.subspan(memory.bytes));
+        dbias == nullptr ? nullptr
+        : adds           ? memory.dbias
+                         : dbias,
+        workspace.subspan(memory.bytes));
     if (adds) {
       add(memory.dw, g.weights().size(), dw);
       add(memory.dbias, dbias == nullptr ? 0 : g.out_channels, dbias);
