@@ -42,7 +42,8 @@ enum class convolution_algorithm : unsigned char {
 /// The geometry of a 2-D convolution (cross-correlation, as in all frameworks) of one image:
 ///
 ///   y(n, o, p, q) = bias(o) + sum over i, r, s of
-///                   x(n, i, p * stride_height - pad_top + r, q * stride_width - pad_left + s) * w(o, i, r, s)
+///                   x(n, i, p * stride_height - pad_top + r * dilation_height,
+///                           q * stride_width - pad_left + s * dilation_width) * w(o, i, r, s)
 ///
 /// with zeros outside x. Padding at the bottom and on the right follows from the output extents. Padding may exceed the
 /// kernel. All sizes are in elements.
@@ -60,8 +61,15 @@ struct conv2d_geometry {
   index_t pad_top = 0;        ///< rows of zeros above x; at least 0
   index_t pad_left = 0;       ///< columns of zeros to the left of x; at least 0
   index_t groups = 1;  ///< divides in_channels and out_channels; weights are (out_channels, in_channels / groups, r, s)
+  index_t dilation_height = 1;  ///< rows of x from one row of the weights to the next; at least 1
+  index_t dilation_width = 1;   ///< columns of x from one column of the weights to the next; at least 1
   /// The algorithm of all three passes.
   convolution_algorithm algorithm = convolution_algorithm::automatic;
+
+  /// Rows of x from the first to the last row of the weights, both included.
+  [[nodiscard]] constexpr index_t reach_height() const noexcept { return (kernel_height - 1) * dilation_height + 1; }
+  /// Columns of x from the first to the last column of the weights, both included.
+  [[nodiscard]] constexpr index_t reach_width() const noexcept { return (kernel_width - 1) * dilation_width + 1; }
 
   /// The shape of x: (n, in_channels, in_height, in_width).
   [[nodiscard]] constexpr image_extents input(index_t n) const noexcept {

@@ -12,6 +12,7 @@
 #include "gradus/kernels/cpu/elementwise.hpp"
 #include "gradus/kernels/cpu/local_response_norm.hpp"
 #include "gradus/kernels/cpu/matmul.hpp"
+#include "gradus/kernels/cpu/pad2d.hpp"
 #include "gradus/kernels/cpu/pool2d.hpp"
 #include "gradus/kernels/cpu/softmax.hpp"
 #include "gradus/kernels/device_kernels.hpp"

@@ -99,6 +99,15 @@ inline sliding_axis slide(std::string_view operation, index_t input, index_t ker
   return {room / stride + 1, before};
 }
 
+/// Throws unless a dilation is at least 1 x 1, and returns the extents of a kernel with it.
+inline size2d dilated_kernel(std::string_view operation, size2d kernel, size2d dilation) {
+  if (dilation.height < 1 || dilation.width < 1) {
+    raise<configuration_error>(operation, "a dilation of at least 1 x 1", {dilation.height, " x ", dilation.width});
+  }
+  const auto reach = [](index_t taps, index_t step) { return taps < 1 ? taps : (taps - 1) * step + 1; };
+  return {reach(kernel.height, dilation.height), reach(kernel.width, dilation.width)};
+}
+
 /// The output extents of a kernel that slides over an image, and the padding before the first row and column.
 struct sliding_extents {
   index_t out_height = 0;

@@ -49,12 +49,12 @@ void for_each_term(const conv2d_geometry& g, index_t batch, const Body& body) {
       for (index_t p = 0; p < g.out_height; ++p) {
         for (index_t q = 0; q < g.out_width; ++q) {
           for (index_t r = 0; r < g.kernel_height; ++r) {
-            const index_t h = p * g.stride_height - g.pad_top + r;
+            const index_t h = p * g.stride_height - g.pad_top + r * g.dilation_height;
             if (h < 0 || h >= g.in_height) {
               continue;
             }
             for (index_t s = 0; s < g.kernel_width; ++s) {
-              const index_t w = q * g.stride_width - g.pad_left + s;
+              const index_t w = q * g.stride_width - g.pad_left + s * g.dilation_width;
               if (w < 0 || w >= g.in_width) {
                 continue;
               }

@@ -35,6 +35,7 @@
 
 #include "emulated_pairs.hpp"
 #include "gradus/kernels/cpu/conv2d.hpp"
+#include "gradus/kernels/cpu/conv_transpose2d.hpp"
 #include "guarded_memory.hpp"
 #include "instances.hpp"
 #include "instruction_sets.hpp"
@@ -133,25 +134,36 @@ class sweep_call {
       return;
     }
     gradus::kernels::set_instruction_set(static_cast<gradus::kernels::instruction_set>(c_.code));
-    const auto workspace = workspace_of(c_.own_workspace ? own_bytes()
-                                                         : gradus::kernels::conv2d_workspace_bytes<Element, Layout>(
-                                                               device_, g, batch + c_.planned, c_.which));
+    const auto workspace = workspace_of(c_.transposed       ? transposed_bytes()
+                                        : c_.own_workspace ? own_bytes()
+                                                           : gradus::kernels::conv2d_workspace_bytes<Element, Layout>(
+                                                                 device_, g, batch + c_.planned, c_.which));
     using const_images = gradus::image_view<const Element, Layout>;
     using images = gradus::image_view<Element, Layout>;
     const gradus::image_view<const real, Layout> w{device_, placed<real>(2, p_.w, g.weights()), g.weights()};
     const const_images x{device_, placed<Element>(0, p_.x, input), input};
     const const_images slope{device_, placed<Element>(1, p_.dy, output), output};
-    if (c_.which == pass::forward) {
+    if (c_.which == pass::backward_weights) {
+      dw_ = placed<real>(6, p_.before, g.weights());
+      const index_t biases = c_.transposed ? g.in_channels : g.out_channels;
+      dbias_ = c_.bias ? all_.arrays[3].template place<real>(static_cast<std::size_t>(biases), end_of(3)) : nullptr;
+      const gradus::image_view<real, Layout> dw{device_, dw_, g.weights()};
+      if (c_.transposed) {
+        conv_transpose2d_backward_weights(device_, g, slope, x, dw, dbias_, workspace);
+      } else {
+        conv2d_backward_weights(device_, g, x, slope, dw, dbias_, workspace);
+      }
+    } else if (c_.transposed && c_.which == pass::backward_data) {
+      conv_transpose2d_forward(device_, g, slope, w, images{device_, dx(input), input}, forward_epilogue(input),
+                               workspace);
+    } else if (c_.transposed) {
+      conv_transpose2d_backward_data(device_, g, x, w, images{device_, y(output), output}, backward_epilogue(output),
+                                     workspace);
+    } else if (c_.which == pass::forward) {
       conv2d_forward(device_, g, x, w, images{device_, y(output), output}, forward_epilogue(output), workspace);
-    } else if (c_.which == pass::backward_data) {
+    } else {
       conv2d_backward_data(device_, g, slope, w, images{device_, dx(input), input}, backward_epilogue(input),
                            workspace);
-    } else {
-      dw_ = placed<real>(6, p_.before, g.weights());
-      dbias_ =
-          c_.bias ? all_.arrays[3].template place<real>(static_cast<std::size_t>(g.out_channels), end_of(3)) : nullptr;
-      conv2d_backward_weights(device_, g, x, slope, gradus::image_view<real, Layout>{device_, dw_, g.weights()}, dbias_,
-                              workspace);
     }
   }
 
@@ -161,14 +173,18 @@ class sweep_call {
     std::string found;
     if (c_.which == pass::backward_weights) {
       found = fault_of("dw", dw_, p_.result, g.weights(), takes_winograd() ? tolerance : 0.0);
-      return found.empty() && c_.bias ? fault_of("dbias", dbias_, p_.dbias, {1, g.out_channels, 1, 1}, 0.0) : found;
+      return found.empty() && c_.bias ? fault_of("dbias", dbias_, p_.dbias, {1, c_.transposed ? g.in_channels : g.out_channels, 1, 1}, 0.0) : found;
     }
     const auto extents = c_.which == pass::forward ? g.output(c_.shape.batch) : g.input(c_.shape.batch);
     return fault_of(c_.which == pass::forward ? "y" : "dx", result_, p_.result, extents,
                     takes_winograd() ? tolerance : 0.0);
   }
   /// Winograd's filtering takes away again what it has added up.
-  [[nodiscard]] bool takes_winograd() const { return gradus::kernels::detail::takes_winograd<Element>(p_.geometry); }
+  [[nodiscard]] bool takes_winograd() const {
+    namespace detail = gradus::kernels::detail;
+    return detail::takes_winograd<Element>(
+        detail::dilated_convolution<Element>{p_.geometry, detail::channel_order_of<Layout>}.part());
+  }
   /// The bits of the results.
   [[nodiscard]] std::string bits() const {
     const auto count = p_.result.size();
@@ -186,9 +202,19 @@ class sweep_call {
   [[nodiscard]] std::span<std::byte> workspace_of(std::size_t bytes) {
     return {all_.workspace.place<std::byte>(bytes, end_of(7), 64), bytes};
   }
+  [[nodiscard]] std::size_t transposed_bytes() const {
+    return gradus::kernels::conv_transpose2d_workspace_bytes<Element, Layout>(
+        device_, p_.geometry, c_.shape.batch + c_.planned,
+        c_.which == pass::forward         ? pass::backward_data
+        : c_.which == pass::backward_data ? pass::forward
+                                          : c_.which);
+  }
   /// What the code needs by itself.
   [[nodiscard]] std::size_t own_bytes() const {
     namespace detail = gradus::kernels::detail;
+    if (detail::is_dilated(p_.geometry)) {
+      return gradus::kernels::conv2d_workspace_bytes<Element, Layout>(device_, p_.geometry, c_.shape.batch, c_.which);
+    }
     const auto set = static_cast<gradus::kernels::instruction_set>(c_.code);
     if (c_.which == pass::backward_weights) {
       return detail::with_weight_gradients<Layout, Element>(device_, detail::tile_kernels_for<real>(set), p_.geometry,

@@ -32,14 +32,20 @@ struct sweep_case {
   int threads = 1;
   index_t planned = 0;         ///< images that the workspace is planned for beyond the batch
   bool own_workspace = false;  ///< as large as this code needs it, not the largest of all instruction sets
-  bool bias = false;           ///< forward: there is one; weights: its gradient is asked for
-  bool residual = false;       ///< forward
-  bool relu = false;           ///< forward: act; data: relu_output
-  bool accumulate = false;     ///< data
+  bool bias = false;           ///< forward epilogue: there is one; weights: its gradient is asked for
+  bool residual = false;       ///< forward epilogue
+  bool relu = false;           ///< forward epilogue: act; backward epilogue: relu_output
+  bool accumulate = false;     ///< backward epilogue
   bool winograd = true;        ///< allowed
+  bool transposed = false;     ///< a pass of the transposed convolution whose terms are those of `which`
   unsigned fronts = 0;         ///< bit i: array i begins at a guarded page, and does not end at one
   std::uint32_t numbers = 1;   ///< seed of the values
 };
+
+/// True if a case computes y, with a bias, a residual and an activation; false for gradients.
+[[nodiscard]] inline bool has_forward_epilogue(const sweep_case& c) {
+  return c.which == (c.transposed ? gradus::kernels::pass::backward_data : gradus::kernels::pass::forward);
+}
 
 /// Numbers that depend only on the seed and the index of a case.
 class draws {
@@ -76,10 +82,10 @@ class draws {
 [[nodiscard]] inline bool valid(const shape& s) {
   return s.batch >= 0 &&
          std::min({s.in, s.height, s.width, s.out, s.kernel_height, s.kernel_width, s.stride_height, s.stride_width,
-                   s.groups}) >= 1 &&
+                   s.groups, s.dilation_height, s.dilation_width}) >= 1 &&
          std::min({s.pad_top, s.pad_left, s.pad_bottom, s.pad_right}) >= 0 && s.in % s.groups == 0 &&
-         s.out % s.groups == 0 && s.height + s.pad_top + s.pad_bottom >= s.kernel_height &&
-         s.width + s.pad_left + s.pad_right >= s.kernel_width;
+         s.out % s.groups == 0 && s.height + s.pad_top + s.pad_bottom >= s.reach_height() &&
+         s.width + s.pad_left + s.pad_right >= s.reach_width();
 }
 
 /// Padding of a kernel: mostly less than the kernel, sometimes more.
@@ -91,12 +97,17 @@ inline void draw_window(draws& d, shape& s) {
   const auto stride = [&] { return d.one_of(2) ? 1 : d.one_of(10) ? d.in(4, 40) : d.in(1, 3); };
   s.stride_height = stride();
   s.stride_width = d.one_of(2) ? s.stride_height : stride();
-  s.pad_top = draw_padding(d, s.kernel_height);
-  s.pad_left = draw_padding(d, s.kernel_width);
-  s.pad_bottom = d.one_of(2) ? s.pad_top : draw_padding(d, s.kernel_height);
-  s.pad_right = d.one_of(2) ? s.pad_left : draw_padding(d, s.kernel_width);
-  s.pad_bottom = std::max(s.pad_bottom, s.kernel_height - s.height - s.pad_top);
-  s.pad_right = std::max(s.pad_right, s.kernel_width - s.width - s.pad_left);
+  if (d.one_of(4)) {
+    const auto dilation = [&] { return d.one_of(3) ? 1 : d.one_of(8) ? d.in(5, 20) : d.in(2, 4); };
+    s.dilation_height = dilation();
+    s.dilation_width = d.one_of(2) ? s.dilation_height : dilation();
+  }
+  s.pad_top = draw_padding(d, s.reach_height());
+  s.pad_left = draw_padding(d, s.reach_width());
+  s.pad_bottom = d.one_of(2) ? s.pad_top : draw_padding(d, s.reach_height());
+  s.pad_right = d.one_of(2) ? s.pad_left : draw_padding(d, s.reach_width());
+  s.pad_bottom = std::max(s.pad_bottom, s.reach_height() - s.height - s.pad_top);
+  s.pad_right = std::max(s.pad_right, s.reach_width() - s.width - s.pad_left);
 }
 
 inline index_t draw_channels(draws& d) {
@@ -157,8 +168,8 @@ inline void limit_cost(shape& s, index_t most) {
       halve(s.kernel_height > s.kernel_width ? s.kernel_height : s.kernel_width, 1);
     }
     if (!valid(s)) {
-      s.pad_bottom = std::max(s.pad_bottom, s.kernel_height - s.height - s.pad_top);
-      s.pad_right = std::max(s.pad_right, s.kernel_width - s.width - s.pad_left);
+      s.pad_bottom = std::max(s.pad_bottom, s.reach_height() - s.height - s.pad_top);
+      s.pad_right = std::max(s.pad_right, s.reach_width() - s.width - s.pad_left);
     }
     if (s == before) {
       return;
@@ -241,6 +252,14 @@ inline shape draw_shape(draws& d) {
   return s;
 }
 
+/// Removes the parts of the epilogue that the pass does not have.
+inline void keep_what_fits(sweep_case& c) {
+  const bool weights = c.which == gradus::kernels::pass::backward_weights;
+  c.residual = c.residual && !weights && has_forward_epilogue(c);
+  c.relu = c.relu && !weights;
+  c.accumulate = c.accumulate && !weights && !has_forward_epilogue(c);
+}
+
 /// The rest of a case: what is not its shape.
 inline sweep_case draw_call(draws& d, const shape& s) {
   using gradus::kernels::pass;
@@ -250,8 +269,10 @@ inline sweep_case draw_call(draws& d, const shape& s) {
       std::array{pass::forward, pass::backward_data, pass::backward_weights}[static_cast<std::size_t>(d.in(0, 2))];
   c.element = static_cast<element>(d.in(0, 3));
   c.channels_last = d.one_of(2);
+  c.transposed = d.one_of(4);
   do {
-    const bool may_pair = c.element == element::bfloat16 && c.which != pass::backward_weights;
+    const bool may_pair = c.element == element::bfloat16 && c.which != pass::backward_weights && !c.transposed &&
+                          s.dilation_height * s.dilation_width == 1;
     c.code = static_cast<code>(d.in(0, may_pair ? 4 : 3));
   } while (c.code != code::emulated_pairs &&
            !gradus::kernels::is_available(static_cast<gradus::kernels::instruction_set>(c.code)));
@@ -259,9 +280,10 @@ inline sweep_case draw_call(draws& d, const shape& s) {
   c.planned = d.one_of(2) ? 0 : d.in(1, 3);
   c.own_workspace = c.planned == 0 && d.one_of(2);
   c.bias = d.one_of(2);
-  c.residual = c.which == pass::forward && d.one_of(2);
-  c.relu = c.which != pass::backward_weights && d.one_of(2);
-  c.accumulate = c.which == pass::backward_data && d.one_of(2);
+  c.residual = d.one_of(2);
+  c.relu = d.one_of(2);
+  c.accumulate = d.one_of(2);
+  keep_what_fits(c);
   c.winograd = !d.one_of(4);
   c.fronts = static_cast<unsigned>(d.next() % 256);
   c.numbers = static_cast<std::uint32_t>(d.next());
@@ -299,14 +321,15 @@ class walk {
     s.pad_left = digit[10];
     s.pad_bottom = digit[11] / 2;
     s.pad_right = digit[11] % 2;
+    s.dilation_height = d.of({1, 1, 1, 2, 3});
+    s.dilation_width = d.of({1, 1, 1, 2, 3});
     sweep_case c = draw_call(d, s);
     c.which = static_cast<gradus::kernels::pass>(digit[0]);
     c.element = static_cast<element>(digit[1] / 2);
     c.channels_last = digit[1] % 2 != 0;
     c.code = static_cast<code>(digit[2]);
-    c.residual = c.residual && c.which == gradus::kernels::pass::forward;
-    c.relu = c.relu && c.which != gradus::kernels::pass::backward_weights;
-    c.accumulate = c.which == gradus::kernels::pass::backward_data && d.one_of(2);
+    c.accumulate = d.one_of(2);
+    keep_what_fits(c);
     if (rest >= channels.size() || !valid(s) ||
         !gradus::kernels::is_available(static_cast<gradus::kernels::instruction_set>(c.code))) {
       return {};
@@ -355,6 +378,8 @@ class walk {
   number("pad_bottom", s.pad_bottom, 0);
   number("pad_right", s.pad_right, 0);
   number("groups", s.groups, 1);
+  number("dilation_height", s.dilation_height, 1);
+  number("dilation_width", s.dilation_width, 1);
   constexpr std::array passes{"forward", "backward_data", "backward_weights"};
   constexpr std::array elements{"float32", "float64", "bfloat16", "float16"};
   constexpr std::array codes{"portable", "avx2", "avx512", "avx512_bf16", "emulated_pairs"};
@@ -375,6 +400,7 @@ class walk {
   flag("relu", c.relu, false);
   flag("accumulate", c.accumulate, false);
   flag("winograd", c.winograd, true);
+  flag("transposed", c.transposed, false);
   number("fronts", c.fronts, 0);
   number("numbers", c.numbers, 1);
   text << '}';
@@ -394,7 +420,7 @@ template <class Fails>
   constexpr std::array extents{&shape::batch,        &shape::height,  &shape::width,    &shape::kernel_height,
                                &shape::kernel_width, &shape::in,      &shape::out,      &shape::stride_height,
                                &shape::stride_width, &shape::pad_top, &shape::pad_left, &shape::pad_bottom,
-                               &shape::pad_right,    &shape::groups};
+                               &shape::pad_right,    &shape::groups, &shape::dilation_height, &shape::dilation_width};
   constexpr std::array flags{&sweep_case::own_workspace, &sweep_case::bias, &sweep_case::residual, &sweep_case::relu,
                              &sweep_case::accumulate};
   for (bool smaller = true; smaller;) {

@@ -41,14 +41,14 @@ void for_each_run(const conv2d_geometry& g, index_t batch, const Body& body) {
   const index_t in = g.in_channels / g.groups;
   const index_t out = g.out_channels / g.groups;
   for (index_t r = 0; r < g.kernel_height; ++r) {
-    const met rows = results_that_meet(r, g.stride_height, g.pad_top, g.in_height, g.out_height);
+    const met rows = results_that_meet(r * g.dilation_height, g.stride_height, g.pad_top, g.in_height, g.out_height);
     for (index_t s = 0; s < g.kernel_width; ++s) {
-      const met columns = results_that_meet(s, g.stride_width, g.pad_left, g.in_width, g.out_width);
+      const met columns = results_that_meet(s * g.dilation_width, g.stride_width, g.pad_left, g.in_width, g.out_width);
       if (rows.begin == rows.end || columns.begin == columns.end) {
         continue;
       }
-      const index_t h = rows.begin * g.stride_height - g.pad_top + r;
-      const index_t v = columns.begin * g.stride_width - g.pad_left + s;
+      const index_t h = rows.begin * g.stride_height - g.pad_top + r * g.dilation_height;
+      const index_t v = columns.begin * g.stride_width - g.pad_left + s * g.dilation_width;
       for (index_t n = 0; n < batch; ++n) {
         for (index_t o = 0; o < g.out_channels; ++o) {
           for (index_t i = 0; i < in; ++i) {
@@ -68,13 +68,13 @@ void for_each_run(const conv2d_geometry& g, index_t batch, const Body& body) {
 }
 
 /// Along one axis, which places of the source some result meets, or which results meet the source.
-[[nodiscard]] std::vector<bool> places_that_meet(bool of_results, index_t taps, index_t stride, index_t pad,
-                                                 index_t size, index_t results) {
+[[nodiscard]] std::vector<bool> places_that_meet(bool of_results, index_t taps, index_t dilation, index_t stride,
+                                                 index_t pad, index_t size, index_t results) {
   std::vector<bool> places(static_cast<std::size_t>(of_results ? results : size));
   for (index_t tap = 0; tap < taps; ++tap) {
-    const met some = results_that_meet(tap, stride, pad, size, results);
+    const met some = results_that_meet(tap * dilation, stride, pad, size, results);
     for (index_t p = some.begin; p < some.end; ++p) {
-      places[static_cast<std::size_t>(of_results ? p : p * stride - pad + tap)] = true;
+      places[static_cast<std::size_t>(of_results ? p : p * stride - pad + tap * dilation)] = true;
     }
   }
   return places;
@@ -135,9 +135,12 @@ void sweep_problem::spoil_what_is_not_read(const sweep_case& c) {
   const conv2d_geometry& g = geometry;
   const bool results = c.which == gradus::kernels::pass::backward_data;
   const std::vector<bool> rows =
-      places_that_meet(results, g.kernel_height, g.stride_height, g.pad_top, g.in_height, g.out_height);
+      places_that_meet(results, g.kernel_height, g.dilation_height, g.stride_height, g.pad_top, g.in_height, g.out_height);
   const std::vector<bool> columns =
-      places_that_meet(results, g.kernel_width, g.stride_width, g.pad_left, g.in_width, g.out_width);
+      places_that_meet(results, g.kernel_width, g.dilation_width, g.stride_width, g.pad_left, g.in_width, g.out_width);
+  if (c.which == gradus::kernels::pass::backward_weights && c.transposed && c.bias) {
+    return;  // the gradient of the bias reads all of them
+  }
   numbers& source = results ? dy : x;
   for (std::size_t i = 0; i < source.size(); ++i) {
     const bool read = rows[i / columns.size() % rows.size()] && columns[i % columns.size()];

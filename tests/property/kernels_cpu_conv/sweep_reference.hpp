@@ -55,21 +55,22 @@ struct sweep_problem {
     if (c.which != pass::backward_weights) {
       w = small_eighths(g.weights().size(), seed);
     }
-    if (c.which == pass::forward && c.bias) {
-      bias = small_eighths(g.out_channels, seed);
+    const index_t result_size = c.which == pass::forward ? y_size : x_size;
+    if (has_forward_epilogue(c) && c.bias) {
+      bias = small_eighths(c.transposed ? g.in_channels : g.out_channels, seed);
     }
     if (c.residual) {
-      residual = small_eighths(y_size, seed);
+      residual = small_eighths(result_size, seed);
     }
-    if (c.which == pass::backward_data && c.relu) {
-      mask = small_eighths(x_size, seed);
+    if (!has_forward_epilogue(c) && c.relu) {
+      mask = small_eighths(result_size, seed);
     }
     before.assign(static_cast<std::size_t>(c.which == pass::forward         ? y_size
                                            : c.which == pass::backward_data ? x_size
                                                                             : g.weights().size()),
                   NAN);
     if (c.accumulate) {
-      before = small_eighths(x_size, seed);
+      before = small_eighths(result_size, seed);
     }
     result.assign(before.size(), 0.0F);
     compute(c.which, batch);
@@ -92,21 +93,23 @@ struct sweep_problem {
 
   void finish(const sweep_case& c) {
     using gradus::kernels::pass;
-    const auto plane = static_cast<std::size_t>(geometry.out_height * geometry.out_width);
-    const auto channels = static_cast<std::size_t>(geometry.out_channels);
+    const gradus::image_extents of_bias = c.transposed ? geometry.input(1) : geometry.output(1);
+    const auto plane = static_cast<std::size_t>(of_bias.h * of_bias.w);
+    const auto channels = static_cast<std::size_t>(of_bias.c);
     if (c.which == pass::backward_weights) {
+      const numbers& gradient = c.transposed ? x : dy;
       dbias.assign(c.bias ? channels : 0, 0.0F);
-      for (std::size_t i = 0; i < dy.size() && c.bias; ++i) {
-        dbias[i / plane % channels] += dy[i];
+      for (std::size_t i = 0; i < gradient.size() && c.bias; ++i) {
+        dbias[i / plane % channels] += gradient[i];
       }
       return;
     }
     for (std::size_t i = 0; i < result.size(); ++i) {
       float& value = result[i];
-      value += c.which == pass::forward && c.bias ? bias[i / plane % channels] : 0.0F;
+      value += has_forward_epilogue(c) && c.bias ? bias[i / plane % channels] : 0.0F;
       value += c.residual ? residual[i] : 0.0F;
       value += c.accumulate ? before[i] : 0.0F;
-      const bool keeps = !c.relu || (c.which == pass::forward ? value : mask[i]) > 0;
+      const bool keeps = !c.relu || (has_forward_epilogue(c) ? value : mask[i]) > 0;
       value = keeps ? value : 0.0F;
     }
   }

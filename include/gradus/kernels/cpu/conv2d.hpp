@@ -12,6 +12,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/dilated.hpp"
 #include "gradus/kernels/cpu/detail/conv2d/phases.hpp"
 #include "gradus/kernels/cpu/detail/conv2d/pixels.hpp"
 #include "gradus/kernels/cpu/detail/conv2d/planes.hpp"
@@ -85,7 +86,8 @@ template <class Element>
 ///   pixel_correlations         any shape
 ///
 /// Each class says why it computes its shapes correctly and reads inside its arrays;
-/// tests/property/kernels_cpu_conv sweeps all of them.
+/// tests/property/kernels_cpu_conv sweeps all of them. None of them has dilation: correlate() divides the images of a
+/// dilated convolution into parts without dilation.
 template <class Layout, class Element, class Use>
 GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<computed<Element>>& kernels,
                                    const conv2d_geometry& g, pass which, index_t batch, const Use& use) {
@@ -127,9 +129,17 @@ GRADUS_COLD auto with_weight_gradients(const cpu& device, const tile_kernels<com
 template <class Layout, class Element>
 void correlate(cpu& device, const conv2d_geometry& g, pass which, index_t batch, const Element* x,
                const computed<Element>* w, const tile_output<Element>& output, std::span<std::byte> workspace) {
-  with_correlations<Layout, Element>(
-      device, current_storage_kernels<Element>(), g, which, batch,
-      [&](const correlations<Element>& all) { all.run(device, x, w, output, workspace.data()); });
+  const auto run = [&](const conv2d_geometry& of, index_t images, const Element* from, const tile_output<Element>& to,
+                       std::span<std::byte> memory) {
+    with_correlations<Layout, Element>(
+        device, current_storage_kernels<Element>(), of, which, images,
+        [&](const correlations<Element>& all) { all.run(device, from, w, to, memory.data()); });
+  };
+  if (is_dilated(g)) {
+    correlate_dilated(device, g, channel_order_of<Layout>, which, batch, x, output, workspace, run);
+  } else {
+    run(g, batch, x, output, workspace);
+  }
 }
 
 /// Layouts for which this header has convolutions.
@@ -143,6 +153,12 @@ template <network_element Element, detail::convolution_layout Layout>
 [[nodiscard]] std::size_t conv2d_workspace_bytes(cpu& device, const conv2d_geometry& geometry, index_t batch,
                                                  pass which) {
   using real = parameter_element_t<Element>;
+  if (detail::is_dilated(geometry)) {
+    const detail::dilated_convolution<Element> all{geometry, detail::channel_order_of<Layout>};
+    const index_t images = all.images_at_once(batch);
+    return detail::dilated_workspace<Element>{all, which, images, nullptr}.bytes +
+           conv2d_workspace_bytes<Element, Layout>(device, all.part(), all.parts(images), which);
+  }
   return detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {
     if (which == pass::backward_weights) {
       return detail::with_weight_gradients<Layout, Element>(
@@ -180,9 +196,19 @@ void conv2d_backward_weights(cpu& device, const conv2d_geometry& geometry, image
                              image_view<const Element, Layout, cpu> dy,
                              image_view<parameter_element_t<Element>, Layout, cpu> dw,
                              parameter_element_t<Element>* dbias, std::span<std::byte> workspace) {
-  detail::with_weight_gradients<Layout, Element>(
-      device, detail::current_tile_kernels<parameter_element_t<Element>>(), geometry, x.extent(axis::n),
-      [&](const auto& gradients) { gradients.run(device, x.data(), dy.data(), dw.data(), dbias, workspace.data()); });
+  const auto run = [&](const conv2d_geometry& of, index_t images, const Element* from, const Element* slopes,
+                       parameter_element_t<Element>* to, parameter_element_t<Element>* to_bias,
+                       std::span<std::byte> memory) {
+    detail::with_weight_gradients<Layout, Element>(
+        device, detail::current_tile_kernels<parameter_element_t<Element>>(), of, images,
+        [&](const auto& gradients) { gradients.run(device, from, slopes, to, to_bias, memory.data()); });
+  };
+  if (detail::is_dilated(geometry)) {
+    detail::dilated_weight_gradients(device, geometry, detail::channel_order_of<Layout>, x.extent(axis::n), x.data(),
+                                     dy.data(), dw.data(), dbias, workspace, run);
+  } else {
+    run(geometry, x.extent(axis::n), x.data(), dy.data(), dw.data(), dbias, workspace);
+  }
 }
 
 }  // namespace gradus::kernels

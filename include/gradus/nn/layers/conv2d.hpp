@@ -12,13 +12,16 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/pad2d.hpp"
 #include "gradus/nn/initializer.hpp"
 #include "gradus/nn/layer.hpp"
+#include "gradus/nn/padded_extents.hpp"
 #include "gradus/nn/padding.hpp"
 
 namespace gradus::nn {
 
 using kernels::convolution_algorithm;
+using kernels::padding_mode;
 
 /// Options of a 2-D convolution (cross-correlation), y = x * w + b.
 ///
@@ -33,14 +36,21 @@ using kernels::convolution_algorithm;
 ///   dL/dw = correlation of x with g              (O, I / groups, R, S)   overwritten
 ///   dL/db = sum of g over N, P, Q                (O)                     overwritten
 ///
-/// @throws configuration_error (network::add) when out_channels, groups, kernel, stride or padding is not possible
-/// @throws shape_error (network::add) for a flattened image, when groups does not divide the channels, or when the
-///         kernel does not fit the padded image
+/// A dilated kernel reads every dilation-th element: its extent is (R - 1) * dilation + 1 (Yu & Koltun 2016). As in
+/// torch.nn.Conv2d, padding_mode says what the elements around the input are. With other than zeros, the workspace
+/// holds the padded images.
+///
+/// @throws configuration_error (network::add) when out_channels, groups, kernel, stride, dilation or padding is not
+///         possible, or when the device lacks kernels for the padding mode (kernels::has_pad2d)
+/// @throws shape_error (network::add) for a flattened image, when groups does not divide the channels, when the
+///         kernel does not fit the padded image, or when the padding mode needs a larger image
 struct conv2d {
-  index_t out_channels = 0;                      ///< O
-  size2d kernel{1, 1};                           ///< rows and columns of the kernel
-  size2d stride{1, 1};                           ///< rows and columns from one output to the next
-  nn::padding padding = nn::padding::valid();    ///< zeros around the input
+  index_t out_channels = 0;                                 ///< O
+  size2d kernel{1, 1};                                      ///< rows and columns of the kernel
+  size2d stride{1, 1};                                      ///< rows and columns from one output to the next
+  nn::padding padding = nn::padding::valid();               ///< elements around the input
+  nn::padding_mode padding_mode = nn::padding_mode::zeros;  ///< what those elements are
+  size2d dilation{1, 1};                         ///< rows and columns of the input from one of the kernel to the next
   index_t groups = 1;                            ///< parts of the channels that are convolved apart
   bool bias = true;                              ///< false: no b
   initializer weight_initializer = he_normal();  ///< of w
@@ -73,10 +83,19 @@ class conv2d_base : public layer_base {
                          {"groups that divide ", in.channels, " input and ", options_.out_channels, " output channels"},
                          {options_.groups});
     }
-    const auto window = slide(kind(), {in.height, in.width}, options_.kernel, options_.stride, options_.padding);
+    const size2d image{in.height, in.width};
+    const size2d reach = dilated_kernel(kind(), options_.kernel, options_.dilation);
+    auto window = slide(kind(), image, reach, options_.stride, options_.padding);
+    size2d extents = image;
+    if (options_.padding_mode != padding_mode::zeros) {
+      padded_ = pad_around(kind(), in, reach, options_.stride, options_.padding, options_.padding_mode);
+      extents = {padded_.output(1).h, padded_.output(1).w};
+      window.pad_top = 0;
+      window.pad_left = 0;
+    }
     geometry_ = {.in_channels = in.channels,
-                 .in_height = in.height,
-                 .in_width = in.width,
+                 .in_height = extents.height,
+                 .in_width = extents.width,
                  .out_channels = options_.out_channels,
                  .out_height = window.out_height,
                  .out_width = window.out_width,
@@ -87,6 +106,8 @@ class conv2d_base : public layer_base {
                  .pad_top = window.pad_top,
                  .pad_left = window.pad_left,
                  .groups = options_.groups,
+                 .dilation_height = options_.dilation.height,
+                 .dilation_width = options_.dilation.width,
                  .algorithm = options_.algorithm};
     weight_extents_ = geometry_.weights();
     return {geometry_.out_channels, geometry_.out_height, geometry_.out_width};
@@ -116,8 +137,12 @@ class conv2d_base : public layer_base {
   }
 
  protected:
+  /// True if the workspace begins with the padded images.
+  [[nodiscard]] bool pads() const noexcept { return options_.padding_mode != padding_mode::zeros; }
+
   conv2d options_;
-  kernels::conv2d_geometry geometry_;
+  kernels::conv2d_geometry geometry_;  // of the padded images if pads()
+  kernels::pad2d_geometry padded_;
   extents<4> weight_extents_;
   kernels::activation activation_ = kernels::activation::identity;
 };
@@ -132,33 +157,56 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::co
  public:
   using base::base;
 
+  value_shape infer(std::span<const value_shape> inputs) override {
+    if (!kernels::has_pad2d<Device, Element, Layout> && this->pads()) {
+      raise<configuration_error>(this->kind(), "a device with kernels for the padding mode (kernels::has_pad2d)",
+                                 "a device without",
+                                 "use padding_mode::zeros, or overload pad2d_forward and "
+                                 "pad2d_backward for the device");
+    }
+    return base::infer(inputs);
+  }
+
   [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
     std::size_t workspace = 0;
     for (const kernels::pass which :
          {kernels::pass::forward, kernels::pass::backward_data, kernels::pass::backward_weights}) {
       workspace = std::max(workspace, conv2d_workspace_bytes<Element, Layout>(device, this->geometry_, batch, which));
     }
-    return {.state = 0, .workspace = workspace};
+    return {.state = 0, .workspace = padded_bytes(batch) + workspace};
   }
 
   void forward(const typename base::forward_call& call) override {
-    conv2d_forward(call.device, this->geometry_, base::view(call.inputs[0]), weight(call.parameters, call.device),
+    conv2d_forward(call.device, this->geometry_, input(call), weight(call.parameters, call.device),
                    base::view(call.output),
                    kernels::forward_epilogue<Element>{.bias = this->options_.bias ? call.parameters[1].value : nullptr,
                                                       .residual = call.residual,
                                                       .act = this->activation_},
-                   call.workspace);
+                   workspace(call));
   }
 
   void backward(const typename base::backward_call& call) override {
-    conv2d_backward_weights(call.device, this->geometry_, base::view(call.inputs[0]), base::view(call.output_gradient),
+    conv2d_backward_weights(call.device, this->geometry_, input(call), base::view(call.output_gradient),
                             image_view<parameter_element_t<Element>, Layout, Device>{
                                 call.output_gradient.device(), call.parameters[0].gradient, this->weight_extents_},
-                            this->options_.bias ? call.parameters[1].gradient : nullptr, call.workspace);
-    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
-      conv2d_backward_data(call.device, this->geometry_, base::view(call.output_gradient),
-                           weight(call.parameters, call.device), base::view(dx.images), dx.epilogue, call.workspace);
+                            this->options_.bias ? call.parameters[1].gradient : nullptr, workspace(call));
+    const auto& dx = call.input_gradients[0];
+    if (!dx.needed()) {
+      return;
     }
+    const auto weights = weight(call.parameters, call.device);
+    if constexpr (kernels::has_pad2d<Device, Element, Layout>) {
+      if (this->pads()) {
+        const image_view<Element, Layout, Device> padded = padded_images(call);
+        conv2d_backward_data(call.device, this->geometry_, base::view(call.output_gradient), weights, padded,
+                             kernels::backward_epilogue<Element>{}, workspace(call));
+        pad2d_backward(call.device, this->padded_, image_view<const Element, Layout, Device>{padded},
+                       base::view(dx.images), dx.epilogue);
+        return;
+      }
+    }
+    conv2d_backward_data(call.device, this->geometry_, base::view(call.output_gradient), weights, base::view(dx.images),
+                         dx.epilogue, workspace(call));
   }
 
  private:
@@ -167,6 +215,33 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::co
   [[nodiscard]] image_view<const parameter_element, Layout, Device> weight(
       std::span<const parameter_memory<parameter_element>> parameters, Device& device) const {
     return {device, parameters[0].value, this->weight_extents_};
+  }
+
+  /// Bytes of the padded images, rounded so that memory after them is aligned.
+  [[nodiscard]] std::size_t padded_bytes(index_t batch) const {
+    const auto elements = static_cast<std::size_t>(this->pads() ? this->geometry_.input(batch).size() : 0);
+    return (elements * sizeof(Element) + 255) / 256 * 256;
+  }
+  template <class Call>
+  [[nodiscard]] std::span<std::byte> workspace(const Call& call) const {
+    return call.workspace.subspan(padded_bytes(call.inputs[0].extent(0)));
+  }
+  template <class Call>
+  [[nodiscard]] image_view<Element, Layout, Device> padded_images(const Call& call) const {
+    return {call.device, reinterpret_cast<Element*>(call.workspace.data()),
+            this->geometry_.input(call.inputs[0].extent(0))};
+  }
+  /// The images that the convolution reads: the input, or the padded input in the workspace.
+  template <class Call>
+  [[nodiscard]] image_view<const Element, Layout, Device> input(const Call& call) const {
+    if constexpr (kernels::has_pad2d<Device, Element, Layout>) {
+      if (this->pads()) {
+        const image_view<Element, Layout, Device> padded = padded_images(call);
+        pad2d_forward(call.device, this->padded_, base::view(call.inputs[0]), padded);
+        return padded;
+      }
+    }
+    return base::view(call.inputs[0]);
   }
 };
 

@@ -259,22 +259,27 @@ class result_blocks {
 };
 
 /// Stores the results of a correlation without taps, whose sums are zero. Only backward has such correlations.
+/// @param output  its bias, if there is one, has a value for each destination channel
 template <class Element>
 void store_nothing(const correlation& c, channel_order order, index_t group, const result_block& block,
                    const tile_output<Element>& output) {
   const index_t plane = c.destination_height * c.destination_width;
   const index_t channels = c.groups * c.results;
+  tile_output<Element> stored = output;
+  stored.bias_of_rows = order == channel_order::first;
   for (index_t n = block.image; n < block.image + block.images; ++n) {
     for (index_t t = block.row; t < block.row + block.rows; ++t) {
       const index_t pixel = (c.first_height + t * c.skip_height) * c.destination_width + c.first_width;
       if (order == channel_order::last) {
+        stored.bias = output.bias == nullptr ? nullptr : output.bias + group * c.results;
         for (index_t u = 0; u < c.columns; ++u) {
           store_strided<Element>(nullptr, c.results,
-                                 (n * plane + pixel + u * c.skip_width) * channels + group * c.results, 1, output);
+                                 (n * plane + pixel + u * c.skip_width) * channels + group * c.results, 1, stored);
         }
       } else {
         for (index_t i = group * c.results; i < (group + 1) * c.results; ++i) {
-          store_strided<Element>(nullptr, c.columns, (n * channels + i) * plane + pixel, c.skip_width, output);
+          stored.bias = output.bias == nullptr ? nullptr : output.bias + i;
+          store_strided<Element>(nullptr, c.columns, (n * channels + i) * plane + pixel, c.skip_width, stored);
         }
       }
     }
@@ -294,7 +299,9 @@ void store_planes(const tile_kernels<computed<Element>>& kernels, const correlat
   }
   const index_t count = c.fills ? c.filled_rows(row, rows) * c.destination_width : 0;
   std::fill_n(spread, count, computed<Element>{});
+  tile_output<Element> stored = output;
   for (index_t m = 0; m < channels; ++m) {
+    stored.bias = output.bias == nullptr ? nullptr : output.bias + m;
     for (index_t r = 0; r < rows; ++r) {
       const computed<Element>* const from = sums + m * pitch + r * c.columns;
       const index_t place = r * c.skip_height * c.destination_width;
@@ -303,11 +310,11 @@ void store_planes(const tile_kernels<computed<Element>>& kernels, const correlat
           spread[place + j * c.skip_width] = from[j];
         }
       } else {
-        store_strided(from, c.columns, c_row[m] + place, c.skip_width, output);
+        store_strided(from, c.columns, c_row[m] + place, c.skip_width, stored);
       }
     }
     if (c.fills) {
-      store_rows(kernels, spread, 1, 0, count, c_row + m, output);
+      store_rows(kernels, spread, 1, 0, count, c_row + m, stored);
     }
   }
 }

@@ -143,29 +143,33 @@ void store_scattered(const computed<Element>* sums, index_t rows, index_t column
   }
 }
 
-/// Stores `count` sums (null: zeros) at c[place + j * step], for outputs without bias and residual.
+/// Stores `count` sums (null: zeros) at c[place + j * step]. If `bias_of_rows`, all of them have the first bias.
 template <class Element>
 void store_strided(const computed<Element>* sums, index_t count, index_t place, index_t step,
                    const tile_output<Element>& output) {
   Element* const c = output.c + place;
-  if (sums == nullptr && output.accumulate) {
-    if (const Element* const mask = output.mask; mask != nullptr) {
-      for (index_t j = 0; j < count; ++j) {
-        c[j * step] = mask[place + j * step] > 0 ? c[j * step] : Element{};
-      }
-    }
-  } else if (sums == nullptr) {
+  if (sums == nullptr && output.simple() && output.bias == nullptr) {
     for (index_t j = 0; j < count; ++j) {
       c[j * step] = Element{};
     }
-  } else if (output.simple()) {
+  } else if (output.simple() && output.bias == nullptr && !output.relu) {
     for (index_t j = 0; j < count; ++j) {
       c[j * step] = static_cast<Element>(sums[j]);
     }
   } else {
     const Element* const mask = output.mask == nullptr ? nullptr : output.mask + place;
     for (index_t j = 0; j < count; ++j) {
-      const computed<Element> value = sums[j] + (output.accumulate ? c[j * step] : Element{});
+      computed<Element> value = sums == nullptr ? computed<Element>{} : sums[j];
+      if (output.bias != nullptr) {
+        value += output.bias[output.bias_of_rows ? 0 : j];
+      }
+      if (output.residual != nullptr) {
+        value += output.residual[place + j * step];
+      }
+      if (output.accumulate) {
+        value += c[j * step];
+      }
+      value = output.relu && value < 0 ? computed<Element>{} : value;  // keeps a NaN
       c[j * step] = static_cast<Element>(mask == nullptr || mask[j * step] > 0 ? value : computed<Element>{});
     }
   }
