@@ -9,7 +9,7 @@
 #include <algorithm>    // std::clamp
 #include <concepts>     // std::same_as
 #include <cstddef>      // std::size_t
-#include <cstdint>      // std::uint16_t, std::uint32_t, std::uintptr_t
+#include <cstdint>      // std::int32_t, std::uint16_t, std::uint32_t, std::uintptr_t
 #include <limits>       // std::numeric_limits
 #include <type_traits>  // std::conditional_t, std::is_same_v, std::type_identity_t
 
@@ -164,6 +164,15 @@ struct device_images {
     return result;
   }
 };
+
+/// The number of elements of an image as 32 bits, so divisions are fast.
+/// @throws shape_error when they are too many
+[[nodiscard]] inline std::uint32_t elements_in_32_bits(index_t count) {
+  if (count >= std::numeric_limits<std::int32_t>::max()) {
+    gradus::raise<shape_error>("a kernel of cuda", "images of less than 2147483647 elements", {count});
+  }
+  return static_cast<std::uint32_t>(count);
+}
 
 /// A grid of `per_image` threads for each of `examples` images; images are along y.
 [[nodiscard]] inline dim3 image_grid(index_t examples, index_t per_image) noexcept {
