@@ -32,7 +32,8 @@ inline void write_pictures(const std::string& path, const std::vector<std::vecto
   std::ofstream file{path};
   file << "<svg xmlns=\"http://www.w3.org/2000/svg\" font-family=\"sans-serif\" font-size=\"13\" width=\""
        << gap + static_cast<int>(columns) * (side + gap) << "\" height=\""
-       << gap + static_cast<int>(rows.size()) * (side + gap) << "\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n";
+       << gap + static_cast<int>(rows.size()) * (side + gap)
+       << "\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n";
   for (std::size_t r = 0; r < rows.size(); ++r) {
     for (std::size_t c = 0; c < rows[r].size(); ++c) {
       const field_picture& field = rows[r][c];
@@ -52,8 +53,8 @@ inline void write_pictures(const std::string& path, const std::vector<std::vecto
           }
           const double t = static_cast<double>(color(y, x)) / (colors - 1);  // dark blue, orange, pale yellow
           file << "<rect x=\"" << x << "\" y=\"" << y << "\" width=\"" << end - x << "\" height=\"1\" fill=\"rgb("
-               << std::lround(255 * std::min(1.0, 0.08 + 1.5 * t)) << "," << std::lround(255 * (0.10 + 0.85 * t * t)) << ","
-               << std::lround(255 * (0.30 + 0.45 * t * t * t)) << ")\"/>\n";
+               << std::lround(255 * std::min(1.0, 0.08 + 1.5 * t)) << "," << std::lround(255 * (0.10 + 0.85 * t * t))
+               << "," << std::lround(255 * (0.30 + 0.45 * t * t * t)) << ")\"/>\n";
           x = end;
         }
       }

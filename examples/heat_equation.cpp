@@ -40,7 +40,9 @@ constexpr int steps = 8;  // of each simulation
 std::vector<float> next_state(std::vector<float> u) {
   for (int small = 0; small < 4; ++small) {
     std::vector<float> next(u.size());
-    const auto at = [&](int y, int x) { return u[static_cast<std::size_t>((y & (side - 1)) * side + (x & (side - 1)))]; };
+    const auto at = [&](int y, int x) {
+      return u[static_cast<std::size_t>((y & (side - 1)) * side + (x & (side - 1)))];
+    };
     for (int y = 0; y < side; ++y) {
       for (int x = 0; x < side; ++x) {
         const float laplacian = at(y - 1, x) + at(y + 1, x) + at(y, x - 1) + at(y, x + 1) - 4 * at(y, x);
@@ -153,7 +155,9 @@ void train(gradus::comm::threads& world, int epochs, outcome& result) {
   build(net);
   gradus::data::loader<float, gradus::nchw> loader{device, set, {.global_batch_size = 32, .seed = 3}};
   gradus::train::trainer trainer{net, gradus::optim::adam{}, world};
-  trainer.fit(loader, {.epochs = epochs, .learning_rate = gradus::optim::cosine{.initial = 0.005, .epochs = static_cast<double>(epochs)}});
+  trainer.fit(loader,
+              {.epochs = epochs,
+               .learning_rate = gradus::optim::cosine{.initial = 0.005, .epochs = static_cast<double>(epochs)}});
   if (world.rank() == 0) {
     result = predict(net, device);
   }

@@ -20,7 +20,6 @@
 #include "gradus/models/unet.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/adam.hpp"
-#include "gradus/train/metrics.hpp"
 #include "gradus/train/progress.hpp"
 #include "gradus/train/trainer.hpp"
 
@@ -114,8 +113,7 @@ int run(const std::string& picture, index_t examples) {
   const fields test{examples / 4, 2};
 
   nn::network<float, gradus::nhwc> net{device, {.channels = 1, .height = side, .width = side}};
-  const nn::value scores =
-      gradus::models::unet(net, {.out_channels = classes, .base_channels = 8, .depth = 3});
+  const nn::value scores = gradus::models::unet(net, {.out_channels = classes, .base_channels = 8, .depth = 3});
   // Most pixels are background: the classes of the others weigh more.
   net.loss(nn::softmax_cross_entropy{.class_weights = {1, 2, 2}}, scores);
   net.compile({.max_batch_size = 16, .seed = 1});

@@ -239,12 +239,10 @@ class torch_network {
       return at::constant_pad_nd(x[0], std::vector<int64_t>{0, 0, 0, 0, d.before, d.after});
     };
   }
-  run operation(const std::string& /*name*/, const gradus::nn::crop2d& d, const gradus::nn::value_shape& in,
-                const gradus::nn::value_shape& /*out*/) {
-    const gradus::index_t top = (in.height - d.size.height) / 2;
-    const gradus::index_t left = (in.width - d.size.width) / 2;
-    return [d, top, left](std::vector<torch::Tensor> x) {
-      return x[0].narrow(2, top, d.size.height).narrow(3, left, d.size.width);
+  run operation(const std::string& /*name*/, const gradus::nn::crop2d& d, const gradus::nn::value_shape& /*in*/,
+                const gradus::nn::value_shape& out) {
+    return [d, out](std::vector<torch::Tensor> x) {
+      return x[0].narrow(2, d.top, out.height).narrow(3, d.left, out.width);
     };
   }
   run operation(const std::string& /*name*/, const gradus::nn::concat& /*d*/, const gradus::nn::value_shape& /*in*/,

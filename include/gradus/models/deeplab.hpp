@@ -3,7 +3,6 @@
 // DeepLabv3+.
 #pragma once
 
-
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
@@ -15,9 +14,9 @@ namespace gradus::models {
 
 /// Options of DeepLabv3+.
 struct deeplab_options {
-  index_t classes = 21;     ///< number of classes
-  int depth = 50;           ///< layers of the ResNet: 50, 101 or 152
-  int output_stride = 16;   ///< rows of an image for each row of the ResNet's last stage: 16 or 8
+  index_t classes = 21;    ///< number of classes
+  int depth = 50;          ///< layers of the ResNet: 50, 101 or 152
+  int output_stride = 16;  ///< rows of an image for each row of the ResNet's last stage: 16 or 8
 };
 
 namespace detail {
@@ -30,18 +29,17 @@ class deeplab_builder {
 
   nn::value build() {
     const nn::value_shape images = build_.network().shape(build_.input());
-    const resnet_stages stages = resnet_backbone(
-        build_.network(), options_.depth, {.output_stride = options_.output_stride});
+    const resnet_stages stages =
+        resnet_backbone(build_.network(), options_.depth, {.output_stride = options_.output_stride});
     nn::value x = pyramid(stages.back());
     build_.begin("decoder");
     const nn::value fine = build_.convolution(stages.front(), {.out_channels = 48});
     x = build_.concat({resized(x, build_.network().shape(fine)), fine});
     x = build_.convolutions(x, {{.out_channels = 256, .kernel = {3, 3}}, {.out_channels = 256, .kernel = {3, 3}}});
-    x = build_.network().add("scores",
-                             nn::conv2d{.out_channels = options_.classes,
-                                        .kernel = {1, 1},
-                                        .weight_initializer = nn::he_truncated_normal()},
-                             x);
+    x = build_.network().add(
+        "scores",
+        nn::conv2d{.out_channels = options_.classes, .kernel = {1, 1}, .weight_initializer = nn::he_truncated_normal()},
+        x);
     return resized(x, images);
   }
 
@@ -57,7 +55,8 @@ class deeplab_builder {
     const nn::value far = dilated(x, 3 * rate);
     nn::value mean = build_.network().add(build_.next_name("_global_pool"), nn::global_average_pool2d{}, x);
     mean = resized(build_.convolution(mean, {.out_channels = 256}), shape);
-    return build_.dropout(build_.convolution(build_.concat({one, near, middle, far, mean}), {.out_channels = 256}), 0.5);
+    return build_.dropout(build_.convolution(build_.concat({one, near, middle, far, mean}), {.out_channels = 256}),
+                          0.5);
   }
 
   nn::value dilated(nn::value x, index_t rate) {
@@ -66,7 +65,8 @@ class deeplab_builder {
 
   nn::value resized(nn::value x, const nn::value_shape& like) {
     return build_.network().add(build_.next_name("_upsample"),
-                                nn::upsample2d{.size = {like.height, like.width}, .mode = nn::upsampling::bilinear}, x);
+                                nn::upsample2d{.size = {like.height, like.width}, .mode = nn::interpolation::bilinear},
+                                x);
   }
 
   block_builder<Network> build_;

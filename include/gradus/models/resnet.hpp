@@ -29,8 +29,8 @@ struct resnet_options {
   /// Initializes the last normalization of each block with scale 0, so that blocks add nothing at first (Goyal et al.
   /// 2017, section 5.1).
   bool zero_last_scale = false;
-  /// Rows of an image for each row of the last stage: 32, 16 or 8. Below 32 the last one or two stages have stride 1 and
-  /// a dilation of 2 or 4 instead, as networks for segmentation need (Chen et al. 2017, section 3.1).
+  /// Rows of an image for each row of the last stage: 32, 16 or 8. Below 32 the last one or two stages have stride 1
+  /// and a dilation of 2 or 4 instead, as networks for segmentation need (Chen et al. 2017, section 3.1).
   int output_stride = 32;
 };
 

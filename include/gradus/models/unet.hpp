@@ -17,10 +17,10 @@ namespace gradus::models {
 
 /// Options of a U-Net.
 struct unet_options {
-  index_t out_channels = 2;   ///< channels of the result: classes, or fields
-  index_t base_channels = 64; ///< channels of the first convolutions; doubled after each pooling
-  int depth = 4;              ///< number of poolings
-  bool batch_norm = true;     ///< normalize after each 3 x 3 convolution; the paper does not
+  index_t out_channels = 2;    ///< channels of the result: classes, or fields
+  index_t base_channels = 64;  ///< channels of the first convolutions; doubled after each pooling
+  int depth = 4;               ///< number of poolings
+  bool batch_norm = true;      ///< normalize after each 3 x 3 convolution; the paper does not
   /// Zeros around the images, so that the result has their size. The paper has none: its result is smaller, and the
   /// values of the contracting path are cropped.
   bool padded = true;
@@ -59,11 +59,11 @@ class unet_builder {
       skipped.pop_back();
       x = two_convolutions(x, channels);
     }
-    return build_.network().add("scores",
-                                nn::conv2d{.out_channels = options_.out_channels,
-                                           .kernel = {1, 1},
-                                           .weight_initializer = nn::he_truncated_normal()},
-                                x);
+    return build_.network().add(
+        "scores",
+        nn::conv2d{
+            .out_channels = options_.out_channels, .kernel = {1, 1}, .weight_initializer = nn::he_truncated_normal()},
+        x);
   }
 
  private:
@@ -75,11 +75,16 @@ class unet_builder {
   }
 
   nn::value cropped(nn::value skipped, nn::value x) {
-    const nn::value_shape to = build_.network().shape(x);
     if (options_.padded) {
       return skipped;
     }
-    return build_.network().add(build_.next_name("_crop"), nn::crop2d{.size = {to.height, to.width}}, skipped);
+    const nn::value_shape from = build_.network().shape(skipped);
+    const nn::value_shape to = build_.network().shape(x);
+    return build_.network().add(
+        build_.next_name("_crop"),
+        nn::crop2d{
+            .top = (from.height - to.height) / 2, .left = (from.width - to.width) / 2, .size = {to.height, to.width}},
+        skipped);
   }
 
   block_builder<Network> build_;
@@ -108,8 +113,8 @@ inline void require_unet(const unet_options& options, const nn::value_shape& ima
 /// Adds the U-Net (Ronneberger, Fischer, Brox 2015, figure 1) and returns its result, of shape (N, out_channels, H, W).
 /// End the network with a loss: net.loss(nn::softmax_cross_entropy{}, scores) learns a class for each pixel.
 ///
-/// As in the paper (.batch_norm = false, .padded = false) it has 31,030,658 parameters for images of one channel and two
-/// classes, and makes 388 x 388 scores of 572 x 572 pixels.
+/// As in the paper (.batch_norm = false, .padded = false) it has 31,030,658 parameters for images of one channel and
+/// two classes, and makes 388 x 388 scores of 572 x 572 pixels.
 /// @throws configuration_error for options that are not possible
 /// @throws shape_error when the height or width of padded images is not a multiple of 2 to the depth, or when images
 ///         that are not padded are too small

@@ -98,8 +98,9 @@ BOOST_AUTO_TEST_CASE(deeplab) {
   const built net{{3, 129, 129}, [](auto& each) { return models::deeplab_v3_plus(each); }};
   BOOST_TEST(net.net.parameter_count() == 40352181);
   check_shape(net, {21, 129, 129});
-  BOOST_CHECK_THROW((built{{3, 65, 65}, [](auto& each) { return models::deeplab_v3_plus(each, {.output_stride = 4}); }}),
-                    gradus::configuration_error);
+  BOOST_CHECK_THROW(
+      (built{{3, 65, 65}, [](auto& each) { return models::deeplab_v3_plus(each, {.output_stride = 4}); }}),
+      gradus::configuration_error);
 }
 
 BOOST_AUTO_TEST_CASE(output_stride_of_a_backbone) {

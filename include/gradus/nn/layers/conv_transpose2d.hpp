@@ -13,6 +13,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/kernels/conv_transpose2d.hpp"
+#include "gradus/kernels/cpu/conv_transpose2d.hpp"
 #include "gradus/nn/initializer.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/padding.hpp"
