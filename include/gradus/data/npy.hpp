@@ -46,12 +46,10 @@ namespace detail {
 /// Examples in a .npy file.
 struct npy_examples {
   npy_array array;
-  image_extents one = {};      // (1, c, h, w)
-  index_t channel_stride = 0;  // elements from one channel of a pixel to the next
-  index_t pixel_stride = 0;    // elements from one pixel of a channel to the next
+  image_extents one = {};    // (1, c, h, w)
+  index_t pixel_stride = 1;  // elements from one pixel of a channel to the next
 
-  npy_examples(const std::string& path, const npy_options& options)
-      : array{path, options.memory_map}, channel_stride{1}, pixel_stride{1} {
+  npy_examples(const std::string& path, const npy_options& options) : array{path, options.memory_map} {
     const std::span<const index_t> all = array.extents();
     if (all.empty() || all.size() > 4) {
       raise<format_error>({"npy '", path, "'"}, "an array of 1 to 4 axes: (N), (N, F), (N, H, W) or (N, C, H, W)",
@@ -70,9 +68,9 @@ struct npy_examples {
     } else if (all.size() == 4) {
       one = options.channels_last ? image_extents{1, all[3], all[1], all[2]} : image_extents{1, all[1], all[2], all[3]};
     }
-    const bool last = options.channels_last && all.size() == 4;
-    channel_stride = last ? 1 : one.h * one.w;
-    pixel_stride = last ? one.c : 1;
+    if (options.channels_last && all.size() == 4) {
+      pixel_stride = one.c;
+    }
   }
 
   [[nodiscard]] index_t count() const noexcept { return array.extents().front(); }
@@ -86,7 +84,7 @@ struct npy_examples {
       return;
     }
     for (index_t c = 0; c < one.c; ++c) {
-      array.read(i * one.c * pixels + c * channel_stride, pixels, pixel_stride, planes + c * pixels);
+      array.read(i * one.c * pixels + c, pixels, pixel_stride, planes + c * pixels);
     }
   }
 };
