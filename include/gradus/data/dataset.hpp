@@ -74,6 +74,10 @@ concept has_pixels = requires(const D& set, index_t i, Element* planes) {
 ///        have that number instead of a class;
 ///      - real numbers: `d.target()` is an image_extents with n = 1, and `d.read_target(i, planes)` writes c * h * w
 ///        elements, plane after plane.
+/// A set that knows its kind of targets only at run time has the members of several. `label_map()` is then (1, 1, 0, 0)
+/// and `classes()` 0 where there are no labels, `target()` is empty where there are no real targets, `ignored_label()`
+/// is a std::optional, and a member `weighted()` says whether there are weights. Members for targets that the set does
+/// not have are then called with null pointers.
 /// With `d.weight(i)`, a finite number of at least 0, an example's loss counts that many times. If there is a member
 /// `d.watch_batch()`, the loader's thread calls it before it prepares a batch and destroys the result when the batch is
 /// ready.
@@ -101,6 +105,36 @@ struct normalization {
   std::vector<double> mean = {};       ///< one for each channel; empty: 0
   std::vector<double> deviation = {};  ///< one for each channel, above 0; empty: 1
 };
+
+namespace detail {
+
+/// @throws configuration_error unless the normalization is possible for images of `channels` channels
+inline void check_normalization(const normalization& values, index_t channels) {
+  const auto check = [&](const char* what, const std::vector<double>& each_channel) {
+    if (!each_channel.empty() && static_cast<index_t>(each_channel.size()) != channels) {
+      raise<configuration_error>("normalization", {"a ", what, " for each of ", channels, " channels, or none"},
+                                 {each_channel.size()});
+    }
+    for (const double value : each_channel) {
+      if (!is_finite(value)) {
+        raise<configuration_error>("normalization", {"a finite ", what}, {value});
+      }
+    }
+  };
+  check("mean", values.mean);
+  check("deviation", values.deviation);
+  if (!is_finite(values.scale) || values.scale == 0) {
+    raise<configuration_error>("normalization", "a scale that is finite and not 0", {values.scale});
+  }
+  for (const double deviation : values.deviation) {
+    if (deviation <= 0) {
+      raise<configuration_error>("normalization", "deviations above 0", {deviation},
+                                 "use 1 for a channel that is constant");
+    }
+  }
+}
+
+}  // namespace detail
 
 /// Labeled images of unsigned bytes in memory. It is immutable; any number of threads may read it.
 class image_dataset {
@@ -220,17 +254,7 @@ class image_dataset {
 
   void make_tables() {
     const auto channels = static_cast<std::size_t>(shape_.c);
-    check_values("mean", normalization_.mean);
-    check_values("deviation", normalization_.deviation);
-    if (!is_finite(normalization_.scale) || normalization_.scale == 0) {
-      raise<configuration_error>("normalization", "a scale that is finite and not 0", {normalization_.scale});
-    }
-    for (const double deviation : normalization_.deviation) {
-      if (deviation <= 0) {
-        raise<configuration_error>("normalization", "deviations above 0", {deviation},
-                                   "use 1 for a channel that is constant");
-      }
-    }
+    detail::check_normalization(normalization_, shape_.c);
     float_tables_ = dynamic_array<float>(channels * bytes_values);
     double_tables_ = std::vector<double>(channels * bytes_values);
     for (std::size_t c = 0; c < channels; ++c) {
@@ -240,18 +264,6 @@ class image_dataset {
         const double value = (normalization_.scale * static_cast<double>(byte) - mean) / deviation;
         double_tables_[c * bytes_values + byte] = value;
         float_tables_[c * bytes_values + byte] = static_cast<float>(value);
-      }
-    }
-  }
-
-  void check_values(const char* what, const std::vector<double>& values) const {
-    if (!values.empty() && static_cast<index_t>(values.size()) != shape_.c) {
-      raise<configuration_error>("normalization", {"a ", what, " for each of ", shape_.c, " channels, or none"},
-                                 {values.size()});
-    }
-    for (const double value : values) {
-      if (!is_finite(value)) {
-        raise<configuration_error>("normalization", {"a finite ", what}, {value});
       }
     }
   }

@@ -23,6 +23,7 @@
 #include "gradus/kernels/elementwise.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/detail/network/layer_pass.hpp"
+#include "gradus/nn/detail/network/summary.hpp"
 #include "gradus/nn/image_batch.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/loss.hpp"
@@ -152,6 +153,18 @@ class network_base {
   /// A text with one line for each layer (name, kind, output shape, parameters, multiply-adds) and the totals. Networks
   /// with equal texts compute the same.
   [[nodiscard]] std::string describe() const { return graph_.describe(); }
+
+  /// A table for people: name, kind and output of each layer, its parameters, and its multiply-adds for one example.
+  /// Of a compiled network also the memory of its values for the examples that are computed at once; "shared" is a
+  /// value in the memory of an earlier one. Values whose lifetimes do not overlap share memory, too: the last line has
+  /// what the network takes.
+  [[nodiscard]] std::string summary() const {
+    detail::summary_memory memory;
+    if (memory_ != nullptr) {
+      memory = {.plan = &memory_->plan(), .element_bytes = sizeof(Element), .total = memory_->bytes()};
+    }
+    return detail::summary_table{graph_, memory}.text();
+  }
 
  protected:
   using batch_type = image_batch<const Element, Device>;  ///< images of a step

@@ -65,6 +65,17 @@ struct compile_options {
   kernels::convolution_algorithm convolution_algorithm = kernels::convolution_algorithm::automatic;
 };
 
+namespace detail {
+
+GRADUS_COLD inline void append_left(std::string& text, std::string_view piece, std::size_t width) {
+  text.append(piece).append(piece.size() < width ? width - piece.size() : 0, ' ');
+}
+GRADUS_COLD inline void append_right(std::string& text, std::string_view piece, std::size_t width) {
+  text.append(piece.size() < width ? width - piece.size() : 0, ' ').append(piece);
+}
+
+}  // namespace detail
+
 /// The layers, the values that they read, and the offsets of their parameters and buffers. Value 0 is the network's
 /// input, value i + 1 the output of layer i.
 class graph {
@@ -292,6 +303,9 @@ class graph {
     return total;
   }
 
+  /// The number of elements of a layer's parameters. @throws std::out_of_range when there is no such layer
+  [[nodiscard]] index_t parameter_count(std::size_t layer) const { return parameter_count(nodes_.at(layer)); }
+
   /// Multiply-adds of one forward pass over one example.
   [[nodiscard]] index_t multiply_adds() const {
     index_t total = 0;
@@ -304,14 +318,14 @@ class graph {
   /// A text with one line for each layer (name, kind, output shape, parameters, multiply-adds) and the totals.
   [[nodiscard]] GRADUS_COLD std::string describe() const {
     std::string text{"input"};
-    append_right(text, to_string(shapes_.front()), 36);
+    detail::append_right(text, to_string(shapes_.front()), 36);
     text += '\n';
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      append_left(text, nodes_[i].name, 24);
-      append_left(text, nodes_[i].layer->kind(), 24);
-      append_right(text, to_string(shapes_[i + 1]), 20);
-      append_right(text, gradus::join({parameter_count(nodes_[i])}), 14);
-      append_right(text, gradus::join({nodes_[i].layer->multiply_adds()}), 16);
+      detail::append_left(text, nodes_[i].name, 24);
+      detail::append_left(text, nodes_[i].layer->kind(), 24);
+      detail::append_right(text, to_string(shapes_[i + 1]), 20);
+      detail::append_right(text, gradus::join({parameter_count(nodes_[i])}), 14);
+      detail::append_right(text, gradus::join({nodes_[i].layer->multiply_adds()}), 16);
       text += '\n';
     }
     append_text(text, {"parameters: ", parameter_count(), ", multiply-adds per example: ", multiply_adds(), "\n"});
@@ -378,13 +392,6 @@ class graph {
       append_text(text, {k == 0 ? "" : ", ", to_string(inputs[k])});
     }
     return text;
-  }
-
-  GRADUS_COLD static void append_left(std::string& text, std::string_view piece, std::size_t width) {
-    text.append(piece).append(piece.size() < width ? width - piece.size() : 0, ' ');
-  }
-  GRADUS_COLD static void append_right(std::string& text, std::string_view piece, std::size_t width) {
-    text.append(piece.size() < width ? width - piece.size() : 0, ' ').append(piece);
   }
 
   static index_t parameter_count(const node& n) {

@@ -58,13 +58,19 @@ template <class Plane, class Dataset>
   if constexpr (has_real_targets<Dataset, Plane>) {
     facts.target = set.target();
   }
-  if constexpr (requires { set.ignored_label(); }) {
+  if constexpr (requires { set.ignored_label().has_value(); }) {
+    facts.ignores = set.ignored_label().has_value();
+    facts.ignored = set.ignored_label().value_or(0);
+  } else if constexpr (requires { set.ignored_label(); }) {
     facts.ignores = true;
     facts.ignored = static_cast<std::int32_t>(set.ignored_label());
   }
   facts.weighted = requires {
     set.weight(index_t{});
   };
+  if constexpr (requires { set.weighted(); }) {
+    facts.weighted = facts.weighted && set.weighted();
+  }
   return facts;
 }
 

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Arrays in NumPy's .npy files: reads and writes them.
+#pragma once
+
+#include <algorithm>         // std::max
+#include <array>             // std::array
+#include <bit>               // std::endian
+#include <cerrno>            // errno
+#include <cstddef>           // std::size_t
+#include <cstdint>           // std::int8_t, std::uint8_t, std::int16_t, std::int32_t, std::int64_t, std::uintptr_t
+#include <cstdio>            // std::FILE, std::fopen, std::fwrite, std::fclose
+#include <cstring>           // std::memcpy, std::strerror
+#include <initializer_list>  // std::initializer_list
+#include <limits>            // std::numeric_limits
+#include <memory>            // std::unique_ptr
+#include <span>              // std::span
+#include <string>            // std::string
+#include <string_view>       // std::string_view
+#include <type_traits>       // std::remove_const_t
+#include <utility>           // std::move
+#include <vector>            // std::vector
+
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/float16.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/data/detail/npy/header.hpp"
+#include "gradus/data/mapped_file.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/tensor/tensor.hpp"
+#include "gradus/tensor/tensor_view.hpp"
+
+namespace gradus::data {
+
+static_assert(std::endian::native == std::endian::little, "gradus: .npy files are read on little-endian machines");
+
+/// NumPy's name of an element type, with its byte order; empty for a type that .npy files cannot hold.
+template <class Element>
+inline constexpr std::string_view npy_type_name = "";
+template <>
+inline constexpr std::string_view npy_type_name<bool> = "|b1";
+template <>
+inline constexpr std::string_view npy_type_name<std::int8_t> = "|i1";
+template <>
+inline constexpr std::string_view npy_type_name<std::uint8_t> = "|u1";
+template <>
+inline constexpr std::string_view npy_type_name<std::int16_t> = "<i2";
+template <>
+inline constexpr std::string_view npy_type_name<std::int32_t> = "<i4";
+template <>
+inline constexpr std::string_view npy_type_name<std::int64_t> = "<i8";
+template <>
+inline constexpr std::string_view npy_type_name<float16> = "<f2";
+template <>
+inline constexpr std::string_view npy_type_name<float> = "<f4";
+template <>
+inline constexpr std::string_view npy_type_name<double> = "<f8";
+
+/// The types of elements that are read.
+enum class npy_type : unsigned char { int8, uint8, int16, int32, int64, float16, float32, float64 };
+
+namespace detail {
+
+/// Returns function(Element{}) for the type.
+template <class Function>
+decltype(auto) with_npy_type(npy_type type, const Function& function) {
+  switch (type) {
+    case npy_type::int8:
+      return function(std::int8_t{});
+    case npy_type::uint8:
+      return function(std::uint8_t{});
+    case npy_type::int16:
+      return function(std::int16_t{});
+    case npy_type::int32:
+      return function(std::int32_t{});
+    case npy_type::int64:
+      return function(std::int64_t{});
+    case npy_type::float16:
+      return function(gradus::float16{});
+    case npy_type::float32:
+      return function(float{});
+    case npy_type::float64:
+      break;
+  }
+  return function(double{});
+}
+
+[[nodiscard]] inline npy_type npy_type_of(const std::string& operation, const std::string& name) {
+  // "|u1" is a byte; for one byte any mark of the byte order is the same.
+  constexpr std::array<std::string_view, 8> names{"i1", "u1", "i2", "i4", "i8", "f2", "f4", "f8"};
+  const char order = name.empty() ? '\0' : name.front();
+  const std::string_view kind = name.empty() ? std::string_view{} : std::string_view{name}.substr(1);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (kind == names[i]) {
+      if (order == '<' || (i < 2 && (order == '|' || order == '>' || order == '='))) {
+        return static_cast<npy_type>(i);
+      }
+      if (order == '>') {
+        raise<format_error>(operation, {"little-endian numbers '<", kind, "'"}, {"big-endian numbers '", name, "'"},
+                            {"save them with np.save(path, np.ascontiguousarray(x, dtype='<", kind, "'))"});
+      }
+    }
+  }
+  const std::string_view what = kind == "b1"                                     ? " (bool)"
+                                : kind.starts_with('O')                          ? " (objects of Python)"
+                                : kind.starts_with('c')                          ? " (complex numbers)"
+                                : kind.starts_with('u')                          ? " (unsigned integers)"
+                                : kind.starts_with('V')                          ? " (raw bytes)"
+                                : kind.starts_with('U') || kind.starts_with('S') ? " (texts)"
+                                                                                 : "";
+  raise<format_error>(operation, "elements of type u1, i1, i2, i4, i8, f2, f4 or f8", {"'", name, "'", what},
+                      kind == "b1" ? "save them with np.save(path, x.astype('uint8'))"
+                                   : "save numbers: np.save(path, np.ascontiguousarray(x, dtype='<f4'))");
+}
+
+/// The element at any address.
+template <class Element>
+[[nodiscard]] Element load_element(const std::uint8_t* from) noexcept {
+  Element value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
+
+}  // namespace detail
+
+/// The array of a .npy file (numpy.lib.format, versions 1.0, 2.0 and 3.0) in C order. Its numbers stay in the file,
+/// which is mapped into memory. It is immutable; any number of threads may read it.
+///
+///   const data::npy_array x{"x.npy"};     // np.save("x.npy", np.ascontiguousarray(x, dtype="<f4"))
+///   const std::span<const float> numbers = x.elements<float>();
+class npy_array {
+ public:
+  /// @param map  false: reads the file into memory (mapped_file)
+  /// @throws format_error if the file cannot be read, is not .npy, has elements of another type or byte order, is in
+  /// Fortran order, or has fewer or more bytes than its header declares
+  explicit npy_array(const std::string& path, bool map = true, error_location where = error_location::current()) try
+      : path_{path}, file_{path, map} {
+    const std::string operation = gradus::join({"npy '", path, "'"});
+    detail::npy_header header = detail::read_npy_header(operation, file_.bytes());
+    type_ = detail::npy_type_of(operation, header.type);
+    if (header.fortran && header.extents.size() > 1) {
+      raise<format_error>(operation, "an array in C order", "one in Fortran order",
+                          {"save it with np.save(path, np.ascontiguousarray(x, dtype='", type_name(), "'))"});
+    }
+    extents_ = std::move(header.extents);
+    begin_ = header.begin;
+    const std::size_t one = detail::with_npy_type(type_, [](auto element) { return sizeof(element); });
+    std::size_t product = one;  // with 1 for an extent of 0: the others must be possible too
+    bool empty = false;
+    for (const index_t extent : extents_) {
+      const auto factor = static_cast<std::size_t>(std::max(extent, index_t{1}));
+      if (factor > static_cast<std::size_t>(std::numeric_limits<index_t>::max()) / product) {
+        raise<format_error>(operation, "an array that fits the address space",
+                            {"the shape ", detail::npy_shape(extents_)}, "the header of the file is damaged");
+      }
+      product *= factor;
+      empty = empty || extent == 0;
+    }
+    const std::size_t bytes = empty ? 0 : product;
+    size_ = static_cast<index_t>(bytes / one);
+    if (const std::size_t have = file_.bytes().size() - begin_; have != bytes) {
+      raise<format_error>(operation,
+                          {bytes, " bytes after the header, of elements '", type_name(), "' in the shape ",
+                           detail::npy_shape(extents_)},
+                          {have},
+                          have < bytes ? "the file was not copied completely, or is still being written"
+                                       : "a .npy file has one array: save several in files of their own");
+    }
+  } catch (error& failure) {
+    failure.location_at_call(where);
+  }
+
+  /// The path of the file.
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// The type of the elements.
+  [[nodiscard]] npy_type type() const noexcept { return type_; }
+  /// NumPy's name of the type: "<f4".
+  [[nodiscard]] std::string_view type_name() const noexcept {
+    return detail::with_npy_type(type_, [](auto element) { return npy_type_name<decltype(element)>; });
+  }
+  /// True for integers.
+  [[nodiscard]] bool has_integers() const noexcept { return type_ < npy_type::float16; }
+  /// The extents of the axes; none for a single number.
+  [[nodiscard]] std::span<const index_t> extents() const noexcept { return extents_; }
+  /// The number of elements.
+  [[nodiscard]] index_t size() const noexcept { return size_; }
+  /// The elements as bytes, in C order.
+  [[nodiscard]] std::span<const std::uint8_t> bytes() const noexcept { return file_.bytes().subspan(begin_); }
+
+  /// The elements in C order, in the memory of the file. They are valid as long as the array.
+  /// @throws format_error if the file has elements of another type, or they are not aligned, which NumPy's are
+  template <class Element>
+  [[nodiscard]] std::span<const Element> elements(error_location where = error_location::current()) const {
+    static_assert(!npy_type_name<Element>.empty(), "gradus: .npy files have no elements of this type");
+    if (npy_type_name<Element> != type_name()) {
+      raise<format_error>({"npy '", path_, "'"}, {"elements of type '", npy_type_name<Element>, "'"},
+                          {"'", type_name(), "'"}, "ask for the type of the file, or let read() convert", where);
+    }
+    if (reinterpret_cast<std::uintptr_t>(bytes().data()) % alignof(Element) != 0) {
+      raise<format_error>({"npy '", path_, "'"}, {"elements at a multiple of ", alignof(Element), " bytes"},
+                          {"elements from byte ", begin_, " on"}, "let read() copy them", where);
+    }
+    return {reinterpret_cast<const Element*>(bytes().data()), static_cast<std::size_t>(size_)};
+  }
+
+  /// Writes the elements first, first + stride, ... to `to`, converted.
+  /// @pre 0 <= first and first + (count - 1) * stride < size()
+  template <class To>
+  void read(index_t first, index_t count, index_t stride, To* to) const noexcept {
+    detail::with_npy_type(type_, [&](auto element) {
+      using from = decltype(element);
+      const std::uint8_t* at = bytes().data() + static_cast<std::size_t>(first) * sizeof(from);
+      if (stride == 1) {
+        for (index_t i = 0; i < count; ++i) {
+          to[i] = static_cast<To>(detail::load_element<from>(at + static_cast<std::size_t>(i) * sizeof(from)));
+        }
+      } else {
+        for (index_t i = 0; i < count; ++i) {
+          to[i] = static_cast<To>(detail::load_element<from>(at + static_cast<std::size_t>(i * stride) * sizeof(from)));
+        }
+      }
+    });
+  }
+  /// Writes the elements [first, first + count) to `to`, converted. @pre 0 <= first and first + count <= size()
+  template <class To>
+  void read(index_t first, index_t count, To* to) const noexcept {
+    read(first, count, 1, to);
+  }
+
+ private:
+  std::string path_;
+  mapped_file file_;
+  npy_type type_ = npy_type::float32;
+  std::vector<index_t> extents_;
+  std::size_t begin_ = 0;  // of the elements in the file
+  index_t size_ = 0;
+};
+
+namespace detail {
+
+/// @throws format_error if the file cannot be written
+inline void write_npy_bytes(const std::string& path, std::string_view type, std::span<const index_t> extents,
+                            std::span<const std::uint8_t> elements) {
+  struct closer {
+    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+  };
+  errno = 0;
+  std::unique_ptr<std::FILE, closer> file{std::fopen(path.c_str(), "wb")};
+  const std::string header = write_npy_header(type, extents);
+  const bool written =
+      file != nullptr && std::fwrite(header.data(), 1, header.size(), file.get()) == header.size() &&
+      (elements.empty() || std::fwrite(elements.data(), 1, elements.size(), file.get()) == elements.size());
+  if (!written || std::fclose(file.release()) != 0) {
+    raise<format_error>({"write_npy '", path, "'"}, "a file that can be written", std::strerror(errno));
+  }
+}
+
+}  // namespace detail
+
+/// Writes numbers in C order as a .npy file, for np.load(path).
+///
+///   data::write_npy("errors.npy", errors, {epochs, 2});      // std::vector<double>
+///
+/// @param numbers  a span, vector or array of a type with a npy_type_name
+/// @param extents  the extents of the array
+/// @throws shape_error unless the extents are those of the numbers
+/// @throws format_error if the file cannot be written
+template <class Numbers>
+requires requires(const Numbers& numbers) {
+  std::span{numbers};
+}
+void write_npy(const std::string& path, const Numbers& numbers, std::span<const index_t> extents,
+               error_location where = error_location::current()) {
+  const std::span all{numbers};
+  using element = std::remove_const_t<typename decltype(all)::element_type>;
+  static_assert(!npy_type_name<element>.empty(),
+                "gradus: NumPy has no such numbers: convert them to float, double, float16, an integer or bool");
+  at_call(where, [&] {
+    std::size_t product = 1;
+    bool fits = true;
+    for (const index_t extent : extents) {
+      const auto factor = static_cast<std::size_t>(std::max(extent, index_t{0}));
+      fits = fits && extent >= 0 && (factor == 0 || product <= std::numeric_limits<std::size_t>::max() / factor);
+      product *= factor;
+    }
+    if (!fits || product != all.size()) {
+      raise<shape_error>({"write_npy '", path, "'"}, {"extents of ", all.size(), " numbers"},
+                         detail::npy_shape(extents));
+    }
+    detail::write_npy_bytes(path, npy_type_name<element>, extents,
+                            {reinterpret_cast<const std::uint8_t*>(all.data()), all.size_bytes()});
+  });
+}
+/// The same with the extents in braces.
+template <class Numbers>
+requires requires(const Numbers& numbers) {
+  std::span{numbers};
+}
+void write_npy(const std::string& path, const Numbers& numbers, std::initializer_list<index_t> extents,
+               error_location where = error_location::current()) {
+  write_npy(path, numbers, std::span{extents.begin(), extents.size()}, where);
+}
+
+/// Writes a tensor or view on the CPU as a .npy file. The array has the tensor's extents: (n, c, h, w) for images of
+/// any layout.
+/// @throws format_error if the file cannot be written
+template <class Element, int Rank, class Layout>
+void write_npy(const std::string& path, const tensor_view<Element, Rank, Layout, cpu>& array,
+               error_location where = error_location::current()) {
+  using element = std::remove_const_t<Element>;
+  const auto& shape = array.extents();
+  std::array<index_t, static_cast<std::size_t>(Rank)> extents{};
+  for (int axis = 0; axis < Rank; ++axis) {
+    extents[static_cast<std::size_t>(axis)] = shape[axis];
+  }
+  const auto strides = dense_strides<Layout, Rank>(shape);
+  const auto count = static_cast<std::size_t>(array.size());
+  const auto ordered = std::make_unique<element[]>(count);
+  std::array<index_t, static_cast<std::size_t>(Rank)> at{};
+  index_t offset = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    ordered[i] = array.data()[offset];
+    for (std::size_t axis = static_cast<std::size_t>(Rank); axis-- > 0;) {
+      offset += strides[axis];
+      if (++at[axis] < extents[axis]) {
+        break;
+      }
+      offset -= at[axis] * strides[axis];
+      at[axis] = 0;
+    }
+  }
+  write_npy(path, std::span<const element>{ordered.get(), count}, std::span<const index_t>{extents}, where);
+}
+/// The same for a tensor.
+template <class Element, int Rank, class Layout>
+void write_npy(const std::string& path, const tensor<Element, Rank, Layout, cpu>& array,
+               error_location where = error_location::current()) {
+  write_npy(path, array.view(), where);
+}
+
+}  // namespace gradus::data
