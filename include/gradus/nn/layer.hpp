@@ -28,7 +28,9 @@ namespace gradus::nn {
 
 /// The position of a training step. It seeds the random numbers of layers such as dropout.
 struct step_context {
-  bool training = true;             ///< false in network::forward and network::evaluate
+  /// False in network::forward and network::evaluate, and for layers with freeze_options::evaluates; of these in
+  /// backward too, after a forward pass of the same kind.
+  bool training = true;
   std::uint64_t seed = 0;           ///< compile_options::seed
   std::uint64_t step = 0;           ///< counted from 0 over the whole training
   std::uint64_t first_example = 0;  ///< of this batch, in the order of the epoch over all ranks
@@ -50,6 +52,9 @@ struct layer_traits {
   bool masks_input_gradients = false;
   /// Backward writes backward_arguments::residual_gradient. If false, the network writes it.
   bool writes_residual_gradient = false;
+  /// Backward leaves out gradients of parameters that are null, as those of frozen layers are. If false, a frozen layer
+  /// has memory for them.
+  bool skips_parameter_gradients = false;
   bool recomputable = false;  ///< forward is cheap and may run a second time before backward (step_context::again)
   kernels::activation is_activation = kernels::activation::identity;  ///< the layer only applies this activation
 };
@@ -64,7 +69,7 @@ struct layer_memory {
 template <class Element>
 struct parameter_memory {
   Element* value = nullptr;     ///< in the memory order of the layout
-  Element* gradient = nullptr;  ///< in the same order
+  Element* gradient = nullptr;  ///< in the same order; see layer_traits::skips_parameter_gradients
 };
 
 /// Statistics that a layer keeps from step to step and does not train, such as a running mean.

@@ -95,6 +95,7 @@ class batch_norm_base : public layer_base {
             .fuses_residual = true,
             .masks_input_gradients = true,
             .writes_residual_gradient = true,
+            .skips_parameter_gradients = true,
             .recomputable = true};
   }
 
@@ -126,7 +127,7 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
     const kernels::batch_norm_running<parameter_element> running{call.buffers[0], call.buffers[1],
                                                                  this->options_.momentum};
     const kernels::batch_norm_epilogue<Element> epilogue{.residual = call.residual, .act = this->activation_};
-    if (call.context.again) {
+    if (call.context.again && call.context.training) {
       batch_norm_forward_again(call.device, base::view(call.inputs[0]), base::view(call.output), saved(call.state),
                                epilogue);
     } else if (call.context.training) {
@@ -140,6 +141,10 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
   }
 
   void backward(const typename base::backward_call& call) override {
+    if (!call.context.training) {
+      backward_inference(call);
+      return;
+    }
     kernels::batch_norm_gradients<Element> gradients;
     gradients.gamma = this->options_.scale ? call.parameters[0].gradient : nullptr;
     gradients.beta = this->options_.shift ? call.parameters[this->options_.scale ? 1 : 0].gradient : nullptr;
@@ -152,6 +157,32 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
   }
 
  private:
+  /// The backward pass of a frozen layer that uses running statistics: dx = gamma / sqrt(variance + epsilon) * g is
+  /// the forward pass of g with a mean and a beta of 0.
+  void backward_inference(const typename base::backward_call& call) {
+    const image_batch<const Element, Device>& g = call.output_gradient;
+    const auto& residual = call.residual_gradient;
+    if (residual.needed()) {
+      copy_or_add(call.device, g.size(), g.data(), residual.images.data(), residual.epilogue.accumulate);
+    }
+    const auto& dx = call.input_gradients[0];
+    if (!dx.needed()) {
+      return;
+    }
+    auto* const zeros = reinterpret_cast<parameter_element*>(call.state.data());
+    call.device.fill_zero(zeros, static_cast<std::size_t>(this->shape_.channels) * sizeof(parameter_element));
+    const kernels::batch_norm_epilogue<Element> epilogue{
+        .residual = dx.epilogue.accumulate ? dx.images.data() : nullptr, .act = kernels::activation::identity};
+    batch_norm_forward_inference(
+        call.device, base::view(g), base::view(dx.images), {.gamma = affine(call.parameters).gamma, .beta = nullptr},
+        this->options_.epsilon,
+        kernels::batch_norm_running<parameter_element>{zeros, call.buffers[1], this->options_.momentum}, epilogue,
+        call.workspace);
+    if (dx.epilogue.relu_output != nullptr) {
+      relu_backward(call.device, g.size(), dx.images.data(), dx.epilogue.relu_output, dx.images.data(), false);
+    }
+  }
+
   [[nodiscard]] kernels::batch_norm_affine<parameter_element> affine(
       std::span<const parameter_memory<parameter_element>> parameters) const {
     return {.gamma = this->options_.scale ? parameters[0].value : nullptr,

@@ -96,7 +96,11 @@ class dropout::layer final : public nn::layer<Element, Layout, Device, detail::d
   }
 
   void backward(const typename base::backward_call& call) override {
-    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
+    const auto& dx = call.input_gradients[0];
+    if (dx.needed() && !call.context.training) {
+      copy_or_add(call.device, call.output_gradient.size(), call.output_gradient.data(), dx.images.data(),
+                  dx.epilogue.accumulate);
+    } else if (dx.needed()) {
       dropout_backward(call.device, call.output_gradient.size(), call.output_gradient.data(),
                        reinterpret_cast<const std::uint8_t*>(call.state.data()), 1.0 / (1.0 - this->options_.rate),
                        dx.images.data(), dx.epilogue.accumulate);
