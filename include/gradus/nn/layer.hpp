@@ -28,14 +28,15 @@ namespace gradus::nn {
 
 /// The position of a training step. It seeds the random numbers of layers such as dropout.
 struct step_context {
-  /// False in network::forward and network::evaluate, and for layers with freeze_options::evaluates; of these in
-  /// backward too, after a forward pass of the same kind.
-  bool training = true;
+  bool training = true;             ///< false in network::forward and network::evaluate
   std::uint64_t seed = 0;           ///< compile_options::seed
   std::uint64_t step = 0;           ///< counted from 0 over the whole training
   std::uint64_t first_example = 0;  ///< of this batch, in the order of the epoch over all ranks
   /// True where forward runs a second time in one step: it repeats its output from its state and changes nothing else.
   bool again = false;
+  /// True in training for layers with freeze_options::evaluates: normalization uses running statistics and leaves them,
+  /// and dropout does nothing; forward keeps what backward needs. Other layers need not read it.
+  bool evaluates = false;
 };
 
 /// Properties of a layer that the execution plan depends on. The defaults hold for every layer and use the most memory.

@@ -158,8 +158,9 @@ class network final : public network_base<Element, Device> {
       const parameter_description& described = *this->structure().parameters()[k];
       const parameter_memory<parameter_element_type>& memory = this->memory().parameters()[k];
       using parameter_view = image_view<parameter_element_type, Layout, Device>;
+      const bool trained = k < this->structure().trained_parameters().size();
       parameters_.emplace_back(described, parameter_view{this->device(), memory.value, described.shape},
-                               parameter_view{this->device(), memory.gradient, described.shape});
+                               parameter_view{this->device(), trained ? memory.gradient : nullptr, described.shape});
     }
   }
 

@@ -127,21 +127,21 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
     const kernels::batch_norm_running<parameter_element> running{call.buffers[0], call.buffers[1],
                                                                  this->options_.momentum};
     const kernels::batch_norm_epilogue<Element> epilogue{.residual = call.residual, .act = this->activation_};
-    if (call.context.again && call.context.training) {
+    if (!call.context.training || call.context.evaluates) {
+      batch_norm_forward_inference(call.device, base::view(call.inputs[0]), base::view(call.output),
+                                   affine(call.parameters), this->options_.epsilon, running, epilogue, call.workspace);
+    } else if (call.context.again) {
       batch_norm_forward_again(call.device, base::view(call.inputs[0]), base::view(call.output), saved(call.state),
                                epilogue);
-    } else if (call.context.training) {
+    } else {
       batch_norm_forward_training(call.device, base::view(call.inputs[0]), base::view(call.output),
                                   affine(call.parameters), this->options_.epsilon, running, saved(call.state), epilogue,
                                   call.workspace);
-    } else {
-      batch_norm_forward_inference(call.device, base::view(call.inputs[0]), base::view(call.output),
-                                   affine(call.parameters), this->options_.epsilon, running, epilogue, call.workspace);
     }
   }
 
   void backward(const typename base::backward_call& call) override {
-    if (!call.context.training) {
+    if (call.context.evaluates) {
       backward_inference(call);
       return;
     }

@@ -155,7 +155,7 @@ class layer_pass final : public pass_steps {
 
   /// What a layer gets of the step.
   [[nodiscard]] static step_context context_of(const graph::node& n, step_context context) noexcept {
-    context.training = context.training && !n.evaluates;
+    context.evaluates = n.evaluates;
     return context;
   }
 
