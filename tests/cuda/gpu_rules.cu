@@ -28,9 +28,13 @@ namespace optim = gradus::optim;
 using gradus::index_t;
 using optim::segment;
 
-/// Parameters of no piece, one piece and several pieces of 8192 elements; a gap, and some without decay.
-const std::vector<segment> segments{
-    {"a", 0, 1, true}, {"b", 1, 20000, true}, {"c", 20005, 8192, false}, {"d", 28197, 0, true}, {"e", 28197, 33, true}};
+/// Parameters of no piece, one piece and several pieces of 8192 elements; a gap, some without decay, and some with a
+/// learning rate of their own.
+const std::vector<segment> segments{{"a", 0, 1, true},
+                                    {"b", 1, 20000, true, 0.5},
+                                    {"c", 20005, 8192, false, 3},
+                                    {"d", 28197, 0, true},
+                                    {"e", 28197, 33, true}};
 constexpr index_t size = 28230;
 
 std::vector<float> numbers(int seed, float factor) {

@@ -130,6 +130,7 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
     if (!call.context.training || call.context.evaluates) {
       batch_norm_forward_inference(call.device, base::view(call.inputs[0]), base::view(call.output),
                                    affine(call.parameters), this->options_.epsilon, running, epilogue, call.workspace);
+      call.device.fill_zero(call.state.data(), call.state.size());  // for backward_inference
     } else if (call.context.again) {
       batch_norm_forward_again(call.device, base::view(call.inputs[0]), base::view(call.output), saved(call.state),
                                epilogue);
@@ -158,7 +159,7 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
 
  private:
   /// The backward pass of a frozen layer that uses running statistics: dx = gamma / sqrt(variance + epsilon) * g is
-  /// the forward pass of g with a mean and a beta of 0.
+  /// the forward pass of g with a mean of 0, as forward has written it to the state, and without beta.
   void backward_inference(const typename base::backward_call& call) {
     const image_batch<const Element, Device>& g = call.output_gradient;
     const auto& residual = call.residual_gradient;
@@ -170,7 +171,6 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
       return;
     }
     auto* const zeros = reinterpret_cast<parameter_element*>(call.state.data());
-    call.device.fill_zero(zeros, static_cast<std::size_t>(this->shape_.channels) * sizeof(parameter_element));
     const kernels::batch_norm_epilogue<Element> epilogue{
         .residual = dx.epilogue.accumulate ? dx.images.data() : nullptr, .act = kernels::activation::identity};
     batch_norm_forward_inference(
