@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Layers that are not trained and groups of parameters: what is planned, what has memory, what a user is told.
+// Layers that are not trained and groups of parameters: what is planned, what has memory, and the errors.
 // tests/property/nn_graphs compares networks with frozen layers with the reference.
 #include <boost/test/unit_test.hpp>
 
