@@ -28,9 +28,13 @@ namespace optim = gradus::optim;
 using gradus::index_t;
 using optim::segment;
 
-/// Parameters of no piece, one piece and several pieces of 8192 elements; a gap, and some without decay.
-const std::vector<segment> segments{
-    {"a", 0, 1, true}, {"b", 1, 20000, true}, {"c", 20005, 8192, false}, {"d", 28197, 0, true}, {"e", 28197, 33, true}};
+/// Parameters of no piece, one piece and several pieces of 8192 elements; a gap, some without decay, and some with a
+/// learning rate of their own.
+const std::vector<segment> segments{{"a", 0, 1, true},
+                                    {"b", 1, 20000, true, 0.5},
+                                    {"c", 20005, 8192, false, 3},
+                                    {"d", 28197, 0, true},
+                                    {"e", 28197, 33, true}};
 constexpr index_t size = 28230;
 
 std::vector<float> numbers(int seed, float factor) {
@@ -182,7 +186,8 @@ BOOST_AUTO_TEST_CASE(averages_are_swapped_with_the_values) {
   const std::span<float> all{values.elements.data(), static_cast<std::size_t>(size)};
   state.swap(gpu, all);
   const std::vector<float> averages = values.on_host();
-  BOOST_TEST(averages[5] == 0.5F * ((trained[5] + numbers(2, 1)[5]) + trained[5]), boost::test_tools::tolerance(1e-5F));
+  const float last = static_cast<float>(segments[1].learning_rate_factor) * numbers(2, 1)[5];
+  BOOST_TEST(averages[5] == 0.5F * ((trained[5] + last) + trained[5]), boost::test_tools::tolerance(1e-5F));
   state.swap(gpu, all);
   BOOST_TEST((values.on_host() == trained));
 }

@@ -17,6 +17,7 @@ import torch
 
 STEPS = 200
 PARAMETERS = [(1, False), (7, True), (13, True), (3, False)]  # elements, weight decay
+FACTORS = [10, 1, 0.25, 0.5]  # of the learning rates, in the cases with groups
 TYPES = {"double": (torch.float64, numpy.float64), "float": (torch.float32, numpy.float32)}
 
 
@@ -46,16 +47,16 @@ def split(numbers):
     return result
 
 
-def train(make, dtype, after_step=None):
-    """The parameters after all steps of make(groups)."""
+def train(make, dtype, after_step=None, factors=(1, 1, 1, 1)):
+    """The parameters after all steps of make(groups). A group is a parameter, with a factor of the learning rate."""
     tensors = [torch.nn.Parameter(torch.tensor(each, dtype=dtype)) for each in split(starts())]
     rule = make([{"params": [tensor], **({} if decay else {"weight_decay": 0.0})}
                  for tensor, (_, decay) in zip(tensors, PARAMETERS)])
     for step in range(STEPS):
         for tensor, gradient in zip(tensors, split(gradients(step))):
             tensor.grad = torch.tensor(gradient, dtype=dtype)
-        for group in rule.param_groups:
-            group["lr"] = rate(step)
+        for group, factor in zip(rule.param_groups, factors):
+            group["lr"] = rate(step) * factor
         rule.step()
         if after_step:
             after_step(tensors)
@@ -127,8 +128,8 @@ def tensorflow_rms_prop(rho=0.9, momentum=0.0, epsilon=1e-10, weight_decay=0.0, 
     return run
 
 
-def by_torch(kind, **options):
-    return lambda dtype, _: train(lambda groups: kind(groups, lr=1.0, foreach=False, **options), dtype)
+def by_torch(kind, factors=(1, 1, 1, 1), **options):
+    return lambda dtype, _: train(lambda groups: kind(groups, lr=1.0, foreach=False, **options), dtype, None, factors)
 
 
 ADAM, ADAM_W, RMS, ADAGRAD = (torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.Adagrad)
@@ -153,6 +154,10 @@ RULES = {
     "lamb": lamb(),
     "lamb_betas": lamb(beta1=0.8, beta2=0.95, epsilon=1e-3, weight_decay=0.1),
     "averaged_weights": averaged(0.97),
+    "groups_sgd": by_torch(torch.optim.SGD, FACTORS, momentum=0.9, weight_decay=0.1),
+    "groups_adam": by_torch(ADAM, FACTORS, weight_decay=0.1),
+    "groups_adam_w": by_torch(ADAM_W, FACTORS, weight_decay=0.5),
+    "groups_rms_prop": by_torch(RMS, FACTORS, centered=True, momentum=0.9, weight_decay=0.1),
 }
 
 

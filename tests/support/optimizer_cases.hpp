@@ -49,6 +49,16 @@ void for_each_optimizer(const Body& body) {
   body("lamb_betas", lamb{.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = 0.1});
 }
 
+/// Calls body(name, rule) for each case of optimizers.txt with groups of parameters: grouped_segments.
+template <class Body>
+void for_each_grouped_optimizer(const Body& body) {
+  using namespace gradus::optim;
+  body("groups_sgd", sgd{.momentum = 0.9, .weight_decay = 0.1});
+  body("groups_adam", adam{.weight_decay = 0.1});
+  body("groups_adam_w", adam_w{.weight_decay = 0.5});
+  body("groups_rms_prop", rms_prop{.momentum = 0.9, .weight_decay = 0.1, .centered = true});
+}
+
 /// The rule of the case "averaged_weights".
 inline constexpr gradus::optim::averaged_weights<gradus::optim::sgd> averaged_sgd{.rule = {.momentum = 0.9},
                                                                                   .decay = 0.97};
@@ -60,6 +70,13 @@ inline constexpr gradus::index_t optimizer_elements = 24;
 inline const std::vector<gradus::optim::segment>& optimizer_segments() {
   static const std::vector<gradus::optim::segment> segments{
       {"a", 0, 1, false}, {"b", 1, 7, true}, {"c", 8, 13, true}, {"d", 21, 3, false}};
+  return segments;
+}
+
+/// The parameters of optimizers.py with the factors of their learning rates.
+inline const std::vector<gradus::optim::segment>& grouped_segments() {
+  static const std::vector<gradus::optim::segment> segments{
+      {"a", 0, 1, false, 10}, {"b", 1, 7, true, 1}, {"c", 8, 13, true, 0.25}, {"d", 21, 3, false, 0.5}};
   return segments;
 }
 

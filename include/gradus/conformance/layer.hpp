@@ -101,8 +101,6 @@ class contract_check {
       }
       return sum;
     };
-    first_ = forward(nullptr, nullptr);
-    const backward_result got = backward(first_, std::vector<request>(inputs_.size()), {.wanted = false});
     const auto compare = [&](auto& values, const auto& gradient, const std::string& what) {
       constexpr std::size_t most = 24;  // elements of an array that are tested
       double largest = 1;
@@ -132,12 +130,17 @@ class contract_check {
                                             std::to_string(difference));
       }
     };
-    for (std::size_t k = 0; k < inputs_.size(); ++k) {
-      compare(inputs_[k], got.gradients[k], "input " + std::to_string(k));
-    }
     const auto described = base_->parameters();
-    for (std::size_t p = 0; p < parameters_.size(); ++p) {
-      compare(parameters_[p], got.parameters[p], std::string{described[p].name});
+    for (const bool evaluates : {false, true}) {  // the second time as in a frozen layer
+      evaluates_ = evaluates;
+      first_ = forward(nullptr, nullptr);
+      const backward_result got = backward(first_, std::vector<request>(inputs_.size()), {.wanted = false}, !evaluates);
+      for (std::size_t k = 0; k < inputs_.size(); ++k) {
+        compare(inputs_[k], got.gradients[k], "input " + std::to_string(k) + (evaluates ? " of a frozen layer" : ""));
+      }
+      for (std::size_t p = 0; p < parameters_.size() && !evaluates; ++p) {
+        compare(parameters_[p], got.parameters[p], std::string{described[p].name});
+      }
     }
   }
 
@@ -193,7 +196,7 @@ class contract_check {
     arrays used{*this, buffers};
     array residual_memory{device_, residual != nullptr ? *residual : elements{}};
     const nn::step_context context{
-        .training = true, .seed = 3, .step = 4, .first_example = 5, .again = again != nullptr};
+        .training = true, .seed = 3, .step = 4, .first_example = 5, .again = again != nullptr, .evaluates = evaluates_};
     passes_->forward({device_, used.input_views, images{device_, output.data(), output_shape_.batch(batch_)},
                       residual != nullptr ? residual_memory.data() : nullptr, used.parameter_memory, used.buffer_memory,
                       std::span{state.data(), memory_.state}, used.workspace(), context});
@@ -207,10 +210,14 @@ class contract_check {
     return result;
   }
 
+  /// @param trained  false: gradients of parameters are null, if the layer skips them then
   [[nodiscard]] backward_result backward(const forward_result& after, const std::vector<request>& requests,
-                                         const request& residual) {
+                                         const request& residual, bool trained = true) {
     const auto poisoned = [](const elements& from, bool read) { return read ? from : not_numbers(from.size()); };
     arrays used{*this, after.buffers};
+    for (nn::parameter_memory<real>& each : used.parameter_memory) {
+      each.gradient = trained || !traits_.skips_parameter_gradients ? each.gradient : nullptr;
+    }
     for (std::size_t k = 0; k < inputs_.size(); ++k) {
       used.inputs[k].set(poisoned(inputs_[k], traits_.backward_reads_inputs));
     }
@@ -234,7 +241,7 @@ class contract_check {
       targets.push_back(target(requests[k], shapes_[k], k));
     }
     const auto residual_target = target(residual, output_shape_, inputs_.size());
-    const nn::step_context context{.training = true, .seed = 3, .step = 4, .first_example = 5};
+    const nn::step_context context{.training = true, .seed = 3, .step = 4, .first_example = 5, .evaluates = evaluates_};
     passes_->backward({device_, used.input_views, const_images{device_, output.data(), output_shape_.batch(batch_)},
                        const_images{device_, output_gradient.data(), output_shape_.batch(batch_)}, targets,
                        residual_target, used.parameter_memory, used.buffer_memory,
@@ -312,6 +319,10 @@ class contract_check {
                 "gradients of parameters do not depend on which other gradients are needed");
       }
     };
+    const backward_result frozen = backward(first_, plain, nothing, false);
+    for (std::size_t k = 0; k < inputs_.size(); ++k) {
+      require(same_bits(frozen.gradients[k], expected.gradients[k]), "frozen layers make the same input gradients");
+    }
     std::vector<request> choices{nothing, {}, {.accumulate = true}};
     if (traits_.masks_input_gradients) {
       choices.push_back({.mask = true});
@@ -446,6 +457,7 @@ class contract_check {
   std::vector<std::vector<real>> parameters_;
   elements output_gradient_;
   forward_result first_;
+  bool evaluates_ = false;  // step_context::evaluates
 };
 
 /// Checks one layer on a device, with batches of one and of three examples.

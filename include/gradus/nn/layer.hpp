@@ -34,6 +34,9 @@ struct step_context {
   std::uint64_t first_example = 0;  ///< of this batch, in the order of the epoch over all ranks
   /// True where forward runs a second time in one step: it repeats its output from its state and changes nothing else.
   bool again = false;
+  /// True in training for layers with freeze_options::evaluates: normalization uses running statistics and leaves them,
+  /// and dropout does nothing; forward keeps what backward needs. Other layers need not read it.
+  bool evaluates = false;
 };
 
 /// Properties of a layer that the execution plan depends on. The defaults hold for every layer and use the most memory.
@@ -50,6 +53,9 @@ struct layer_traits {
   bool masks_input_gradients = false;
   /// Backward writes backward_arguments::residual_gradient. If false, the network writes it.
   bool writes_residual_gradient = false;
+  /// Backward leaves out gradients of parameters that are null, as those of frozen layers are. If false, a frozen layer
+  /// has memory for them.
+  bool skips_parameter_gradients = false;
   bool recomputable = false;  ///< forward is cheap and may run a second time before backward (step_context::again)
   kernels::activation is_activation = kernels::activation::identity;  ///< the layer only applies this activation
 };
@@ -64,7 +70,7 @@ struct layer_memory {
 template <class Element>
 struct parameter_memory {
   Element* value = nullptr;     ///< in the memory order of the layout
-  Element* gradient = nullptr;  ///< in the same order
+  Element* gradient = nullptr;  ///< in the same order; see layer_traits::skips_parameter_gradients
 };
 
 /// Statistics that a layer keeps from step to step and does not train, such as a running mean.

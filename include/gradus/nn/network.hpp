@@ -24,6 +24,7 @@
 #include "gradus/nn/loss.hpp"
 #include "gradus/nn/network_base.hpp"
 #include "gradus/nn/parameter.hpp"
+#include "gradus/nn/plan/compile_options.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/nn/targets.hpp"
@@ -46,7 +47,8 @@ namespace gradus::nn {
 /// max_batch_size examples and allocate nothing.
 ///
 /// Memory: one flat buffer holds the values of all parameters, another their gradients, in the order in which backward
-/// completes the gradients (last layer first). Each parameter begins at a multiple of 64 bytes; the gaps are zero.
+/// completes the gradients (last layer first); parameters of frozen layers follow, without gradients. Each parameter
+/// begins at a multiple of 64 bytes; the gaps are zero.
 ///
 /// Element types: with `bfloat16` or `float16`, images, values and their gradients are stored in 16 bits. Parameters,
 /// their gradients and buffers are float. Products round parameters to 16 bits and sum in float; all other arithmetic
@@ -156,8 +158,9 @@ class network final : public network_base<Element, Device> {
       const parameter_description& described = *this->structure().parameters()[k];
       const parameter_memory<parameter_element_type>& memory = this->memory().parameters()[k];
       using parameter_view = image_view<parameter_element_type, Layout, Device>;
+      const bool trained = k < this->structure().trained_parameters().size();
       parameters_.emplace_back(described, parameter_view{this->device(), memory.value, described.shape},
-                               parameter_view{this->device(), memory.gradient, described.shape});
+                               parameter_view{this->device(), trained ? memory.gradient : nullptr, described.shape});
     }
   }
 
@@ -202,7 +205,8 @@ class network final : public network_base<Element, Device> {
 
   // ---- parameters
 
-  /// All parameters, in the order in which backward completes their gradients. @pre compiled
+  /// All parameters, in the order in which backward completes their gradients; those of frozen layers follow.
+  /// @pre compiled
   [[nodiscard]] std::span<const parameter_type> parameters() const noexcept { return parameters_; }
   /// The parameter "layer.name". @throws configuration_error when there is none, or the network is not compiled
   [[nodiscard]] const parameter_type& find_parameter(std::string_view name,

@@ -28,7 +28,9 @@
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/loss.hpp"
 #include "gradus/nn/network_memory.hpp"
+#include "gradus/nn/parameter_options.hpp"
 #include "gradus/nn/phase.hpp"
+#include "gradus/nn/plan/compile_options.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/plan/micro_batches.hpp"
@@ -78,11 +80,14 @@ class network_base {
     for (const layer_memory& each : needed) {
       result.workspace = std::max(result.workspace, planning.streams * each.workspace);
     }
-    const std::size_t bytes = static_cast<std::size_t>(graph_.parameter_elements()) * sizeof(parameter_element_type);
+    const auto bytes = [](index_t elements) {
+      return static_cast<std::size_t>(elements) * sizeof(parameter_element_type);
+    };
     result.arena = result.plan.arena_bytes;
-    result.parameters = bytes;
-    result.gradients = graph_.examples_at_once() < options.max_batch_size ? 2 * bytes : bytes;
-    result.buffers = static_cast<std::size_t>(graph_.buffer_elements()) * sizeof(parameter_element_type);
+    result.parameters = bytes(graph_.parameter_elements());
+    result.gradients = bytes(graph_.gradient_elements()) +
+                       (graph_.examples_at_once() < options.max_batch_size ? bytes(graph_.trained_elements()) : 0);
+    result.buffers = bytes(graph_.buffer_elements());
     graph_.undo_compile();
     return result;
   }
@@ -119,12 +124,19 @@ class network_base {
     const graph::node& n = graph_.nodes()[layer];
     return {.first = n.first_parameter, .count = n.parameters.size()};
   }
-  /// The flat buffer of all parameter values, on the device.
+  /// The flat buffer of all parameter values, on the device; those of frozen layers come last.
   /// @throws configuration_error unless the network is compiled
   [[nodiscard]] std::span<parameter_element_type> values(error_location where = error_location::current()) {
     return compiled_memory("network.values", where).values();
   }
-  /// The flat buffer of all gradients, on the device. @throws configuration_error unless the network is compiled
+  /// The part of values() that is trained: its first elements, as many as there are gradients.
+  /// @throws configuration_error unless the network is compiled
+  [[nodiscard]] std::span<parameter_element_type> trained_values(error_location where = error_location::current()) {
+    auto& memory = compiled_memory("network.trained_values", where);
+    return memory.values().first(memory.gradients().size());
+  }
+  /// The flat buffer of all gradients, on the device, at the offsets of trained_values().
+  /// @throws configuration_error unless the network is compiled
   [[nodiscard]] std::span<parameter_element_type> gradients(error_location where = error_location::current()) {
     return compiled_memory("network.gradients", where).gradients();
   }
@@ -138,6 +150,35 @@ class network_base {
   /// The flat buffer of all buffers(), on the device. @throws configuration_error unless the network is compiled
   [[nodiscard]] std::span<parameter_element_type> buffer_values(error_location where = error_location::current()) {
     return compiled_memory("network.buffer_values", where).buffer_values();
+  }
+
+  // ---- what is trained
+
+  /// Excludes the layers whose names fit a pattern from training: their parameters keep their values. Their gradients
+  /// are neither computed nor sent, and layers from which no trained parameter is reached do not run backward. Call it
+  /// before compile. The last call for a layer counts.
+  ///
+  ///   net.freeze("encoder.*");
+  ///   net.freeze("encoder.norm?", {.evaluates = true});  // with running statistics
+  ///
+  /// @param pattern  of whole names: * stands for any characters, ? for one
+  /// @throws configuration_error when no layer fits, with all names, or the network is compiled
+  void freeze(std::string_view pattern, const freeze_options& options = {},
+              error_location where = error_location::current()) {
+    at_call(where, [&] { graph_.freeze(pattern, options); });
+  }
+
+  /// Sets hyper-parameters of the parameters whose names, "layer.weight", fit a pattern. A trainer takes them when it
+  /// is made, for any update rule. What a later call sets for a parameter replaces what an earlier one has set.
+  ///
+  ///   net.group("head.*", {.learning_rate_factor = 10});
+  ///   net.group("*.bias", {.weight_decay = false});
+  ///
+  /// @param pattern  of whole names: * stands for any characters, ? for one
+  /// @throws configuration_error when no parameter fits, with all names, or a factor is not above 0
+  void group(std::string_view pattern, const parameter_options& options,
+             error_location where = error_location::current()) {
+    at_call(where, [&] { graph_.group(pattern, options); });
   }
 
   /// The number of elements of all parameters.
@@ -315,14 +356,14 @@ class network_base {
     if (batch.examples() == 0) {
       device_->fill_zero(memory_->gradients().data(), memory_->gradients().size_bytes());
       if (observer != nullptr) {
-        observer->gradients_ready(0, graph_.parameters().size());
+        observer->gradients_ready(0, graph_.trained_parameters().size());
       }
       return {};
     }
     if (batch.examples() > graph_.examples_at_once()) {
       parts_of_network parts{*this, batch, batch_targets};
       return graph_.options().micro_batch_size.train(
-          parts, {batch.examples(), graph_.examples_at_once(), graph_.parameters()}, options, observer);
+          parts, {batch.examples(), graph_.examples_at_once(), graph_.trained_parameters()}, options, observer);
     }
     return train_at_once(batch, batch_targets, options, observer);
   }

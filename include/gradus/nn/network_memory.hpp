@@ -63,12 +63,11 @@ class network_memory {
         workspace_bytes_{largest_workspace()},
         workspace_{take(device, options.streams * workspace_bytes_)},
         values_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element))},
-        gradients_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element))},
+        trained_{static_cast<std::size_t>(net.trained_elements())},
+        gradients_{take(device, static_cast<std::size_t>(net.gradient_elements()) * sizeof(parameter_element))},
         buffer_values_{take(device, static_cast<std::size_t>(net.buffer_elements()) * sizeof(parameter_element))},
-        partial_gradients_{
-            take(device, net.examples_at_once() < net.options().max_batch_size
-                             ? static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element)
-                             : 0)} {
+        partial_gradients_{take(
+            device, net.examples_at_once() < net.options().max_batch_size ? trained_ * sizeof(parameter_element) : 0)} {
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       net.nodes()[i].layer->set_activation(plan_.nodes[i].activation);
     }
@@ -107,7 +106,7 @@ class network_memory {
   [[nodiscard]] std::span<parameter_element* const> buffer_memory() const noexcept { return buffer_memory_; }
 
   [[nodiscard]] std::span<parameter_element> values() noexcept { return elements(values_); }
-  [[nodiscard]] std::span<parameter_element> gradients() noexcept { return elements(gradients_); }
+  [[nodiscard]] std::span<parameter_element> gradients() noexcept { return elements(gradients_).first(trained_); }
   [[nodiscard]] std::span<parameter_element> buffer_values() noexcept { return elements(buffer_values_); }
 
   /// The gradients summed over the micro-batches so far; empty where a batch is computed at once.
@@ -169,7 +168,8 @@ class network_memory {
     parameters_ = dynamic_array<parameter_memory<parameter_element>>(net.parameters().size());
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
       const parameter_description& described = *net.parameters()[k];
-      parameters_[k] = {values().data() + described.offset, gradients().data() + described.offset};
+      parameters_[k] = {values().data() + described.offset,
+                        described.offset < net.gradient_elements() ? gradients().data() + described.offset : nullptr};
       const random_stream stream{net.options().seed, described.name};
       dynamic_array<parameter_element> logical(static_cast<std::size_t>(described.shape.size()));
       const auto draw = [&](index_t begin, index_t end) {
@@ -210,7 +210,8 @@ class network_memory {
   std::size_t workspace_bytes_;  // of one stream
   bytes_tensor workspace_;
   bytes_tensor values_;
-  bytes_tensor gradients_;
+  std::size_t trained_;     // elements
+  bytes_tensor gradients_;  // also those that frozen layers write
   bytes_tensor buffer_values_;
   bytes_tensor partial_gradients_;
   dynamic_array<parameter_memory<parameter_element>> parameters_;

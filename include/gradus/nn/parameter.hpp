@@ -26,12 +26,13 @@ namespace gradus::nn {
 struct parameter_description {
   /// "weight", "bias", ... in the layer; the network prepends the layer's name: "conv1.weight".
   std::string name;
-  image_extents shape;  ///< (o, i, r, s); unused axes are 1
-  int rank = 4;         ///< number of axes in files: 4 (o, i, r, s), 2 (o, i*r*s), 1 (o)
-  initializer initial;  ///< the values before training
-  fan sizes;            ///< for the initializer
-  bool decay = true;    ///< weight decay applies; false for biases and normalization (Goyal et al. 2017)
-  index_t offset = 0;   ///< in the network's flat buffers of values and gradients, in elements; set by compile
+  image_extents shape;              ///< (o, i, r, s); unused axes are 1
+  int rank = 4;                     ///< number of axes in files: 4 (o, i, r, s), 2 (o, i*r*s), 1 (o)
+  initializer initial;              ///< the values before training
+  fan sizes;                        ///< for the initializer
+  bool decay = true;                ///< weight decay applies; false for biases and normalization (Goyal et al. 2017)
+  double learning_rate_factor = 1;  ///< its learning rate is this factor times that of the schedule
+  index_t offset = 0;  ///< in the network's flat buffers of values and gradients, in elements; set by compile
 };
 
 /// The parameters of a layer with a linear map: a weight and, unless `bias` is null, a bias.
@@ -93,6 +94,14 @@ inline void require_values(const parameter_description& described, std::size_t c
   }
 }
 
+/// @throws configuration_error unless the parameter is trained
+inline void require_trained(const parameter_description& described, bool trained, error_location where) {
+  if (!trained) {
+    raise<configuration_error>({"parameter ", described.name}, "a layer that is trained", "a frozen one",
+                               "ask parameter.trained() before", where);
+  }
+}
+
 }  // namespace detail
 
 /// A learnable tensor of a compiled network and its gradient. Valid as long as the network.
@@ -121,7 +130,9 @@ class parameter {
   [[nodiscard]] bool decay() const noexcept { return description_->decay; }
   /// The values, (o, i, r, s), on the device.
   [[nodiscard]] image_view<Element, Layout, Device> value() const noexcept { return value_; }
-  /// The gradient, (o, i, r, s), on the device.
+  /// False for the parameters of frozen layers, which have no gradient.
+  [[nodiscard]] bool trained() const noexcept { return gradient_.data() != nullptr; }
+  /// The gradient, (o, i, r, s), on the device; without memory in a frozen layer.
   [[nodiscard]] image_view<Element, Layout, Device> gradient() const noexcept { return gradient_; }
 
   /// A host copy of the values in the order (o, i, r, s).
@@ -129,7 +140,9 @@ class parameter {
     return detail::copy_logical<Element>(value_.device(), value_.data(), *description_, strides());
   }
   /// A host copy of the gradient in the order (o, i, r, s).
-  [[nodiscard]] std::vector<Element> copy_gradient() const {
+  /// @throws configuration_error when the layer is frozen
+  [[nodiscard]] std::vector<Element> copy_gradient(error_location where = error_location::current()) const {
+    detail::require_trained(*description_, trained(), where);
     return detail::copy_logical<Element>(gradient_.device(), gradient_.data(), *description_, strides());
   }
 

@@ -144,13 +144,15 @@ class averaged_weights<Rule>::state {
   }
 
   /// Exchanges the averages with the values of a network. Before the first step all averages are 0.
-  /// @param values  the flat buffer of all parameters, in the memory of the device: network.values()
+  /// @param values  the flat buffer of the parameters that are trained, in the memory of the device: network.values(),
+  ///                or network.trained_values() of a network with frozen layers
   /// @throws shape_error if there are more or fewer values than averages
   void swap(Device& device, std::span<Element> values) {
     if (static_cast<index_t>(values.size()) != average_.size()) {
       raise<shape_error>("averaged_weights.swap", {"the ", average_.size(), " values of the network with the averages"},
                          {values.size(), " values"},
-                         "call it with network.values(), on a rank that updates: parameter servers keep the averages");
+                         "call it with network.values(), or trained_values() if layers are frozen, on a rank that "
+                         "updates: parameter servers keep the averages");
     }
     const segment all[] = {{.name = {}, .offset = 0, .size = average_.size(), .decay = false}};
     apply_pass(device, std::span<const segment>{all}, detail::swap_pass{}, update_step{0}, loss_scale{},

@@ -23,7 +23,7 @@ namespace gradus::optim {
 ///
 /// where g is the gradient divided by the loss scale. Without velocities (a null pointer) p <- p - learning_rate * g'.
 struct momentum_pass {
-  double learning_rate = 0;         ///< at least 0
+  double learning_rate = 0;         ///< at least 0; times segment::learning_rate_factor
   double momentum = 0;              ///< in [0, 1)
   double weight_decay = 0;          ///< applies to segments with `decay`
   double gradient_scale = 1;        ///< a factor of all gradients
@@ -126,12 +126,12 @@ void for_each_range(cpu& device, std::span<const segment> segments, const Body& 
 template <class Element>
 void apply_momentum(cpu& device, std::span<const segment> segments, const momentum_pass& pass, Element* values,
                     const Element* gradients, Element* velocities) {
-  const auto rate = static_cast<Element>(pass.learning_rate);
   const auto momentum = static_cast<Element>(pass.momentum);
   // (g + (s decay) p) / s = g / s + decay p, so the inner loop needs no extra multiplication.
   const auto scale = static_cast<Element>(pass.gradient_scale / pass.loss_scale.factor);
   detail::for_each_range(device, segments, [=, &pass](const segment& part, index_t offset, index_t count) {
     const auto decay = static_cast<Element>(part.decay ? pass.weight_decay * pass.loss_scale.factor : 0.0);
+    const auto rate = static_cast<Element>(pass.learning_rate * part.learning_rate_factor);
     Element* const p = values + offset;
     const Element* const g = gradients + offset;
     Element* const v = velocities == nullptr ? nullptr : velocities + offset;

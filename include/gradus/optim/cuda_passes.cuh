@@ -38,6 +38,7 @@ struct segment_piece {
   int decay;
   int first;   ///< index of the first piece of the segment
   int pieces;  ///< of the segment
+  double learning_rate_factor;
 };
 
 /// Lists of segments, split into pieces, in device memory. Each list is kept, so that later steps copy nothing.
@@ -93,7 +94,8 @@ class segment_tables {
     }
     for (std::size_t i = 0; i < segments.size(); ++i) {
       const segment_piece& one = known.segments[i];
-      if (one.offset != segments[i].offset || one.size != segments[i].size || (one.decay != 0) != segments[i].decay) {
+      if (one.offset != segments[i].offset || one.size != segments[i].size || (one.decay != 0) != segments[i].decay ||
+          one.learning_rate_factor != segments[i].learning_rate_factor) {
         return false;
       }
     }
@@ -106,10 +108,13 @@ class segment_tables {
     for (const segment& one : segments) {
       const int first = static_cast<int>(pieces.size());
       const int count = static_cast<int>((one.size + piece - 1) / piece);
-      made->segments.push_back({one.offset, static_cast<int>(one.size), one.decay ? 1 : 0, first, count});
+      segment_piece whole{one.offset, static_cast<int>(one.size), one.decay ? 1 : 0, first,
+                          count,      one.learning_rate_factor};
+      made->segments.push_back(whole);
       for (index_t begin = 0; begin < one.size; begin += piece) {
-        pieces.push_back(
-            {one.offset + begin, static_cast<int>(std::min(piece, one.size - begin)), one.decay ? 1 : 0, first, count});
+        whole.offset = one.offset + begin;
+        whole.size = static_cast<int>(std::min(piece, one.size - begin));
+        pieces.push_back(whole);
       }
     }
     made->pieces = static_cast<index_t>(pieces.size());
@@ -130,7 +135,8 @@ class segment_tables {
 /// The coefficients of a momentum_pass in the element type.
 template <class Element>
 struct momentum_numbers {
-  Element rate, momentum, decay, scale;
+  double learning_rate;
+  Element momentum, decay, scale;
   bool nesterov;
 };
 
@@ -150,7 +156,8 @@ __global__ void momentum_kernel(const segment_piece* pieces, momentum_numbers<El
     numbers.decay = static_cast<Element>(numbers.decay * loss_scale[scale_index]);
   }
   const segment_piece piece = pieces[blockIdx.x];
-  const Element rate = recorded == nullptr ? numbers.rate : static_cast<Element>(recorded->learning_rate);
+  const double learning_rate = recorded == nullptr ? numbers.learning_rate : recorded->learning_rate;
+  const auto rate = static_cast<Element>(learning_rate * piece.learning_rate_factor);
   const Element decay = piece.decay != 0 ? numbers.decay : Element{0};
   Element* const p = values + piece.offset;
   const Element* const g = gradients + piece.offset;
@@ -200,15 +207,17 @@ __device__ inline pass_point point_on_device(pass_point point, const step_number
   return point;
 }
 
-/// The formula of a pass for one piece. One thread computes it for its block, because powers in double precision are
-/// slow on many GPUs. All threads of the block call it.
+/// The formula of a pass for one piece, with its learning rate. One thread computes it for its block, because powers in
+/// double precision are slow on many GPUs. All threads of the block call it.
 template <class Element, class Pass>
 __device__ typename Pass::template step<Element> step_for_block(const Pass& pass, const pass_point& point,
                                                                 const step_numbers* recorded, const double* loss_scale,
-                                                                bool decays) {
+                                                                const segment_piece& piece) {
   __shared__ typename Pass::template step<Element> shared;
   if (threadIdx.x == 0) {
-    shared = pass.template at<Element>(point_on_device(point, recorded, loss_scale), decays);
+    pass_point own = point_on_device(point, recorded, loss_scale);
+    own.learning_rate *= piece.learning_rate_factor;
+    shared = pass.template at<Element>(own, piece.decay != 0);
   }
   __syncthreads();
   return shared;
@@ -233,7 +242,7 @@ __global__ void pass_kernel(const segment_piece* pieces, Pass pass, pass_point p
     return;  // the step is skipped
   }
   const segment_piece piece = pieces[blockIdx.x];
-  const auto step = step_for_block<Element>(pass, point, recorded, loss_scale, piece.decay != 0);
+  const auto step = step_for_block<Element>(pass, point, recorded, loss_scale, piece);
   const auto own = written.from(piece.offset);
   const auto others = read.from(piece.offset);
 #pragma unroll 4
@@ -272,7 +281,7 @@ __global__ void lamb_moments_kernel(const segment_piece* pieces, lamb_pass pass,
     return;  // the step is skipped
   }
   const segment_piece piece = pieces[blockIdx.x];
-  const auto step = step_for_block<Element>(pass, point, recorded, loss_scale, piece.decay != 0);
+  const auto step = step_for_block<Element>(pass, point, recorded, loss_scale, piece);
   double value_squares = 0;
   double direction_squares = 0;
   for (int i = static_cast<int>(threadIdx.x); i < piece.size; i += static_cast<int>(blockDim.x)) {
@@ -327,9 +336,9 @@ __global__ void lamb_step_kernel(const segment_piece* pieces, lamb_pass pass, pa
   if (piece.decay == 0 || (loss_scale != nullptr && loss_scale[not_finite_index] != 0)) {
     return;
   }
-  const auto step = step_for_block<Element>(pass, point, recorded, loss_scale, true);
+  const auto step = step_for_block<Element>(pass, point, recorded, loss_scale, piece);
   const double learning_rate = recorded == nullptr ? point.learning_rate : recorded->learning_rate;
-  const auto rate = static_cast<Element>(learning_rate * ratios[piece.first]);
+  const auto rate = static_cast<Element>(learning_rate * piece.learning_rate_factor * ratios[piece.first]);
   for (int i = static_cast<int>(threadIdx.x); i < piece.size; i += static_cast<int>(blockDim.x)) {
     const index_t at = piece.offset + i;
     values[at] -= rate * step.direction(values[at], first[at], second[at]);
@@ -395,7 +404,7 @@ void apply_momentum(cuda& device, std::span<const segment> segments, const momen
   }
   launch(device, "apply_momentum", static_cast<unsigned>(table.pieces), 256, &detail::momentum_kernel<Element>,
          table.on_device,
-         {.rate = static_cast<Element>(pass.learning_rate),
+         {.learning_rate = pass.learning_rate,
           .momentum = static_cast<Element>(pass.momentum),
           .decay = static_cast<Element>(pass.weight_decay * pass.loss_scale.factor),
           .scale = static_cast<Element>(pass.gradient_scale / pass.loss_scale.factor),

@@ -31,6 +31,13 @@ struct pass_point {
   double learning_rate = 0;   ///< at least 0
   std::uint64_t updates = 0;  ///< updates made before this one
   double gradient_scale = 1;  ///< a factor of all gradients
+
+  /// The same for a segment with this factor of the learning rate.
+  [[nodiscard]] constexpr pass_point of(double learning_rate_factor) const noexcept {
+    pass_point result = *this;
+    result.learning_rate *= learning_rate_factor;
+    return result;
+  }
 };
 
 /// Arrays of the same length: what a pass writes, or what it only reads.
@@ -139,7 +146,11 @@ void apply_pass(cpu& device, std::span<const segment> segments, const Pass& pass
   const auto with_decay = pass.template at<Element>(point, true);
   const auto without_decay = pass.template at<Element>(point, false);
   detail::for_each_range(device, segments, [&](const segment& part, index_t offset, index_t count) {
-    detail::step_range(count, part.decay ? with_decay : without_decay, written.from(offset), read.from(offset));
+    auto own = part.decay ? with_decay : without_decay;
+    if (part.learning_rate_factor != 1) {
+      own = pass.template at<Element>(point.of(part.learning_rate_factor), part.decay);
+    }
+    detail::step_range(count, own, written.from(offset), read.from(offset));
   });
 }
 

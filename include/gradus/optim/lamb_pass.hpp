@@ -132,14 +132,14 @@ template <class Element>
 void apply_lamb(cpu& device, std::span<const segment> segments, const detail::lamb_pass& pass, const update_step& step,
                 const loss_scale& scale, Element* values, const Element* gradients, Element* first, Element* second) {
   const pass_point point{step.learning_rate, step.number, 1.0 / scale.factor};
-  const auto with_decay = pass.at<Element>(point, true);
+  const auto with_decay = pass.at<Element>(point, true);  // its rate is not used
   const auto without_decay = pass.at<Element>(point, false);
   for (const segment& part : segments) {
+    const double learning_rate = step.learning_rate * part.learning_rate_factor;
     const detail::lamb_arrays<Element> of{values + part.offset, gradients + part.offset, first + part.offset,
                                           second + part.offset};
     if (part.decay) {
-      const auto rate =
-          static_cast<Element>(step.learning_rate * detail::update_moments(device, part.size, with_decay, of));
+      const auto rate = static_cast<Element>(learning_rate * detail::update_moments(device, part.size, with_decay, of));
       device.parallel_for(part.size, detail::pass_grain, [&](index_t begin, index_t end) {
         const auto body = [&]<class Number>(Number& value, Number m, Number v) {
           value -= rate * with_decay.direction(value, m, v);
@@ -148,10 +148,11 @@ void apply_lamb(cpu& device, std::span<const segment> segments, const detail::la
                            pass_arrays<const Element, 2>{of.first + begin, of.second + begin});
       });
     } else {
+      const auto rate = static_cast<Element>(learning_rate);
       device.parallel_for(part.size, detail::pass_grain, [&](index_t begin, index_t end) {
         const auto body = [&]<class Number>(Number& value, Number& m, Number& v, Number gradient) {
           without_decay.moments(m, v, gradient);
-          value -= without_decay.rate * without_decay.direction(value, m, v);
+          value -= rate * without_decay.direction(value, m, v);
         };
         detail::step_range(end - begin, body,
                            pass_arrays<Element, 3>{of.values + begin, of.first + begin, of.second + begin},

@@ -166,7 +166,8 @@ concept has_update_rule_buffers = has_update_rule_state<U, Element, Device> &&
 ///      constructor calls check() and allocates the memory;
 ///   5. `state.update(device, segments, values, gradients, step)` runs the step for the parameters in `segments`, any
 ///      subset of all. It may be called several times per step, each time for other parameters and with the same
-///      update_step. It allocates nothing;
+///      update_step. It allocates nothing. The learning rate of a segment is step.learning_rate times its
+///      learning_rate_factor;
 ///   6. `state.visit_buffers(visitor)` calls visitor(name, data, count) for each buffer that a checkpoint must store.
 /// With `static constexpr bool elementwise = true` a rule declares that the update of an element depends only on that
 /// element, its gradient and its state. Then ranks may update different parts of one parameter, and parameter servers

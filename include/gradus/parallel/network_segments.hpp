@@ -14,12 +14,17 @@ namespace gradus::parallel {
 /// The ranges of a network's parameters in its flat buffers.
 using segment_list = dynamic_array<optim::segment>;
 
-/// One segment a parameter, in the order of network.parameters(). @pre the network is compiled, or was forecast
+/// One segment for each parameter that is trained, in the order of network.trained_parameters(). @pre the network is
+/// compiled, or was forecast
 [[nodiscard]] inline segment_list segments_of(const nn::graph& network) {
   segment_list segments;
-  segments.reserve(network.parameters().size());
-  for (const nn::parameter_description* const p : network.parameters()) {
-    segments.push_back({.name = p->name, .offset = p->offset, .size = p->shape.size(), .decay = p->decay});
+  segments.reserve(network.trained_parameters().size());
+  for (const nn::parameter_description* const p : network.trained_parameters()) {
+    segments.push_back({.name = p->name,
+                        .offset = p->offset,
+                        .size = p->shape.size(),
+                        .decay = p->decay,
+                        .learning_rate_factor = p->learning_rate_factor});
   }
   return segments;
 }

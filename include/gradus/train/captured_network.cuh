@@ -116,7 +116,7 @@ class captured_network {
         });
     if (observer != nullptr) {
       observer->after_layer(layers() - 1, nn::phase::forward);
-      observer->gradients_ready(0, network_->structure().parameters().size());
+      observer->gradients_ready(0, network_->structure().trained_parameters().size());
     }
     return sums;
   }

@@ -46,7 +46,7 @@ class captured_step {
   captured_step(Network& network, const Update& rule, error_location where = error_location::current()) try
       : network_{&network},
         segments_{std::move(trained_parameters_of(network).segments)},
-        state_{network.device(), rule, static_cast<index_t>(network.values().size())},
+        state_{network.device(), rule, static_cast<index_t>(network.trained_values().size())},
         recording_{network, where} {
   } catch (error& failure) {
     failure.location_at_call(where);

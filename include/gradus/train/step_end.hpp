@@ -5,7 +5,7 @@
 #pragma once
 
 #include <cstddef>  // std::size_t
-#include <span>     // std::span
+#include <span>     // std::as_writable_bytes, std::span
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/watch.hpp"
@@ -16,6 +16,7 @@
 #include "gradus/core/loss_scale.hpp"
 #include "gradus/nn/network_base.hpp"
 #include "gradus/nn/phase.hpp"
+#include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/segment.hpp"
@@ -48,11 +49,12 @@ class step_end : public nn::step_hooks {
   ~step_end() = default;
 };
 
-/// The flat buffers of a network, which parameters are where, and which belong to which layer.
+/// What is trained of a network: the flat buffers, which parameters are where, and which belong to which layer.
 template <class Element>
 struct trained_parameters {
-  std::span<Element> values;        ///< of all parameters, in the memory of the device
+  std::span<Element> values;        ///< of all parameters that are trained, in the memory of the device
   std::span<Element> gradients;     ///< at the same offsets as `values`
+  std::span<Element> frozen;        ///< values of the parameters of frozen layers
   parallel::segment_list segments;  ///< in the order in which backward completes their gradients
   /// The range of `segments` of each layer, in the order of network::add.
   dynamic_array<nn::parameter_range> of_layer;
@@ -72,12 +74,14 @@ template <class Element, class Device>
     raise<configuration_error>("trainer", "a compiled network", "one that is still being built",
                                "call compile({.max_batch_size = ...}) first");
   }
-  trained_parameters<parameter_element_t<Element>> result{.values = network.values(),
-                                                          .gradients = network.gradients(),
-                                                          .segments = parallel::segments_of(network.structure()),
-                                                          .of_layer = {}};
-  for (std::size_t layer = 0; layer < network.layers(); ++layer) {
-    result.of_layer.push_back(network.parameters_of(layer));
+  trained_parameters<parameter_element_t<Element>> result{
+      .values = network.trained_values(),
+      .gradients = network.gradients(),
+      .frozen = network.values().subspan(network.gradients().size()),
+      .segments = parallel::segments_of(network.structure()),
+      .of_layer = {}};
+  for (const nn::graph::node& n : network.structure().nodes()) {
+    result.of_layer.push_back({.first = n.frozen ? 0 : n.first_parameter, .count = n.trained().size()});
   }
   return result;
 }
@@ -117,8 +121,14 @@ class step_end_of final : public step_end {
   /// The ranks that train.
   [[nodiscard]] comm::any_communicator& group() noexcept { return *group_; }
 
-  /// Makes the values those of rank 0. Called by all ranks, when they have compared what they train.
-  void start() { strategy_->start(); }
+  /// Makes the values those of rank 0, those of frozen layers too. Called by all ranks, when they have compared what
+  /// they train.
+  void start() {
+    strategy_->start();
+    if (group_->size() > 1 && !parameters_->frozen.empty()) {
+      group_->broadcast(std::as_writable_bytes(parameters_->frozen), 0);
+    }
+  }
 
   /// Not where the loss is scaled: the next step needs the scale of this one.
   [[nodiscard]] bool may_be_late() const noexcept override { return !scales_ && strategy_->may_be_late(); }

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "../../support/optimizer_cases.hpp"
+#include "gradus/optim/lars.hpp"
+#include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/schedules.hpp"
 #include "gradus/train/reduce_on_plateau.hpp"
 
@@ -71,10 +73,11 @@ template <class Element>
 constexpr double tolerance_of = sizeof(Element) == 4 ? 1e-6 : 1e-13;
 
 template <class State, class Element>
-void train_all_steps(cpu& device, State& state, std::vector<Element>& values) {
+void train_all_steps(cpu& device, State& state, std::vector<Element>& values,
+                     const std::vector<optim::segment>& segments = gradus_test::optimizer_segments()) {
   for (int step = 0; step < gradus_test::optimizer_steps; ++step) {
     const auto gradients = gradus_test::optimizer_gradients<Element>(step);
-    state.update(device, gradus_test::optimizer_segments(), values.data(), gradients.data(),
+    state.update(device, segments, values.data(), gradients.data(),
                  {gradus_test::optimizer_rate(step), static_cast<std::uint64_t>(step)});
   }
 }
@@ -93,6 +96,48 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(rules_take_the_steps_of_torch, Element, elements) 
     train_all_steps(device, state, values);
     check_against_golden(name, values, tolerance_of<Element>);
   });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(groups_take_the_steps_of_torch, Element, elements) {
+  cpu device{{.intra_op_threads = 1}};
+  gradus_test::for_each_grouped_optimizer([&]<class Rule>(std::string_view name, const Rule& rule) {
+    typename Rule::template state<Element> state{device, rule, gradus_test::optimizer_elements};
+    auto values = gradus_test::optimizer_starts<Element>();
+    train_all_steps(device, state, values, gradus_test::grouped_segments());
+    check_against_golden(name, values, tolerance_of<Element>);
+  });
+}
+
+// A rule with groups is the rule for each group, at the group's learning rate.
+BOOST_AUTO_TEST_CASE_TEMPLATE(groups_are_rules_of_their_own, Element, elements) {
+  cpu device{{.intra_op_threads = 1}};
+  const auto check = [&]<class Rule>(std::string_view name, const Rule& rule, double tolerance) {
+    typename Rule::template state<Element> state{device, rule, gradus_test::optimizer_elements};
+    auto values = gradus_test::optimizer_starts<Element>();
+    train_all_steps(device, state, values, gradus_test::grouped_segments());
+    for (std::size_t i = 0; i < gradus_test::grouped_segments().size(); ++i) {
+      typename Rule::template state<Element> alone{device, rule, gradus_test::optimizer_elements};
+      auto expected = gradus_test::optimizer_starts<Element>();
+      const optim::segment& part = gradus_test::optimizer_segments()[i];
+      for (int step = 0; step < gradus_test::optimizer_steps; ++step) {
+        const auto gradients = gradus_test::optimizer_gradients<Element>(step);
+        alone.update(device, {&part, 1}, expected.data(), gradients.data(),
+                     {gradus_test::optimizer_rate(step) * gradus_test::grouped_segments()[i].learning_rate_factor,
+                      static_cast<std::uint64_t>(step)});
+      }
+      for (auto e = static_cast<std::size_t>(part.offset); e < static_cast<std::size_t>(part.offset + part.size); ++e) {
+        const auto scale = std::max(Element{1}, std::abs(expected[e]));
+        BOOST_TEST(std::abs(values[e] - expected[e]) <= static_cast<Element>(tolerance) * scale,
+                   name << ", element " << e << ": " << values[e] << " for " << expected[e]);
+      }
+    }
+  };
+  const auto exact = [&](std::string_view name, const auto& rule) { check(name, rule, 0); };
+  gradus_test::for_each_optimizer(exact);
+  gradus_test::for_each_grouped_optimizer(exact);
+  exact("averaged_weights", optim::averaged_weights<optim::adam_w>{.decay = 0.9});
+  exact("scaled_loss", optim::scaled_loss<optim::rms_prop>{.scaling = {.initial = 1}});
+  check("lars", optim::lars{.trust = 0.02}, 10 * tolerance_of<Element>);  // its factor is outside the velocity
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(averages_are_those_of_torch, Element, elements) {

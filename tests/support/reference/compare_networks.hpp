@@ -157,7 +157,7 @@ template <class Element, class Layout, class Device>
     parameter.assign_values(converted);
   }
   const auto segments = gradus::parallel::segments_of(net.structure());
-  const auto elements = static_cast<index_t>(net.values().size());
+  const auto elements = static_cast<index_t>(net.trained_values().size());
   using sgd_state = typename gradus::optim::sgd::template state<real, Device>;
   using lars_state = typename gradus::optim::lars::template state<real, Device>;
   std::optional<sgd_state> sgd;
@@ -202,8 +202,10 @@ template <class Element, class Layout, class Device>
     });
     auto& gradients = result.gradients.emplace_back();
     for (const auto& parameter : net.parameters()) {
-      const auto gradient = parameter.copy_gradient();
-      gradients[parameter.name()].assign(gradient.begin(), gradient.end());
+      if (parameter.trained()) {
+        const auto gradient = parameter.copy_gradient();
+        gradients[parameter.name()].assign(gradient.begin(), gradient.end());
+      }
     }
     if (sgd) {
       sgd->update(device, segments, net.values().data(), net.gradients().data(), training.rule.learning_rate, scale);
@@ -298,8 +300,11 @@ class reference_training {
 
   /// Weight decay is for weights of products: not for biases and normalization.
   [[nodiscard]] bool decays(const std::string& name) const {
-    const auto layer = static_cast<std::size_t>(std::stoul(name.substr(1)));
-    return name.ends_with(".weight") && !std::holds_alternative<nn::batch_norm>(spec_.layers[layer].options);
+    return name.ends_with(".weight") && !std::holds_alternative<nn::batch_norm>(layer_of(name).options);
+  }
+
+  [[nodiscard]] const layer_spec& layer_of(const std::string& parameter) const {
+    return spec_.layers[static_cast<std::size_t>(std::stoul(parameter.substr(1)))];
   }
 
   void run_step(std::size_t step, std::uint64_t example) {
@@ -311,6 +316,10 @@ class reference_training {
     outcome.gradients.push_back(net_.gradients());
     values.push_back(net_.parts());
     for (auto& [name, parameter] : net_.parameters()) {
+      if (layer_of(name).frozen) {
+        outcome.gradients.back().erase(name);
+        continue;
+      }
       outcome.gradients.back()[name].resize(parameter.size());  // zeros where nothing was added
       update(name, parameter, outcome.gradients.back()[name]);
     }
@@ -324,6 +333,7 @@ class reference_training {
     std::vector<double>& velocity = velocities_[name];
     velocity.resize(parameter.size());
     double rate = 1;
+    const double learning_rate = rule.learning_rate * layer_of(name).learning_rate_factor;
     const bool is_sgd = rule.which == rule_spec::kind::sgd;
     double decay = is_sgd ? rule.sgd.weight_decay : rule.lars.weight_decay;
     decay = decays(name) ? decay : 0;
@@ -331,7 +341,7 @@ class reference_training {
       g /= training_.loss_scale;
     }
     if (!is_sgd) {
-      rate = rule.learning_rate;
+      rate = learning_rate;
       const double of_values = norm(parameter);
       const double of_gradient = norm(gradient);
       if (decays(name) && of_values != 0 && of_gradient != 0) {
@@ -342,7 +352,7 @@ class reference_training {
       const double g = rate * (gradient[e] + decay * parameter[e]);
       velocity[e] = (is_sgd ? rule.sgd.momentum : rule.lars.momentum) * velocity[e] + g;
       const bool ahead = is_sgd && rule.sgd.nesterov;
-      parameter[e] -= (is_sgd ? rule.learning_rate : 1.0) * (ahead ? g + rule.sgd.momentum * velocity[e] : velocity[e]);
+      parameter[e] -= (is_sgd ? learning_rate : 1.0) * (ahead ? g + rule.sgd.momentum * velocity[e] : velocity[e]);
     }
   }
 

@@ -29,13 +29,35 @@ using gradus::conformance::layer_options;
 struct layer_spec {
   layer_options options;
   std::vector<std::size_t> inputs;
+  bool frozen = false;              ///< not trained
+  bool evaluates = false;           ///< and runs as in evaluation
+  double learning_rate_factor = 1;  ///< of its parameters
 };
+
+/// Whether the layer has parameters.
+[[nodiscard]] inline bool has_parameters(const layer_spec& layer) {
+  const auto* const norm = std::get_if<nn::batch_norm>(&layer.options);
+  return std::holds_alternative<nn::conv2d>(layer.options) || std::holds_alternative<nn::dense>(layer.options) ||
+         (norm != nullptr && (norm->scale || norm->shift));
+}
 
 /// A network that ends with softmax cross-entropy over the output of its last layer.
 struct graph_spec {
   nn::value_shape input;
   std::vector<layer_spec> layers;
 };
+
+/// Whether not all of its parameters are frozen: a network whose layers are all frozen is refused.
+[[nodiscard]] inline bool trains_something(const graph_spec& spec) {
+  bool any = false;
+  for (const layer_spec& layer : spec.layers) {
+    if (has_parameters(layer) && !layer.frozen) {
+      return true;
+    }
+    any = any || has_parameters(layer);
+  }
+  return !any;
+}
 
 /// The windows of a convolution or pooling along one axis, by the definition of nn::padding.
 struct window_spec {
@@ -195,6 +217,12 @@ void build(Network& net, const graph_spec& spec) {
     values.push_back(
         std::visit([&](const auto& options) { return net.add(layer_name(i), options, nn::input_list{inputs}); },
                    named_options(spec, i)));
+    if (spec.layers[i].frozen) {
+      net.freeze(layer_name(i), {.evaluates = spec.layers[i].evaluates});
+    }
+    if (has_parameters(spec.layers[i]) && spec.layers[i].learning_rate_factor != 1) {
+      net.group(layer_name(i) + ".*", {.learning_rate_factor = spec.layers[i].learning_rate_factor});
+    }
   }
   net.loss(nn::softmax_cross_entropy{}, values.back());
 }
@@ -284,6 +312,13 @@ class options_text {
       out << (k > 0 ? ", v" : inputs.size() > 1 ? "{v" : "v") << inputs[k];
     }
     out << (inputs.size() > 1 ? "});\n" : ");\n");
+    if (spec.layers[i].frozen) {
+      out << "net.freeze(\"" << layer_name(i) << (spec.layers[i].evaluates ? "\", {.evaluates = true});\n" : "\");\n");
+    }
+    if (has_parameters(spec.layers[i]) && spec.layers[i].learning_rate_factor != 1) {
+      out << "net.group(\"" << layer_name(i) << ".*\", {.learning_rate_factor = " << spec.layers[i].learning_rate_factor
+          << "});\n";
+    }
   }
   out << "net.loss(nn::softmax_cross_entropy{}, v" << spec.layers.size() << ");\n";
   return out.str();

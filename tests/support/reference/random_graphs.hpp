@@ -52,6 +52,7 @@ class graph_generator {
       add_random();
     }
     join_ends();
+    choose_trained();
     return std::move(spec_);
   }
 
@@ -254,6 +255,24 @@ class graph_generator {
     }
   }
 
+  /// Freezes no layers, the first ones or any, and gives some of the others learning rates of their own.
+  void choose_trained() {
+    const graph_spec all = spec_;
+    const auto count = static_cast<index_t>(spec_.layers.size());
+    const index_t first = draw_.chance(25) ? draw_.between(1, count) : 0;
+    const int others = draw_.chance(35) ? 30 : 0;
+    const bool evaluate = draw_.chance(50);
+    for (index_t i = 0; i < count; ++i) {
+      layer_spec& layer = spec_.layers[static_cast<std::size_t>(i)];
+      layer.frozen = i < first || draw_.chance(others);
+      layer.evaluates = layer.frozen && evaluate && draw_.chance(80);
+      layer.learning_rate_factor = draw_.chance(20) ? 0.5 : draw_.chance(20) ? 3 : 1;
+    }
+    if (!trains_something(spec_)) {
+      spec_ = all;
+    }
+  }
+
   draws draw_;
   index_t most_layers_;
   graph_spec spec_;
@@ -264,10 +283,25 @@ class graph_generator {
 [[nodiscard]] inline std::vector<graph_spec> smaller_graphs(const graph_spec& spec) {
   std::vector<graph_spec> result;
   const auto keep = [&](graph_spec candidate) {
-    if (shapes_of(candidate)) {
+    if (shapes_of(candidate) && trains_something(candidate)) {
       result.push_back(std::move(candidate));
     }
   };
+  // Without frozen layers, and with fewer.
+  for (std::size_t i = 0; i <= spec.layers.size(); ++i) {
+    graph_spec candidate = spec;
+    bool changed = false;
+    for (std::size_t k = 0; k < spec.layers.size(); ++k) {
+      layer_spec& layer = candidate.layers[k];
+      if ((i == spec.layers.size() || k == i) && (layer.frozen || layer.learning_rate_factor != 1)) {
+        layer = {.options = layer.options, .inputs = layer.inputs};
+        changed = true;
+      }
+    }
+    if (changed) {
+      keep(std::move(candidate));
+    }
+  }
   // Without layer i: its readers read one of its inputs. What then has no reader goes, too.
   for (std::size_t i = spec.layers.size(); i-- > 0;) {
     for (const std::size_t instead : spec.layers[i].inputs) {

@@ -157,8 +157,11 @@ class reference_network {
     saved_.assign(spec_.layers.size(), {});
     for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
       reference_images out{shapes_[i + 1].batch(examples)};
-      std::visit([&](const auto& options) { compute(i, options, values, out, training, position); },
-                 named_options(spec_, i));
+      std::visit(
+          [&](const auto& options) {
+            compute(i, options, values, out, training && !spec_.layers[i].evaluates, position);
+          },
+          named_options(spec_, i));
       if (!std::holds_alternative<nn::flatten>(spec_.layers[i].options)) {
         noise_.on_values(out.elements);
       }
@@ -377,6 +380,12 @@ class reference_network {
       if (options.shift) {
         gradient(i, ".bias")[channel] += sum;
       }
+      if (spec_.layers[i].evaluates) {
+        for_each({x.shape.n, 1, x.shape.h, x.shape.w}, [&](index_t n, index_t, index_t h, index_t w) {
+          gradients[input(i)](n, c, h, w) += gamma[channel] * inverse * dy(n, c, h, w);
+        });
+        continue;
+      }
       double mean_gradient = sum / count;
       double mean_product = product / count;
       noise_.on_result(mean_gradient, std::abs(mean_gradient));
@@ -517,7 +526,8 @@ class reference_network {
   }
   void differentiate(std::size_t i, const nn::dropout& options, values_type& gradients, const step_position& position) {
     for (std::size_t e = 0; e < gradients[i + 1].elements.size(); ++e) {
-      gradients[input(i)].elements[e] += gradients[i + 1].elements[e] * kept(options, gradients[i + 1], e, position);
+      gradients[input(i)].elements[e] +=
+          gradients[i + 1].elements[e] * (spec_.layers[i].evaluates ? 1 : kept(options, gradients[i + 1], e, position));
     }
   }
 

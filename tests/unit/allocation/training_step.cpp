@@ -11,10 +11,16 @@
 
 #include "../../support/branching_networks.hpp"
 #include "../../support/network_checks.hpp"
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/self.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/nn/layers/activations.hpp"
 #include "gradus/nn/layers/elementwise.hpp"
+#include "gradus/optim/adam_w.hpp"
+#include "gradus/optim/parameter_update.hpp"
+#include "gradus/parallel/all_reduce.hpp"
+#include "gradus/train/step_end.hpp"
 
 #include "counter.hpp"
 
@@ -120,6 +126,46 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_step_on_lanes_or_with_recomputation_allocates_no
     }
     BOOST_TEST(allocations.load() == before);
   }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_step_with_frozen_layers_and_groups_allocates_nothing, Layout, layouts) {
+  gradus::cpu device{{.intra_op_threads = 2, .inter_op_threads = 2}};
+  nn::network<float, Layout> net{device, {3, 13, 11}};
+  nn::value x = net.add("conv1", nn::conv2d{.out_channels = 6, .kernel = {3, 3}}, net.input());
+  x = net.add("norm1", nn::batch_norm{}, x);
+  const nn::value left = net.add("left", nn::conv2d{.out_channels = 4}, x);
+  const nn::value right = net.add("right", nn::conv2d{.out_channels = 4}, x);
+  x = net.add("sum", nn::add{}, {left, right});
+  x = net.add("norm2", nn::batch_norm{}, x);
+  x = net.add("prelu", nn::prelu{}, x);
+  x = net.add("dropout", nn::dropout{}, x);
+  net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 5}, x));
+  net.freeze("left");
+  net.freeze("norm?", {.evaluates = true});
+  net.freeze("prelu");
+  net.group("scores.*", {.learning_rate_factor = 10});
+  net.group("*.bias", {.weight_decay = false});
+  net.compile({.max_batch_size = 6, .seed = 1, .parallel_branches = true});
+  const gradus_test::random_batch<float, Layout> batch{device, {6, 3, 13, 11}, 5};
+  const auto parameters = gradus::train::trained_parameters_of(net);
+  gradus::optim::parameter_update_of<gradus::optim::adam_w, float> rule{
+      device, {}, static_cast<gradus::index_t>(parameters.values.size())};
+  gradus::comm::self world;
+  gradus::comm::any_communicator_of<gradus::comm::self> all{world};
+  gradus::parallel::all_reduce::state<float, gradus::comm::self> strategy{{}, world, parameters.flat()};
+  gradus::train::step_end_of<float> end{parameters, rule, strategy, all};
+  end.start();
+  const auto step = [&](std::uint64_t number) {
+    (void)net.train_step(batch.images, batch.labels, {.step = number}, &end);
+    end.update({0.01, number});
+    end.complete_update();
+  };
+  step(0);
+  const long before = allocations.load();
+  for (std::uint64_t number = 1; number < 4; ++number) {
+    step(number);
+  }
+  BOOST_TEST(allocations.load() == before);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -166,7 +166,7 @@ BOOST_AUTO_TEST_CASE(branches_do_not_share_memory) {
       node.inputs.push_back(value);
     }
     node.traits = {.backward_reads_inputs = false, .backward_reads_output = false};
-    node.has_parameters = true;
+    node.trains = true;
     node.output_bytes = 1000;
     node.work = 1;
     graph.nodes.push_back(node);

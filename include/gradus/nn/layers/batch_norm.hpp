@@ -95,6 +95,7 @@ class batch_norm_base : public layer_base {
             .fuses_residual = true,
             .masks_input_gradients = true,
             .writes_residual_gradient = true,
+            .skips_parameter_gradients = true,
             .recomputable = true};
   }
 
@@ -126,20 +127,25 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
     const kernels::batch_norm_running<parameter_element> running{call.buffers[0], call.buffers[1],
                                                                  this->options_.momentum};
     const kernels::batch_norm_epilogue<Element> epilogue{.residual = call.residual, .act = this->activation_};
-    if (call.context.again) {
+    if (!call.context.training || call.context.evaluates) {
+      batch_norm_forward_inference(call.device, base::view(call.inputs[0]), base::view(call.output),
+                                   affine(call.parameters), this->options_.epsilon, running, epilogue, call.workspace);
+      call.device.fill_zero(call.state.data(), call.state.size());  // for backward_inference
+    } else if (call.context.again) {
       batch_norm_forward_again(call.device, base::view(call.inputs[0]), base::view(call.output), saved(call.state),
                                epilogue);
-    } else if (call.context.training) {
+    } else {
       batch_norm_forward_training(call.device, base::view(call.inputs[0]), base::view(call.output),
                                   affine(call.parameters), this->options_.epsilon, running, saved(call.state), epilogue,
                                   call.workspace);
-    } else {
-      batch_norm_forward_inference(call.device, base::view(call.inputs[0]), base::view(call.output),
-                                   affine(call.parameters), this->options_.epsilon, running, epilogue, call.workspace);
     }
   }
 
   void backward(const typename base::backward_call& call) override {
+    if (call.context.evaluates) {
+      backward_inference(call);
+      return;
+    }
     kernels::batch_norm_gradients<Element> gradients;
     gradients.gamma = this->options_.scale ? call.parameters[0].gradient : nullptr;
     gradients.beta = this->options_.shift ? call.parameters[this->options_.scale ? 1 : 0].gradient : nullptr;
@@ -152,6 +158,31 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
   }
 
  private:
+  /// The backward pass of a frozen layer that uses running statistics: dx = gamma / sqrt(variance + epsilon) * g is
+  /// the forward pass of g with a mean of 0, as forward has written it to the state, and without beta.
+  void backward_inference(const typename base::backward_call& call) {
+    const image_batch<const Element, Device>& g = call.output_gradient;
+    const auto& residual = call.residual_gradient;
+    if (residual.needed()) {
+      copy_or_add(call.device, g.size(), g.data(), residual.images.data(), residual.epilogue.accumulate);
+    }
+    const auto& dx = call.input_gradients[0];
+    if (!dx.needed()) {
+      return;
+    }
+    auto* const zeros = reinterpret_cast<parameter_element*>(call.state.data());
+    const kernels::batch_norm_epilogue<Element> epilogue{
+        .residual = dx.epilogue.accumulate ? dx.images.data() : nullptr, .act = kernels::activation::identity};
+    batch_norm_forward_inference(
+        call.device, base::view(g), base::view(dx.images), {.gamma = affine(call.parameters).gamma, .beta = nullptr},
+        this->options_.epsilon,
+        kernels::batch_norm_running<parameter_element>{zeros, call.buffers[1], this->options_.momentum}, epilogue,
+        call.workspace);
+    if (dx.epilogue.relu_output != nullptr) {
+      relu_backward(call.device, g.size(), dx.images.data(), dx.epilogue.relu_output, dx.images.data(), false);
+    }
+  }
+
   [[nodiscard]] kernels::batch_norm_affine<parameter_element> affine(
       std::span<const parameter_memory<parameter_element>> parameters) const {
     return {.gamma = this->options_.scale ? parameters[0].value : nullptr,

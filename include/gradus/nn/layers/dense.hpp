@@ -71,7 +71,10 @@ class dense_base : public layer_base {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_output = false, .fuses_activation = true, .masks_input_gradients = true};
+    return {.backward_reads_output = false,
+            .fuses_activation = true,
+            .masks_input_gradients = true,
+            .skips_parameter_gradients = true};
   }
 
   [[nodiscard]] index_t multiply_adds() const noexcept override { return options_.out_features * in_features_; }
@@ -124,10 +127,12 @@ class dense_layer final : public layer_passes<Element, Device>, public dense_bas
   void backward(const typename passes::backward_call& call) override {
     const index_t batch = call.output_gradient.extent(0);
     const Element* const gradient = call.output_gradient.data();
-    matmul(call.device, this->weights_shape(batch), gradient, call.inputs[0].data(), call.parameters[0].gradient,
-           kernels::matmul_epilogue<parameter_element_t<Element>>{}, call.workspace);
-    if (this->options_.bias) {
-      column_sums(call.device, batch, this->options_.out_features, gradient, call.parameters[1].gradient);
+    if (parameter_element_t<Element>* const dw = call.parameters[0].gradient; dw != nullptr) {
+      matmul(call.device, this->weights_shape(batch), gradient, call.inputs[0].data(), dw,
+             kernels::matmul_epilogue<parameter_element_t<Element>>{}, call.workspace);
+      if (this->options_.bias) {
+        column_sums(call.device, batch, this->options_.out_features, gradient, call.parameters[1].gradient);
+      }
     }
     if (const auto& dx = call.input_gradients[0]; dx.needed()) {
       kernels::matmul_epilogue<Element> epilogue;

@@ -86,7 +86,7 @@ class dropout::layer final : public nn::layer<Element, Layout, Device, detail::d
   }
 
   void forward(const typename base::forward_call& call) override {
-    if (!call.context.training) {
+    if (!call.context.training || call.context.evaluates) {
       copy_or_add(call.device, call.output.size(), call.inputs[0].data(), call.output.data(), false);
       return;
     }
@@ -96,7 +96,11 @@ class dropout::layer final : public nn::layer<Element, Layout, Device, detail::d
   }
 
   void backward(const typename base::backward_call& call) override {
-    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
+    const auto& dx = call.input_gradients[0];
+    if (dx.needed() && call.context.evaluates) {
+      copy_or_add(call.device, call.output_gradient.size(), call.output_gradient.data(), dx.images.data(),
+                  dx.epilogue.accumulate);
+    } else if (dx.needed()) {
       dropout_backward(call.device, call.output_gradient.size(), call.output_gradient.data(),
                        reinterpret_cast<const std::uint8_t*>(call.state.data()), 1.0 / (1.0 - this->options_.rate),
                        dx.images.data(), dx.epilogue.accumulate);

@@ -20,7 +20,7 @@ struct graph_description {
   struct node {
     dynamic_array<std::size_t> inputs;  ///< values
     layer_traits traits;                ///< what the layer reads backward and what it can fuse
-    bool has_parameters = false;        ///< true: it needs the gradient of its output
+    bool trains = false;                ///< it has parameters that are trained: it needs the gradient of its output
     std::size_t output_bytes = 0;       ///< bytes of the output for the largest batch
     std::size_t state_bytes = 0;        ///< kept from forward to backward
     double work = 0;                    ///< cost of a forward pass, in any unit

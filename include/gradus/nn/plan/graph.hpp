@@ -4,77 +4,34 @@
 // layouts and devices.
 #pragma once
 
-#include <atomic>            // std::atomic
-#include <cstddef>           // std::size_t
-#include <cstdint>           // std::uint64_t
-#include <initializer_list>  // std::initializer_list
-#include <memory>            // std::unique_ptr
-#include <span>              // std::span
-#include <string>            // std::string
-#include <string_view>       // std::string_view
-#include <utility>           // std::move
-#include <vector>            // std::vector
+#include <atomic>       // std::atomic
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint64_t
+#include <cstdio>       // std::snprintf
+#include <memory>       // std::unique_ptr
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <utility>      // std::move
+#include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
+#include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/name_pattern.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/kernels/conv2d.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/parameter.hpp"
+#include "gradus/nn/parameter_options.hpp"
+#include "gradus/nn/plan/compile_options.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/memory_plan.hpp"
-#include "gradus/nn/plan/micro_batches.hpp"
-#include "gradus/nn/plan/recompute.hpp"
-#include "gradus/nn/plan/streams.hpp"
 #include "gradus/nn/value.hpp"
 
 namespace gradus::nn {
-
-/// The values that a layer reads: one value, or a list in braces.
-class input_list {
- public:
-  /// One value.
-  input_list(value single) : values_{single} {}
-  /// Several values, as in add("sum", nn::add{}, {left, right}).
-  input_list(std::initializer_list<value> several) : values_{several} {}
-  /// Several values, where their number is known only at run time.
-  input_list(std::vector<value> several) : values_{std::move(several)} {}
-
-  /// The values, in the order in which the layer reads them.
-  [[nodiscard]] const std::vector<value>& values() const noexcept { return values_; }
-
- private:
-  std::vector<value> values_;
-};
-
-/// Options of network::compile.
-struct compile_options {
-  index_t max_batch_size = 0;  ///< the largest number of examples of one step, on this rank
-  std::uint64_t seed = 0;      ///< seed of initial values and of layers such as dropout
-  /// Larger batches are computed in micro-batches of this size, whose gradients are added, in the memory of one
-  /// micro-batch; 0: the whole batch at once. Layers with statistics of the batch, such as batch normalization, use
-  /// those of each micro-batch.
-  micro_batches micro_batch_size = {};
-  recomputation recompute = {};               ///< true: less memory; cheap layers run twice in a training step
-  branch_parallelism parallel_branches = {};  ///< true: branches run in parallel on the streams of the device
-  plan_optimizations optimizations = {};      ///< all are on by default
-  /// Algorithm of convolutions that do not choose one themselves (nn::conv2d::algorithm).
-  kernels::convolution_algorithm convolution_algorithm = kernels::convolution_algorithm::automatic;
-};
-
-namespace detail {
-
-GRADUS_COLD inline void append_left(std::string& text, std::string_view piece, std::size_t width) {
-  text.append(piece).append(piece.size() < width ? width - piece.size() : 0, ' ');
-}
-GRADUS_COLD inline void append_right(std::string& text, std::string_view piece, std::size_t width) {
-  text.append(piece.size() < width ? width - piece.size() : 0, ' ').append(piece);
-}
-
-}  // namespace detail
 
 /// The layers, the values that they read, and the offsets of their parameters and buffers. Value 0 is the network's
 /// input, value i + 1 the output of layer i.
@@ -90,6 +47,14 @@ class graph {
     std::size_t first_parameter = 0;          ///< index in parameters()
     std::vector<buffer_description> buffers;  ///< named "layer.running_mean"
     std::size_t first_buffer = 0;             ///< index over the buffers of all layers
+    // Set by freeze.
+    bool frozen = false;     ///< its parameters are not trained
+    bool evaluates = false;  ///< it runs in training as in evaluation
+
+    /// The parameters that are trained: all, or none of a frozen layer.
+    [[nodiscard]] std::span<const parameter_description> trained() const noexcept {
+      return frozen ? std::span<const parameter_description>{} : std::span{parameters.data(), parameters.size()};
+    }
   };
 
   /// @param input  the shape of one example
@@ -170,6 +135,38 @@ class graph {
     has_loss_ = true;
   }
 
+  /// As network::freeze.
+  void freeze(std::string_view pattern, const freeze_options& options) {
+    require_building("network.freeze");
+    name_choice choice{pattern};
+    for (node& n : nodes_) {
+      if (choice.takes(n.name)) {
+        n.frozen = true;
+        n.evaluates = options.evaluates;
+      }
+    }
+    choice.require_any("network.freeze", "layers");
+  }
+
+  /// As network::group.
+  void group(std::string_view pattern, const parameter_options& options) {
+    if (options.learning_rate_factor &&
+        (!(*options.learning_rate_factor > 0) || !is_finite(*options.learning_rate_factor))) {
+      raise<configuration_error>("network.group", "a finite learning_rate_factor above 0",
+                                 {*options.learning_rate_factor}, "network.freeze excludes layers from training");
+    }
+    name_choice choice{pattern};
+    for (node& n : nodes_) {
+      for (parameter_description& p : n.parameters) {
+        if (choice.takes(p.name)) {
+          p.decay = options.weight_decay.value_or(p.decay);
+          p.learning_rate_factor = options.learning_rate_factor.value_or(p.learning_rate_factor);
+        }
+      }
+    }
+    choice.require_any("network.group", "parameters");
+  }
+
   /// Fixes the graph, and the offsets of parameters in a flat buffer, each a multiple of memory_plan::alignment.
   /// @throws configuration_error when the graph has no layer, a value is never used, or max_batch_size is below 1
   void compile(const compile_options& options, std::size_t element_bytes) {
@@ -190,13 +187,16 @@ class graph {
     buffer_elements_ = 0;
     options_ = options;
     const auto unit = static_cast<index_t>(memory_plan::alignment / element_bytes);
-    for (std::size_t i = nodes_.size(); i-- > 0;) {
-      nodes_[i].first_parameter = parameters_.size();
-      for (parameter_description& p : nodes_[i].parameters) {
-        p.offset = parameter_elements_;
-        parameter_elements_ += (p.shape.size() + unit - 1) / unit * unit;
-        parameters_.push_back(&p);
-      }
+    // Gradients end behind those that are trained and those that a frozen layer writes nevertheless.
+    place_parameters(unit, [](const node& n) { return !n.frozen; });
+    trained_parameters_ = parameters_.size();
+    trained_elements_ = parameter_elements_;
+    place_parameters(unit, [](const node& n) { return n.frozen && !n.layer->traits().skips_parameter_gradients; });
+    gradient_elements_ = parameter_elements_;
+    place_parameters(unit, [](const node& n) { return n.frozen && n.layer->traits().skips_parameter_gradients; });
+    if (has_loss_ && trained_parameters_ == 0 && !parameters_.empty()) {
+      raise<configuration_error>("network.compile", "a layer with parameters that is trained", "all of them frozen",
+                                 "freeze fewer layers; a network that only evaluates needs none of it");
     }
     for (node& n : nodes_) {
       n.layer->set_convolution_algorithm(options.convolution_algorithm);
@@ -223,7 +223,7 @@ class graph {
       graph_description::node& n = description.nodes[i];
       n.inputs = nodes_[i].inputs;
       n.traits = nodes_[i].layer->traits();
-      n.has_parameters = !nodes_[i].parameters.empty();
+      n.trains = !nodes_[i].trained().empty();
       n.output_bytes = static_cast<std::size_t>(shapes_[i + 1].batch(examples_at_once()).size()) * element_bytes;
       n.state_bytes = memory[i].state;
       // A pass over an element waits for memory about as long as 16 multiply-adds take.
@@ -268,10 +268,19 @@ class graph {
   /// Index of the value that forward returns.
   [[nodiscard]] std::size_t scores() const noexcept { return scores_; }
 
-  /// All parameters, those of the last layer first. @pre compiled
+  /// All parameters, those of the last layer first; those of frozen layers come after all others. @pre compiled
   [[nodiscard]] std::span<const parameter_description* const> parameters() const noexcept { return parameters_; }
+  /// Those of parameters() that are trained: the first ones. @pre compiled
+  [[nodiscard]] std::span<const parameter_description* const> trained_parameters() const noexcept {
+    return parameters().first(trained_parameters_);
+  }
   /// The size of a flat buffer of all parameters, in elements. @pre compiled
   [[nodiscard]] index_t parameter_elements() const noexcept { return parameter_elements_; }
+  /// Its first elements, which are those of trained_parameters(). @pre compiled
+  [[nodiscard]] index_t trained_elements() const noexcept { return trained_elements_; }
+  /// Its first elements that have memory for gradients: with those that a frozen layer writes because its
+  /// layer_traits::skips_parameter_gradients is false. @pre compiled
+  [[nodiscard]] index_t gradient_elements() const noexcept { return gradient_elements_; }
   /// The size of a flat buffer of all layers' buffers, in elements. @pre compiled
   [[nodiscard]] index_t buffer_elements() const noexcept { return buffer_elements_; }
 
@@ -318,17 +327,20 @@ class graph {
   /// A text with one line for each layer (name, kind, output shape, parameters, multiply-adds) and the totals.
   [[nodiscard]] GRADUS_COLD std::string describe() const {
     std::string text{"input"};
-    detail::append_right(text, to_string(shapes_.front()), 36);
+    append_right(text, to_string(shapes_.front()), 36);
     text += '\n';
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      detail::append_left(text, nodes_[i].name, 24);
-      detail::append_left(text, nodes_[i].layer->kind(), 24);
-      detail::append_right(text, to_string(shapes_[i + 1]), 20);
-      detail::append_right(text, gradus::join({parameter_count(nodes_[i])}), 14);
-      detail::append_right(text, gradus::join({nodes_[i].layer->multiply_adds()}), 16);
-      text += '\n';
+      append_left(text, nodes_[i].name, 24);
+      append_left(text, nodes_[i].layer->kind(), 24);
+      append_right(text, to_string(shapes_[i + 1]), 20);
+      append_right(text, gradus::join({parameter_count(nodes_[i])}), 14);
+      append_right(text, gradus::join({nodes_[i].layer->multiply_adds()}), 16);
+      text += nodes_[i].evaluates ? "  frozen, evaluates\n" : nodes_[i].frozen ? "  frozen\n" : "\n";
     }
     append_text(text, {"parameters: ", parameter_count(), ", multiply-adds per example: ", multiply_adds(), "\n"});
+    for (const node& n : nodes_) {
+      describe_groups(text, n);
+    }
     return text;
   }
 
@@ -394,6 +406,41 @@ class graph {
     return text;
   }
 
+  /// Gives the parameters of the layers that `choose` accepts their offsets, those of the last layer first.
+  template <class Choose>
+  void place_parameters(index_t unit, const Choose& choose) {
+    for (std::size_t i = nodes_.size(); i-- > 0;) {
+      if (!choose(nodes_[i])) {
+        continue;
+      }
+      nodes_[i].first_parameter = parameters_.size();
+      for (parameter_description& p : nodes_[i].parameters) {
+        p.offset = parameter_elements_;
+        parameter_elements_ += (p.shape.size() + unit - 1) / unit * unit;
+        parameters_.push_back(&p);
+      }
+    }
+  }
+
+  /// A line for each parameter that group has changed: "head.bias: learning rate * 10, no weight decay".
+  static void describe_groups(std::string& text, const node& n) {
+    const std::vector<parameter_description> before = n.layer->parameters();
+    for (std::size_t k = 0; k < before.size(); ++k) {
+      const parameter_description& now = n.parameters[k];
+      const bool scaled = now.learning_rate_factor != before[k].learning_rate_factor;
+      if (scaled) {
+        char factor[32];
+        std::snprintf(factor, sizeof(factor), "%.12g", now.learning_rate_factor);
+        append_text(text, {now.name, ": learning rate * ", std::string_view{factor}});
+      }
+      if (now.decay != before[k].decay) {
+        append_text(text, {scaled ? std::string_view{} : now.name, scaled ? ", " : ": ",
+                           now.decay ? "weight decay" : "no weight decay"});
+      }
+      text += scaled || now.decay != before[k].decay ? "\n" : "";
+    }
+  }
+
   static index_t parameter_count(const node& n) {
     index_t total = 0;
     for (const parameter_description& p : n.parameters) {
@@ -438,6 +485,9 @@ class graph {
   compile_options options_;  // max_batch_size 0: not compiled
   dynamic_array<const parameter_description*> parameters_;
   index_t parameter_elements_ = 0;
+  std::size_t trained_parameters_ = 0;
+  index_t trained_elements_ = 0;
+  index_t gradient_elements_ = 0;
   std::size_t buffer_count_ = 0;
   index_t buffer_elements_ = 0;
 };

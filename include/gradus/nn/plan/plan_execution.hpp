@@ -140,7 +140,7 @@ class plan_builder {
   GRADUS_COLD void decide_gradients() {
     std::vector<unsigned char> differentiable(count_ + 1);  // for each value: 1 if a parameter reaches it
     for (std::size_t i = 0; i < count_; ++i) {
-      bool any = graph_.nodes[i].has_parameters;
+      bool any = graph_.nodes[i].trains;
       for (const std::size_t value : graph_.nodes[i].inputs) {
         any = any || differentiable[value] != 0;
       }
@@ -269,7 +269,9 @@ class plan_builder {
     }
     for (std::size_t i = 0; i < count_; ++i) {
       if (graph_.nodes[i].state_bytes != 0) {
-        others.push_back({.bytes = graph_.nodes[i].state_bytes, .first = i, .last = backward_time(i)});
+        // A layer that does not run backward needs its state only to run forward again.
+        const bool kept = plan_.nodes[i].backward || options_.recompute != nullptr;
+        others.push_back({.bytes = graph_.nodes[i].state_bytes, .first = i, .last = kept ? backward_time(i) : i});
         other_places.push_back(&plan_.nodes[i].state_offset);
       }
     }

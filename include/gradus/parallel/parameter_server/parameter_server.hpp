@@ -108,8 +108,8 @@ struct parameter_server {
   bool staged = false;
   /// The next forward pass waits for a layer's values when it comes to the layer. As in all_reduce.
   bool overlap_forward = false;
-  /// One priority a parameter, in the order of network.parameters(): of the values that are ready the one with the
-  /// smallest comes first. Empty: as they become ready. From parallel/transfer_order/order.hpp:
+  /// One priority a parameter, in the order of the network's trained_parameters(): of the values that are ready the one
+  /// with the smallest comes first. Empty: as they become ready. From parallel/transfer_order/order.hpp:
   /// priorities_of_parameters(net.structure(), tic(...)). Those of worker 0 count on servers.
   std::vector<std::size_t> pull_priorities{};
 

@@ -28,15 +28,15 @@ namespace gradus::parallel {
 /// When each part of a step is complete in backward, how long it travels, and how soon the next forward pass needs it.
 /// @param parts       of the buckets
 /// @param network     compiled
-/// @param priorities  one a parameter, in the order of network.parameters(); the smallest is needed first
+/// @param priorities  one a parameter, in the order of network.trained_parameters(); the smallest is needed first
 /// @param ranks       of the all-reduce, of which each sends 2 (ranks - 1) / ranks of the bytes
 [[nodiscard]] inline std::vector<timed_bucket> timed_buckets(const nn::graph& network, std::span<const bucket> buckets,
                                                              std::span<const part> parts, const step_profile& profile,
                                                              const transfer_priorities& priorities, int ranks) {
-  if (profile.layers.size() != network.nodes().size() || priorities.size() != network.parameters().size()) {
+  if (profile.layers.size() != network.nodes().size() || priorities.size() != network.trained_parameters().size()) {
     raise<configuration_error>(
         "timed_buckets",
-        {"the times of ", network.nodes().size(), " layers and ", network.parameters().size(), " priorities"},
+        {"the times of ", network.nodes().size(), " layers and ", network.trained_parameters().size(), " priorities"},
         {profile.layers.size(), " and ", priorities.size()});
   }
   std::vector<double> complete(priorities.size());  // of each parameter, from the beginning of backward
@@ -44,7 +44,7 @@ namespace gradus::parallel {
   for (std::size_t layer = network.nodes().size(); layer-- > 0;) {
     now += profile.layers[layer].backward;
     const nn::graph::node& node = network.nodes()[layer];
-    for (std::size_t k = 0; k < node.parameters.size(); ++k) {
+    for (std::size_t k = 0; k < node.trained().size(); ++k) {
       complete[node.first_parameter + k] = now;
     }
   }
@@ -72,7 +72,7 @@ namespace gradus::parallel {
                                             index_t element_bytes) {
   detail::check(options);
   const segment_list segments = segments_of(network);
-  return detail::buckets_of(options, {segments.data(), segments.size()}, network.parameter_elements(), element_bytes);
+  return detail::buckets_of(options, {segments.data(), segments.size()}, network.trained_elements(), element_bytes);
 }
 
 /// How much longer backward is taken to last than in the profile, which was measured without transfers. They take
@@ -84,7 +84,7 @@ inline constexpr double late_backward = 1.1;
 /// The order in which ranks issue the parts of these options when parameters have these priorities: a value for
 /// all_reduce::order. Times that were measured differ from rank to rank: let one rank find it and broadcast it.
 /// @param network     compiled
-/// @param priorities  one a parameter, in the order of network.parameters()
+/// @param priorities  one a parameter, in the order of network.trained_parameters()
 [[nodiscard]] inline std::vector<std::size_t> bucket_order(const all_reduce& options, const nn::graph& network,
                                                            const step_profile& profile,
                                                            const transfer_priorities& priorities, int ranks) {

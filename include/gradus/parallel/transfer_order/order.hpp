@@ -371,8 +371,8 @@ inline transfer_priorities random_order(std::size_t transfers, std::uint64_t see
   return result;
 }
 
-/// The priorities of the transfers of forward_graph in the order of network.parameters(). A gradient has the priority
-/// of its parameter: the next forward pass waits for it.
+/// The priorities of the transfers of forward_graph in the order of network.trained_parameters(). A gradient has the
+/// priority of its parameter: the next forward pass waits for it.
 /// @throws configuration_error when they are not those of the network
 inline transfer_priorities priorities_of_parameters(const nn::graph& network, const transfer_priorities& priorities) {
   const std::vector<std::size_t> parameters = parameters_of_transfers(network);

@@ -112,10 +112,11 @@ struct step_profile {
     double forward = 0;   ///< seconds of its forward pass
     double backward = 0;  ///< seconds of its backward pass
   };
-  std::vector<layer> layers;      ///< in the order of network.add
-  std::vector<double> transfers;  ///< one a parameter, in the order of network.parameters(); empty: the link says
-  link_model link;                ///< for transfers that were not measured
-  index_t element_bytes = 4;      ///< of what is transferred
+  std::vector<layer> layers;  ///< in the order of network.add
+  std::vector<double>
+      transfers;              ///< one a parameter, in the order of network.trained_parameters(); empty: the link says
+  link_model link;            ///< for transfers that were not measured
+  index_t element_bytes = 4;  ///< of what is transferred
 };
 
 /// Measures the layers of a network: hand it to some calls of network.train_step.
@@ -188,26 +189,26 @@ inline step_profile estimated_profile(const nn::graph& network, index_t examples
   return result;
 }
 
-/// The number of each transfer's parameter in network.parameters(), for the transfers of forward_graph: parameters()
-/// has the last layer first, the transfers come in the order in which the forward pass needs them.
+/// The number of each transfer's parameter in network.trained_parameters(), for the transfers of forward_graph: these
+/// have the last layer first, the transfers come in the order in which the forward pass needs them.
 inline std::vector<std::size_t> parameters_of_transfers(const nn::graph& network) {
   std::size_t after = 0;
   for (const nn::graph::node& each : network.nodes()) {
-    after += each.parameters.size();
+    after += each.trained().size();
   }
   std::vector<std::size_t> result;
   for (const nn::graph::node& each : network.nodes()) {
-    after -= each.parameters.size();  // the first parameter of this layer
-    for (std::size_t k = 0; k < each.parameters.size(); ++k) {
+    after -= each.trained().size();  // the first parameter of this layer
+    for (std::size_t k = 0; k < each.trained().size(); ++k) {
       result.push_back(after + k);
     }
   }
   return result;
 }
 
-/// The forward pass of a network whose parameters have to arrive first: one transfer a parameter, one computation a
-/// layer, which waits for its parameters and for the layers whose outputs it reads. The transfers are counted in the
-/// order in which the layers were added. The network need not be compiled.
+/// The forward pass of a network whose parameters have to arrive first: one transfer a parameter that is trained, one
+/// computation a layer, which waits for its parameters and for the layers whose outputs it reads. The transfers are
+/// counted in the order in which the layers were added. The network need not be compiled.
 /// @throws configuration_error when the profile is that of another network
 inline step_graph forward_graph(const nn::graph& network, const step_profile& profile) {
   const std::vector<std::size_t> parameters = parameters_of_transfers(network);
@@ -225,7 +226,7 @@ inline step_graph forward_graph(const nn::graph& network, const step_profile& pr
   for (std::size_t i = 0; i < network.nodes().size(); ++i) {
     const nn::graph::node& layer = network.nodes()[i];
     inputs.clear();
-    for (const nn::parameter_description& p : layer.parameters) {
+    for (const nn::parameter_description& p : layer.trained()) {
       const double seconds = profile.transfers.empty() ? profile.link.seconds(p.shape.size() * profile.element_bytes)
                                                        : profile.transfers[parameters[result.transfers()]];
       inputs.push_back(result.add_transfer(p.name, seconds));

@@ -153,9 +153,16 @@ class layer_pass final : public pass_steps {
     return {inputs, n.inputs.size()};
   }
 
-  void forward(std::size_t i, std::size_t stream, const step_context& context) {
+  /// What a layer gets of the step.
+  [[nodiscard]] static step_context context_of(const graph::node& n, step_context context) noexcept {
+    context.evaluates = n.evaluates;
+    return context;
+  }
+
+  void forward(std::size_t i, std::size_t stream, const step_context& of_step) {
     Device& device = device_of_stream(device_, stream);
     const graph::node& n = graph_.nodes()[i];
+    const step_context context = context_of(n, of_step);
     const std::size_t residual = memory_.plan().nodes[i].residual;
     layers_[i].forward({.device = device,
                         .inputs = inputs_of(i, stream, device),
@@ -180,6 +187,7 @@ class layer_pass final : public pass_steps {
     Device& device = device_of_stream(device_, stream);
     const graph::node& n = graph_.nodes()[i];
     const execution_plan::node& planned = memory_.plan().nodes[i];
+    const step_context context = context_of(n, context_);
     const bool adds = planned.residual != execution_plan::none;
     input_gradient<Element, Device>* const gradients = layers_.gradients(index_of(stream));
     for (std::size_t k = 0; k < n.inputs.size(); ++k) {
@@ -199,7 +207,7 @@ class layer_pass final : public pass_steps {
                          .buffers = memory_.buffer_memory().subspan(n.first_buffer, n.buffers.size()),
                          .state = memory_.state(i),
                          .workspace = memory_.workspace(index_of(stream)),
-                         .context = context_});
+                         .context = context});
     for (std::size_t k = 0; k < n.inputs.size(); ++k) {
       mask_if_planned(device, planned.targets[k], n.inputs[k]);
     }

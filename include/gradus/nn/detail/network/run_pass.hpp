@@ -55,8 +55,8 @@ GRADUS_COLD inline void run_pass(const graph& net, const execution_plan& plan, r
     if (runs) {
       observer->after_layer(layer, which);
     }
-    if (const graph::node& n = net.nodes()[layer]; !forward && !n.parameters.empty()) {
-      observer->gradients_ready(n.first_parameter, n.parameters.size());
+    if (const graph::node& n = net.nodes()[layer]; !forward && !n.trained().empty()) {
+      observer->gradients_ready(n.first_parameter, n.trained().size());
     }
   }
 }

@@ -60,10 +60,10 @@ class variables_of final : public variable_store {
                                    {"whole parameters for the update rule '", rule.name(), "'"},
                                    {"the part ", plan.names[i]}, "choose another placement than partitioned");
       }
-      parts_.push_back({.name = plan.names[i],
-                        .offset = part.server_offset,
-                        .size = part.size,
-                        .decay = segments[part.segment].decay});
+      optim::segment& own = parts_.emplace_back(segments[part.segment]);
+      own.name = plan.names[i];
+      own.offset = part.server_offset;
+      own.size = part.size;
     }
     updates_ = dynamic_array<std::uint64_t>(parts_.size());
   }

@@ -47,7 +47,9 @@ inline void append_pieces(dynamic_array<optim::segment>& pieces, std::span<const
   for (const optim::segment& each : segments) {
     const index_t to = std::min(end, each.offset + each.size);
     for (index_t from = std::max(begin, each.offset); from < to; from += most) {
-      pieces.push_back({.name = each.name, .offset = from, .size = std::min(most, to - from), .decay = each.decay});
+      optim::segment& piece = pieces.emplace_back(each);
+      piece.offset = from;
+      piece.size = std::min(most, to - from);
     }
   }
 }

@@ -3,6 +3,7 @@
 // The parameters of a network as bytes: servers learn from worker 0 what they have to keep.
 #pragma once
 
+#include <bit>           // std::bit_cast
 #include <charconv>      // std::from_chars
 #include <cstddef>       // std::size_t
 #include <cstdint>       // std::int64_t, std::uint8_t
@@ -29,12 +30,13 @@ struct segment_list {
   dynamic_array<std::size_t> pull_priorities;
 };
 
-/// A line each: offset, size, decay, priority, name.
+/// A line each: offset, size, decay, bits of the learning rate's factor, priority, name.
 [[nodiscard]] inline std::string pack(std::span<const optim::segment> segments,
                                       std::span<const std::size_t> pull_priorities) {
   std::string text;
   for (std::size_t i = 0; i < segments.size(); ++i) {
     append_text(text, {segments[i].offset, " ", segments[i].size, " ", segments[i].decay ? 1 : 0, " "});
+    append_text(text, {std::bit_cast<long long>(segments[i].learning_rate_factor), " "});
     append_text(text, {i < pull_priorities.size() ? static_cast<long long>(pull_priorities[i]) : -1LL, " ",
                        segments[i].name, "\n"});
   }
@@ -62,6 +64,7 @@ struct segment_list {
     each.offset = static_cast<index_t>(number());
     each.size = static_cast<index_t>(number());
     each.decay = number() != 0;
+    each.learning_rate_factor = std::bit_cast<double>(number());
     const long long priority = number();
     const std::size_t end = text.find('\n');
     if (end == std::string_view::npos || each.offset < 0 || each.size < 0) {
