@@ -41,7 +41,8 @@ namespace gradus::optim {
 ///
 /// Gradients are those of the mean loss over the global batch: with all_reduce all ranks compute the norm of the same
 /// sums, and with sharded_update each adds the squares of its shard, and one number is summed over the ranks. With
-/// model_averaging a rank clips its own gradient. Parameter servers are refused: a server has only some parameters.
+/// model_averaging a rank clips its own gradient, before the average. Synchronous parameter servers send each other one
+/// number; in their other modes the rule is refused, because servers never have the gradients of one step together.
 /// An update cannot begin before the last gradient has arrived, as with scaled_loss. The gradients themselves are not
 /// written: the rule multiplies them where it reads them. On a GPU norm and factor stay on the device, and a step never
 /// waits for them.

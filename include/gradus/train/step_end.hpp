@@ -105,10 +105,10 @@ class step_end_of final : public step_end {
         needs_all_{rule.scales_loss() || (rule.clips_norm() && strategy.scope() == parallel::update_scope::all)},
         elsewhere_{strategy.scope() == parallel::update_scope::elsewhere} {
     if (rule.clips_norm() && strategy.scope() != parallel::update_scope::all && !strategy.sums_squares()) {
-      raise<configuration_error>("step_end", "a strategy that sums the squares of all gradients",
-                                 {elsewhere_ ? "parameter servers" : "a strategy that updates parts", " and the rule '",
-                                  rule.name(), "', which clips by their norm"},
-                                 "train with parallel::all_reduce, or clip by value: optim::clipped_value");
+      raise<configuration_error>(
+          "step_end", "a strategy that sums the squares of all gradients",
+          {"one that updates parts, and the update rule '", rule.name(), "', which clips by their norm"},
+          "train with parallel::all_reduce, or clip by value: optim::clipped_value");
     }
     if (rule.scales_loss() && elsewhere_) {
       raise<configuration_error>("step_end", "a strategy that brings all gradients to the rank that updates",
@@ -161,10 +161,12 @@ class step_end_of final : public step_end {
   void end_epoch(epoch_report& report) override {
     strategy_->gather_state();
     report.loss_scale = rule_->report();
-    report.gradient_norm = rule_->take_norm_report();
+    report.gradient_norm = elsewhere_ ? std::nullopt : rule_->take_norm_report();
   }
 
-  [[nodiscard]] std::optional<double> gradient_norm() const noexcept override { return rule_->gradient_norm(); }
+  [[nodiscard]] std::optional<double> gradient_norm() const noexcept override {
+    return elsewhere_ ? std::nullopt : rule_->gradient_norm();
+  }
 
  private:
   void update_rest() {

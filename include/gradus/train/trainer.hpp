@@ -94,9 +94,6 @@ class trainer final : public detail::trainer_base<Network> {
   static_assert(!(elsewhere && optim::scales_loss<Update>),
                 "gradus: optim::scaled_loss needs the gradients of all parameters on the rank that updates: train with "
                 "parallel::all_reduce, not with parameter servers");
-  static_assert(!(elsewhere && optim::clips_norm<Update>),
-                "gradus: optim::clipped_norm needs the gradients of all parameters, and a parameter server has some of "
-                "them: train with parallel::all_reduce, or clip by value with optim::clipped_value");
   static_assert(
       !std::derived_from<strategy_state, parallel::partial_strategy<element>> || optim::elementwise_update_rule<Update>,
       "gradus: parallel::sharded_update updates parts of parameters on each rank; this update rule needs whole "
