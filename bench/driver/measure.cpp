@@ -64,7 +64,7 @@ class printing_watch final : public step_watch {
   [[nodiscard]] const std::optional<gradus::optim::loss_scale_report>& loss_scale() const noexcept {
     return loss_scale_;
   }
-  [[nodiscard]] const std::optional<gradus::optim::gradient_norm_report>& gradient_norm() const noexcept {
+  [[nodiscard]] const std::optional<gradus::optim::gradient_norm_report>& norms() const noexcept {
     return gradient_norm_;
   }
 
@@ -291,7 +291,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   found.images_per_second = statistics_of(found.repeats).median;
   found.loss = watch.steps().back().loss;
   found.loss_scale = watch.loss_scale();
-  found.gradient_norm = watch.gradient_norm();
+  found.gradient_norm = watch.norms();
   const std::vector<double> peaks = gather(group, {static_cast<double>(peak_memory_bytes())});
   found.peak_memory_bytes = static_cast<std::uint64_t>(*std::max_element(peaks.begin(), peaks.end()));
   for (const std::string& problem : input->problems()) {  // every rank has met others

@@ -69,10 +69,8 @@ void add_optimizer(CLI::App& app, settings& chosen) {
   app.add_option("--rms-prop-epsilon,--rmsprop-epsilon", chosen.rms_prop_epsilon,
                  "of rms_prop (default: 1) and rms_prop_torch (default: 1e-8)");
   CLI::Option* const norm =
-      app.add_option("--gradient-clip-norm", chosen.clip_norm, "clip gradients by their norm over all parameters")
-          ->check(CLI::PositiveNumber);
+      app.add_option("--gradient-clip-norm", chosen.clip_norm, "clip gradients by their norm over all parameters");
   app.add_option("--gradient-clip-value,--gradient-clip", chosen.clip_value, "clip each element of the gradients")
-      ->check(CLI::PositiveNumber)
       ->excludes(norm);
   app.add_option("--init-learning-rate,--learning-rate", chosen.learning_rate,
                  "the learning rate, or where it begins; of one_cycle the largest")
