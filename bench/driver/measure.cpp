@@ -15,6 +15,8 @@
 
 #include "gradus/comm/agreement.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/optim/schedule.hpp"
+#include "gradus/optim/schedules.hpp"
 #include "gradus/train/traced.hpp"
 #include "plan.hpp"
 #include "training.hpp"
@@ -62,6 +64,9 @@ class printing_watch final : public step_watch {
   [[nodiscard]] const std::optional<gradus::optim::loss_scale_report>& loss_scale() const noexcept {
     return loss_scale_;
   }
+  [[nodiscard]] const std::optional<gradus::optim::gradient_norm_report>& norms() const noexcept {
+    return gradient_norm_;
+  }
 
   void begin() {
     print("Running warm up\n");
@@ -95,6 +100,7 @@ class printing_watch final : public step_watch {
 
   void on_epoch(gradus::train::epoch_report& report) override {
     loss_scale_ = report.loss_scale;
+    gradient_norm_ = report.gradient_norm;
     read_marks_of_last();
     wait_for_all();
     const double images = static_cast<double>(chosen_.batches) * static_cast<double>(chosen_.batch_size_per_rank) *
@@ -126,6 +132,7 @@ class printing_watch final : public step_watch {
   std::vector<double> seconds_;
   std::vector<double> totals_;
   std::optional<gradus::optim::loss_scale_report> loss_scale_;
+  std::optional<gradus::optim::gradient_norm_report> gradient_norm_;
   std::chrono::steady_clock::time_point began_;
 };
 
@@ -178,11 +185,30 @@ void require_same_options(const settings& chosen, gradus::comm::any_communicator
                                       {"winograd", number(int{chosen.winograd})},
                                       {"captured step", number(int{chosen.capture_step})},
                                       {"optimizer", chosen.optimizer},
+                                      {"learning-rate schedule", chosen.learning_rate_schedule},
                                       {"warm-up batches", number(chosen.warmup_batches)},
                                       {"batches", number(chosen.batches)},
                                       {"repeats", number(chosen.repeats)},
                                       {"bucket kilobytes", number(chosen.bucket_kilobytes)}};
   gradus::comm::require_agreement(group, "gradus_bench", facts);
+}
+
+/// Epochs are the repeats.
+gradus::optim::schedule schedule_of(const settings& chosen) {
+  namespace optim = gradus::optim;
+  const double rate = chosen.learning_rate;
+  const double epochs = chosen.repeats;
+  const std::string& name = chosen.learning_rate_schedule;
+  if (name == "linear" || name == "polynomial") {
+    return optim::polynomial{.initial = rate, .epochs = epochs, .power = name == "linear" ? 1.0 : 2.0};
+  }
+  if (name == "cosine") {
+    return optim::cosine{.initial = rate, .epochs = epochs};
+  }
+  if (name == "one_cycle") {
+    return optim::one_cycle{.maximum = rate, .epochs = epochs};
+  }
+  return rate;
 }
 
 void print_phases(const breakdown& phases) {
@@ -253,7 +279,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   printing_watch watch{chosen, group};
   watch.attach(*parts->end, parts->timer.seconds(), {all.marks(), trained->structure().nodes().size()});
   watch.begin();
-  trained->fit(parts->end->group(), watch, chosen.repeats, chosen.learning_rate, traced ? &recorder : nullptr);
+  trained->fit(parts->end->group(), watch, chosen.repeats, schedule_of(chosen), traced ? &recorder : nullptr);
 
   std::vector<double> seconds;
   for (const step_times& each : watch.steps()) {
@@ -265,6 +291,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   found.images_per_second = statistics_of(found.repeats).median;
   found.loss = watch.steps().back().loss;
   found.loss_scale = watch.loss_scale();
+  found.gradient_norm = watch.norms();
   const std::vector<double> peaks = gather(group, {static_cast<double>(peak_memory_bytes())});
   found.peak_memory_bytes = static_cast<std::uint64_t>(*std::max_element(peaks.begin(), peaks.end()));
   for (const std::string& problem : input->problems()) {  // every rank has met others
@@ -280,6 +307,10 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
     print_phases(found.phases);
     if (found.loss_scale) {
       std::printf("loss scale: %g, %td steps skipped\n", found.loss_scale->scale, found.loss_scale->skipped_steps);
+    }
+    if (found.gradient_norm) {
+      std::printf("gradient norm: mean %g, largest %g, %td of %td steps clipped\n", found.gradient_norm->mean,
+                  found.gradient_norm->largest, found.gradient_norm->clipped_steps, found.gradient_norm->steps);
     }
     json.write(json_text(found));
   }

@@ -151,8 +151,15 @@ void require_supported(const settings& chosen) {
         "--all-reduce-spec: hierarchical is for processes of mpiexec; the threads of --ranks share memory: leave it "
         "out"};
   }
-  if (uses_servers(chosen.update) && chosen.optimizer == "lars" && chosen.placement == "partitioned") {
-    throw std::invalid_argument{"--placement: lars needs whole parameters on a server: take another than partitioned"};
+  const bool whole_parameters = chosen.optimizer == "lars" || chosen.optimizer == "lamb";
+  if (uses_servers(chosen.update) && whole_parameters && chosen.placement == "partitioned") {
+    throw std::invalid_argument{"--placement: " + chosen.optimizer +
+                                " needs whole parameters on a server: take another than partitioned"};
+  }
+  if (uses_servers(chosen.update) && chosen.clip_norm && chosen.server_mode != "synchronous") {
+    throw std::invalid_argument{
+        "--gradient-clip-norm: servers that are not synchronous never have all gradients of a "
+        "step: take --gradient-clip-value"};
   }
   if (chosen.update == variable_update::sharded_update) {
     const bool by_algorithm =
@@ -162,10 +169,10 @@ void require_supported(const settings& chosen) {
                                   ": with --variable-update sharded_update blocks of gradients and of parameters "
                                   "travel: leave it out"};
     }
-    if (chosen.optimizer == "lars") {
-      throw std::invalid_argument{
-          "--optimizer: lars needs whole parameters, of which --variable-update sharded_update makes blocks: take "
-          "all_reduce"};
+    if (whole_parameters) {
+      throw std::invalid_argument{"--optimizer: " + chosen.optimizer +
+                                  " needs whole parameters, of which --variable-update sharded_update makes blocks: "
+                                  "take all_reduce"};
     }
   }
 }
@@ -202,6 +209,13 @@ void print_header(const settings& chosen, const result& about, index_t examples_
   std::printf("]\nNUMA bind:   False\n");
   std::printf("Data format: %s\n", about.data_format.c_str());
   std::printf("Optimizer:   %s\n", chosen.optimizer.c_str());
+  if (chosen.clip_norm || chosen.clip_value) {
+    std::printf("Clipping:    by %s, %g\n", chosen.clip_norm ? "norm" : "value",
+                chosen.clip_norm ? *chosen.clip_norm : *chosen.clip_value);
+  }
+  if (chosen.learning_rate_schedule != "constant") {
+    std::printf("Schedule:    %s\n", chosen.learning_rate_schedule.c_str());
+  }
   std::printf("Variables:   %s\n", about.variable_update.c_str());
   if (!chosen.all_reduce_spec.empty()) {
     std::printf("AllReduce:   %s\n", chosen.all_reduce_spec.c_str());

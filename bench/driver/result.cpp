@@ -81,6 +81,12 @@ std::string json_text(const result& found) {
   if (found.loss_scale) {
     all["loss_scale"] = {{"scale", found.loss_scale->scale}, {"skipped_steps", found.loss_scale->skipped_steps}};
   }
+  if (found.gradient_norm) {
+    all["gradient_norm"] = {{"mean", found.gradient_norm->mean},
+                            {"largest", found.gradient_norm->largest},
+                            {"clipped_steps", found.gradient_norm->clipped_steps},
+                            {"steps", found.gradient_norm->steps}};
+  }
   return all.dump(2) + '\n';
 }
 

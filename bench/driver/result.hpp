@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "gradus/optim/gradient_norm_report.hpp"
 #include "gradus/optim/loss_scale_report.hpp"
 #include "settings.hpp"
 
@@ -59,6 +60,7 @@ struct result {
   std::uint64_t peak_device_memory_bytes = 0;                  // of the fullest GPU, as far as its pool gave it
   double loss = 0;                                             // of the last step, on rank 0
   std::optional<gradus::optim::loss_scale_report> loss_scale;  // of training in float16
+  std::optional<gradus::optim::gradient_norm_report> gradient_norm;  // of the last repeat, where it is clipped
 };
 
 /// What --json writes.

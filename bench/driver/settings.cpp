@@ -41,6 +41,47 @@ const char* key_of(const names<Value>& all, Value value, std::initializer_list<c
   return "?";
 }
 
+void add_optimizer(CLI::App& app, settings& chosen) {
+  app.add_option(
+         "--optimizer", chosen.optimizer,
+         "the update rule; rms_prop is TensorFlow's, as Inception networks use it, and rms_prop_torch PyTorch's")
+      ->transform(one_of(names<std::string>{{"sgd", "sgd"},
+                                            {"momentum", "momentum"},
+                                            {"nesterov", "nesterov"},
+                                            {"lars", "lars"},
+                                            {"adam", "adam"},
+                                            {"adam_w", "adam_w"},
+                                            {"rms_prop", "rms_prop"},
+                                            {"rmsprop", "rms_prop"},
+                                            {"rms_prop_torch", "rms_prop_torch"},
+                                            {"adagrad", "adagrad"},
+                                            {"lamb", "lamb"}}))
+      ->capture_default_str();
+  app.add_option("--momentum", chosen.momentum, "of momentum, nesterov and lars")->capture_default_str();
+  app.add_option("--weight-decay", chosen.weight_decay)->capture_default_str();
+  app.add_option("--adam-beta1", chosen.adam_beta1, "of adam, adam_w and lamb")->capture_default_str();
+  app.add_option("--adam-beta2", chosen.adam_beta2, "of adam, adam_w and lamb")->capture_default_str();
+  app.add_option("--adam-epsilon", chosen.adam_epsilon, "of adam, adam_w (default: 1e-8) and lamb (default: 1e-6)");
+  app.add_option("--rms-prop-decay,--rmsprop-decay", chosen.rms_prop_decay,
+                 "of rms_prop (default: 0.9) and rms_prop_torch (default: 0.99)");
+  app.add_option("--rms-prop-momentum,--rmsprop-momentum", chosen.rms_prop_momentum,
+                 "of rms_prop (default: 0.9) and rms_prop_torch (default: 0)");
+  app.add_option("--rms-prop-epsilon,--rmsprop-epsilon", chosen.rms_prop_epsilon,
+                 "of rms_prop (default: 1) and rms_prop_torch (default: 1e-8)");
+  CLI::Option* const norm =
+      app.add_option("--gradient-clip-norm", chosen.clip_norm, "clip gradients by their norm over all parameters");
+  app.add_option("--gradient-clip-value,--gradient-clip", chosen.clip_value, "clip each element of the gradients")
+      ->excludes(norm);
+  app.add_option("--init-learning-rate,--learning-rate", chosen.learning_rate,
+                 "the learning rate, or where it begins; of one_cycle the largest")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--learning-rate-schedule", chosen.learning_rate_schedule,
+                 "how the learning rate falls to 0 until the last step: all steps of all repeats count")
+      ->check(CLI::IsMember({"constant", "linear", "polynomial", "cosine", "one_cycle"}))
+      ->capture_default_str();
+}
+
 void add_training(CLI::App& app, settings& chosen) {
   app.add_option("--model", chosen.model, "the network")->check(CLI::IsMember(model_names()))->capture_default_str();
   app.add_option("--batch-size-per-rank,--batch-size", chosen.batch_size_per_rank,
@@ -75,14 +116,7 @@ void add_training(CLI::App& app, settings& chosen) {
   app.add_option("--average-every", chosen.average_every, "of model_averaging: steps between two averages")
       ->check(CLI::Range(1, std::numeric_limits<int>::max()))
       ->capture_default_str();
-  app.add_option("--optimizer", chosen.optimizer, "the update rule")
-      ->check(CLI::IsMember({"sgd", "momentum", "nesterov", "lars"}))
-      ->capture_default_str();
-  app.add_option("--momentum", chosen.momentum)->capture_default_str();
-  app.add_option("--weight-decay", chosen.weight_decay)->capture_default_str();
-  app.add_option("--init-learning-rate,--learning-rate", chosen.learning_rate)
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  add_optimizer(app, chosen);
   app.add_option("--seed,--tf-random-seed", chosen.seed, "of weights, images and orders")->capture_default_str();
 }
 

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,7 +62,16 @@ struct settings {
   std::string optimizer = "sgd";
   double momentum = 0.9;
   double weight_decay = 4e-5;
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  std::optional<double> adam_epsilon;  // none: the rule's
+  std::optional<double> rms_prop_decay;
+  std::optional<double> rms_prop_momentum;
+  std::optional<double> rms_prop_epsilon;
+  std::optional<double> clip_norm;  // none: gradients are not clipped
+  std::optional<double> clip_value;
   double learning_rate = 0.005;
+  std::string learning_rate_schedule = "constant";
   int bucket_kilobytes = 25 * 1024;
   std::uint64_t seed = 1234;
   // The measurement

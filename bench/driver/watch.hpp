@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "gradus/kernels/conv2d.hpp"
@@ -83,6 +84,7 @@ class step_watch : public gradus::train::step_end {
     mark(step_mark::end);
   }
   void complete_update() override { inner_->complete_update(); }
+  [[nodiscard]] std::optional<double> gradient_norm() const noexcept override { return inner_->gradient_norm(); }
   void end_epoch(gradus::train::epoch_report& report) override { inner_->end_epoch(report); }
   [[nodiscard]] bool may_be_late() const noexcept override { return inner_->may_be_late(); }
   [[nodiscard]] bool elsewhere() const noexcept override { return inner_->elsewhere(); }

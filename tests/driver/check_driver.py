@@ -173,6 +173,54 @@ class Measurement(unittest.TestCase):
                                    "--average-every=2")
         self.assertNotAlmostEqual(averaged["loss"], losses["all_reduce"], delta=1e-4)
 
+    def test_update_rules_train(self):
+        losses = {}
+        for rule in ("sgd", "momentum", "nesterov", "lars", "adam", "adam_w", "rms_prop", "rms_prop_torch", "adagrad",
+                     "lamb"):
+            text, result = self.measure("--optimizer", rule, "--learning-rate=0.001")
+            self.assertIn(f"Optimizer:   {rule}\n", text)
+            self.assertEqual(result["optimizer"], rule)
+            self.assertNotIn("gradient_norm", result)
+            losses[rule] = result["loss"]
+            self.assertTrue(math.isfinite(result["loss"]))
+        self.assertEqual(len(set(losses.values())), len(losses), losses)  # each is a rule of its own
+        _, alias = self.measure("--optimizer=rmsprop", "--learning-rate=0.001", "--rmsprop_decay=0.9",
+                                "--rmsprop_momentum=0.9", "--rmsprop_epsilon=1")
+        self.assertEqual((alias["optimizer"], alias["loss"]), ("rms_prop", losses["rms_prop"]))
+        for rule, options in (("adam", ["--adam-beta1=0.5"]), ("lamb", ["--adam_epsilon=0.1"]),
+                              ("rms_prop", ["--rms-prop-epsilon=0.1"]), ("rms_prop_torch", ["--rms-prop-momentum=0.9"])):
+            _, other = self.measure("--optimizer", rule, "--learning-rate=0.001", *options)
+            self.assertNotEqual(other["loss"], losses[rule], options)
+
+    def test_gradients_are_clipped(self):
+        _, plain = self.measure("--optimizer=momentum")
+        text, by_norm = self.measure("--optimizer=momentum", "--gradient-clip-norm=0.5")
+        self.assertIn("Clipping:    by norm, 0.5\n", text)
+        self.assertRegex(text, "gradient norm: mean [0-9.]+, largest [0-9.]+, 5 of 5 steps clipped")
+        norm = by_norm["gradient_norm"]
+        self.assertEqual((norm["clipped_steps"], norm["steps"]), (5, 5))
+        self.assertGreaterEqual(norm["largest"], norm["mean"])
+        self.assertNotEqual(by_norm["loss"], plain["loss"])
+        _, far = self.measure("--optimizer=momentum", "--gradient-clip-norm=1e9")
+        self.assertEqual((far["loss"], far["gradient_norm"]["clipped_steps"]), (plain["loss"], 0))
+        text, by_value = self.measure("--optimizer=momentum", "--gradient_clip=0.01")
+        self.assertIn("Clipping:    by value, 0.01\n", text)
+        self.assertNotIn("gradient_norm", by_value)
+        self.assertNotIn(by_value["loss"], (plain["loss"], by_norm["loss"]))
+        for options in ([], ["--variable-update=sharded_update"], ["--variable-update=parameter_server"],
+                        ["--variable-update=model_averaging"]):
+            ranks = 3 if "parameter_server" in "".join(options) else 2
+            text, result = self.measure("--ranks", ranks, "--gradient-clip-norm=0.5", *options)
+            self.assertEqual("gradient_norm" in result, ranks == 2, options)
+
+    def test_learning_rates_follow_a_schedule(self):
+        losses = set()
+        for schedule in ("constant", "linear", "polynomial", "cosine", "one_cycle"):
+            text, result = self.measure("--learning-rate-schedule", schedule, "--learning-rate=0.01")
+            self.assertEqual(f"Schedule:    {schedule}\n" in text, schedule != "constant")
+            losses.add(result["loss"])
+        self.assertEqual(len(losses), 5)
+
     def test_trace_has_the_measured_steps_of_all_ranks(self):
         file = self.path / "trace.json"
         text, _ = self.measure("--ranks", 2, "--trace-file", file)
@@ -265,6 +313,11 @@ class Measurement(unittest.TestCase):
                 (["--capture-step"], r"--capture-step: expected --device cuda, got --device cpu"),
                 (["--optimizer=lars", "--variable-update=parameter_server"], r"--placement: lars needs whole"),
                 (["--optimizer=lars", "--variable-update=sharded_update"], r"--optimizer: lars needs whole parameters"),
+                (["--optimizer=lamb", "--variable-update=sharded_update"], r"--optimizer: lamb needs whole parameters"),
+                (["--optimizer=adagrd"], r"--optimizer: adagrd not in \{adagrad,"),
+                (["--gradient-clip-norm=1", "--gradient-clip-value=1"], r"--gradient-clip-norm excludes"),
+                (["--gradient-clip-norm=1", "--variable-update=parameter_server", "--server-mode=asynchronous"],
+                 r"--gradient-clip-norm: servers that are not synchronous"),
                 (["--order=tic", "--variable-update=sharded_update"], r"--order: .* blocks of gradients"),
                 (["--order=tac", "--variable-update=independent"], r"--order: with --variable-update independent no"),
                 (["--all-reduce-spec=ring", "--variable-update=sharded_update"], r"--all-reduce-spec: .* blocks of"),
@@ -281,6 +334,9 @@ class Measurement(unittest.TestCase):
                                   (["--data-dir", self.path / "nothing"], "there is no '"),
                                   (["--json", self.path / "no" / "where"], "--json: cannot write"),
                                   (["--variable-update", "parameter_server"], "expected 1 to 0 servers for 1 ranks"),
+                                  (["--gradient-clip-norm", 0], "a max_norm above 0"),
+                                  (["--gradient-clip-value", -1], "a finite limit above 0"),
+                                  (["--adam-beta2", 1, "--optimizer", "adam"], "a decay rate in \\[0, 1\\)"),
                                   (["--momentum", 2, "--optimizer", "momentum"], "momentum in \\[0, 1\\)")):
             self.assertRegex(run(*SMALL, *options, status=1), expected)
         self.assertIn("--time-limit", run("--time-limit", 0, status=2))

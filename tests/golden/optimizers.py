@@ -47,8 +47,9 @@ def split(numbers):
     return result
 
 
-def train(make, dtype, after_step=None, factors=(1, 1, 1, 1)):
-    """The parameters after all steps of make(groups). A group is a parameter, with a factor of the learning rate."""
+def train(make, dtype, after_step=None, factors=(1, 1, 1, 1), before_step=None):
+    """The parameters after all steps of make(groups). A group is a parameter, with a factor of the learning rate.
+    before_step(tensors) changes gradients."""
     tensors = [torch.nn.Parameter(torch.tensor(each, dtype=dtype)) for each in split(starts())]
     rule = make([{"params": [tensor], **({} if decay else {"weight_decay": 0.0})}
                  for tensor, (_, decay) in zip(tensors, PARAMETERS)])
@@ -57,6 +58,8 @@ def train(make, dtype, after_step=None, factors=(1, 1, 1, 1)):
             tensor.grad = torch.tensor(gradient, dtype=dtype)
         for group, factor in zip(rule.param_groups, factors):
             group["lr"] = rate(step) * factor
+        if before_step:
+            before_step(tensors)
         rule.step()
         if after_step:
             after_step(tensors)
@@ -132,6 +135,17 @@ def by_torch(kind, factors=(1, 1, 1, 1), **options):
     return lambda dtype, _: train(lambda groups: kind(groups, lr=1.0, foreach=False, **options), dtype, None, factors)
 
 
+def clipped(kind, max_norm=None, limit=None, **options):
+    """Gradients clipped by their global norm, or by value. 165 of the 200 norms are above 1.25."""
+    def before_step(tensors):
+        if limit:
+            torch.nn.utils.clip_grad_value_(tensors, limit)
+        if max_norm:
+            torch.nn.utils.clip_grad_norm_(tensors, max_norm)
+    return lambda dtype, _: train(lambda groups: kind(groups, lr=1.0, foreach=False, **options), dtype,
+                                  before_step=before_step)
+
+
 ADAM, ADAM_W, RMS, ADAGRAD = (torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.Adagrad)
 RULES = {
     "adam": by_torch(ADAM),
@@ -158,6 +172,9 @@ RULES = {
     "groups_adam": by_torch(ADAM, FACTORS, weight_decay=0.1),
     "groups_adam_w": by_torch(ADAM_W, FACTORS, weight_decay=0.5),
     "groups_rms_prop": by_torch(RMS, FACTORS, centered=True, momentum=0.9, weight_decay=0.1),
+    "clipped_norm_sgd": clipped(torch.optim.SGD, max_norm=1.25, momentum=0.9, weight_decay=0.1),
+    "clipped_norm_adam": clipped(ADAM, max_norm=0.05),
+    "clipped_value_sgd": clipped(torch.optim.SGD, limit=0.25, momentum=0.9, weight_decay=0.1),
 }
 
 
@@ -176,6 +193,10 @@ def rates(make, metrics=None, steps=50):
     return result
 
 
+def scheduled(kind, **options):
+    return lambda: rates(lambda rule: kind(rule, **options))
+
+
 def one_cycle(**options):
     return lambda: rates(lambda rule: torch.optim.lr_scheduler.OneCycleLR(
         rule, max_lr=0.4, total_steps=50, cycle_momentum=False, **options))
@@ -190,7 +211,14 @@ def plateau(**options):
     return lambda: rates(lambda rule: torch.optim.lr_scheduler.ReduceLROnPlateau(rule, **options), plateau_metrics(), 60)
 
 
+SCHEDULERS = torch.optim.lr_scheduler
 SCHEDULES = {
+    "step_lr": scheduled(SCHEDULERS.StepLR, step_size=7, gamma=0.5),
+    "multi_step_lr": scheduled(SCHEDULERS.MultiStepLR, milestones=[5, 12, 30], gamma=0.1),
+    "exponential_lr": scheduled(SCHEDULERS.ExponentialLR, gamma=0.9),
+    "cosine_lr": scheduled(SCHEDULERS.CosineAnnealingLR, T_max=49, eta_min=0.01),
+    "polynomial_lr": scheduled(SCHEDULERS.PolynomialLR, total_iters=40, power=2.0),
+    "linear_lr": scheduled(SCHEDULERS.LinearLR, start_factor=0.25, total_iters=10),
     "one_cycle": one_cycle(),
     "one_cycle_linear": one_cycle(anneal_strategy="linear", pct_start=0.4, div_factor=10, final_div_factor=100),
     "one_cycle_three_phase": one_cycle(three_phase=True),

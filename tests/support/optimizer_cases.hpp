@@ -14,6 +14,8 @@
 #include "gradus/optim/adam.hpp"
 #include "gradus/optim/adam_w.hpp"
 #include "gradus/optim/averaged_weights.hpp"
+#include "gradus/optim/clipped_norm.hpp"
+#include "gradus/optim/clipped_value.hpp"
 #include "gradus/optim/lamb.hpp"
 #include "gradus/optim/rms_prop.hpp"
 #include "gradus/optim/segment.hpp"
@@ -58,6 +60,13 @@ void for_each_grouped_optimizer(const Body& body) {
   body("groups_adam_w", adam_w{.weight_decay = 0.5});
   body("groups_rms_prop", rms_prop{.momentum = 0.9, .weight_decay = 0.1, .centered = true});
 }
+
+/// The rules of the cases "clipped_norm_..." and "clipped_value_sgd".
+inline constexpr gradus::optim::sgd sgd_to_clip{.momentum = 0.9, .weight_decay = 0.1};
+inline constexpr gradus::optim::clipped_norm<gradus::optim::sgd> norm_clipped_sgd{.rule = sgd_to_clip,
+                                                                                  .max_norm = 1.25};
+inline constexpr gradus::optim::clipped_norm<gradus::optim::adam> norm_clipped_adam{.max_norm = 0.05};
+inline constexpr gradus::optim::clipped_value<gradus::optim::sgd> value_clipped_sgd{.rule = sgd_to_clip, .limit = 0.25};
 
 /// The rule of the case "averaged_weights".
 inline constexpr gradus::optim::averaged_weights<gradus::optim::sgd> averaged_sgd{.rule = {.momentum = 0.9},

@@ -91,6 +91,9 @@ struct averaged_weights {
   static_assert(!scales_loss<Rule>,
                 "gradus: averaged_weights inside scaled_loss skips the steps that scaled_loss skips: write "
                 "optim::scaled_loss<optim::averaged_weights<Rule>>");
+  static_assert(!clips_norm<Rule>,
+                "gradus: clipped_norm needs all gradients before a step: write "
+                "optim::clipped_norm<optim::averaged_weights<Rule>>");
 
   /// The rule that makes the steps.
   Rule rule{};

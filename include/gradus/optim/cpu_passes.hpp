@@ -150,6 +150,31 @@ void apply_momentum(cpu& device, std::span<const segment> segments, const moment
   return scale.factor;
 }
 
+namespace detail {
+
+/// The sum of the squares of `count` elements, in double precision.
+template <class Element>
+[[nodiscard]] double sum_of_squares(index_t count, const Element* x) noexcept {
+  std::array<double, 8> sums{};  // independent chains of additions
+  index_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    for (index_t j = 0; j < 8; ++j) {
+      const auto value = static_cast<double>(x[i + j]);
+      sums[static_cast<std::size_t>(j)] += value * value;
+    }
+  }
+  double sum = 0;
+  for (; i < count; ++i) {
+    sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  }
+  for (const double chain : sums) {
+    sum += chain;
+  }
+  return sum;
+}
+
+}  // namespace detail
+
 /// The Euclidean norm of `count` elements. Sums are in double precision and do not depend on the number of threads.
 template <class Element>
 [[nodiscard]] double norm(cpu& device, index_t count, const Element* x) {
@@ -157,22 +182,7 @@ template <class Element>
   const index_t grain = std::max(detail::pass_grain, (count + most_pieces - 1) / most_pieces);
   std::array<double, most_pieces> partial{};
   device.parallel_for(count, grain, [&](index_t begin, index_t end) {
-    std::array<double, 8> sums{};  // independent chains of additions
-    index_t i = begin;
-    for (; i + 8 <= end; i += 8) {
-      for (index_t j = 0; j < 8; ++j) {
-        const auto value = static_cast<double>(x[i + j]);
-        sums[static_cast<std::size_t>(j)] += value * value;
-      }
-    }
-    double sum = 0;
-    for (; i < end; ++i) {
-      sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-    }
-    for (const double chain : sums) {
-      sum += chain;
-    }
-    partial[static_cast<std::size_t>(begin / grain)] = sum;
+    partial[static_cast<std::size_t>(begin / grain)] = detail::sum_of_squares(end - begin, x + begin);
   });
   double sum = 0;
   for (const double piece : partial) {

@@ -16,6 +16,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/optim/gradient_norm_report.hpp"
 #include "gradus/optim/loss_scale_report.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/optim/update_rule.hpp"
@@ -66,15 +67,32 @@ class parameter_update {
   [[nodiscard]] virtual bool scales_loss() const noexcept { return false; }
   /// What the loss of the next step is to be multiplied by.
   [[nodiscard]] virtual loss_scale scale() const noexcept { return {}; }
-  /// Looks for gradients that are infinite or NaN.
+  /// Looks for gradients that are infinite or NaN, or adds their squares where the rule clips by the norm.
   virtual void test(std::span<const segment> /*segments*/, const Element* /*gradients*/) {}
-  /// The step for `segments`, which are all parameters, unless test() has found something.
+  /// The step for `segments`, which are all parameters, after test() of all: unless it has found something.
   virtual void finish(std::span<const segment> segments, Element* values, const Element* gradients,
                       const update_step& step) {
     update(segments, values, gradients, step);
   }
   /// What is known of the scale, if the loss is scaled. On a GPU it waits for the device.
   [[nodiscard]] virtual std::optional<loss_scale_report> report() { return std::nullopt; }
+
+  /// Whether a step needs the norm of all gradients: then it is test() of all segments, in parts, and finish(). Where
+  /// ranks update parts, it is test() of these, the sum of squares() over the ranks, use_norm(), and update_clipped().
+  [[nodiscard]] virtual bool clips_norm() const noexcept { return false; }
+  /// The sum of squares that test() has made so far: a number in the memory of the device.
+  [[nodiscard]] virtual std::span<double> squares() noexcept { return {}; }
+  /// The squares of all gradients are in the sum.
+  virtual void use_norm() {}
+  /// As update, after use_norm().
+  virtual void update_clipped(std::span<const segment> segments, Element* values, const Element* gradients,
+                              const update_step& step) {
+    update(segments, values, gradients, step);
+  }
+  /// The norm of the gradients of the last step, where it is in host memory.
+  [[nodiscard]] virtual std::optional<double> gradient_norm() const noexcept { return std::nullopt; }
+  /// The norms since the last call, if the rule knows them. On a GPU it waits for the device.
+  [[nodiscard]] virtual std::optional<gradient_norm_report> take_norm_report() { return std::nullopt; }
 
   /// Threads of the device that share the work of parallel_for.
   [[nodiscard]] virtual int threads() const { return 1; }
@@ -103,6 +121,7 @@ class parameter_update {
 template <class Rule, class Element, class Device = cpu>
 class parameter_update_of final : public parameter_update<Element> {
   static_assert(explain_update_rule<Rule, Element, Device>());
+  static constexpr bool needs_all_gradients = optim::scales_loss<Rule> || optim::clips_norm<Rule>;
 
  public:
   /// The rule's state for this element type and device.
@@ -149,13 +168,13 @@ class parameter_update_of final : public parameter_update<Element> {
     }
   }
   void test([[maybe_unused]] std::span<const segment> segments, [[maybe_unused]] const Element* gradients) override {
-    if constexpr (optim::scales_loss<Rule>) {
+    if constexpr (needs_all_gradients) {
       state_.test(*device_, segments, gradients);
     }
   }
   void finish(std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step) override {
-    if constexpr (optim::scales_loss<Rule>) {
+    if constexpr (needs_all_gradients) {
       state_.finish(*device_, segments, values, gradients, step);
     } else {
       update(segments, values, gradients, step);
@@ -164,6 +183,42 @@ class parameter_update_of final : public parameter_update<Element> {
   [[nodiscard]] std::optional<loss_scale_report> report() override {
     if constexpr (optim::scales_loss<Rule>) {
       return state_.report();
+    } else {
+      return std::nullopt;
+    }
+  }
+
+  [[nodiscard]] bool clips_norm() const noexcept override { return optim::clips_norm<Rule>; }
+  [[nodiscard]] std::span<double> squares() noexcept override {
+    if constexpr (optim::clips_norm<Rule>) {
+      return state_.squares();
+    } else {
+      return {};
+    }
+  }
+  void use_norm() override {
+    if constexpr (optim::clips_norm<Rule>) {
+      state_.use_norm(*device_);
+    }
+  }
+  void update_clipped(std::span<const segment> segments, Element* values, const Element* gradients,
+                      const update_step& step) override {
+    if constexpr (optim::clips_norm<Rule>) {
+      state_.update_clipped(*device_, segments, values, gradients, step);
+    } else {
+      update(segments, values, gradients, step);
+    }
+  }
+  [[nodiscard]] std::optional<double> gradient_norm() const noexcept override {
+    if constexpr (finds_gradient_norm<state_type>) {
+      return state_.gradient_norm();
+    } else {
+      return std::nullopt;
+    }
+  }
+  [[nodiscard]] std::optional<gradient_norm_report> take_norm_report() override {
+    if constexpr (finds_gradient_norm<state_type>) {
+      return state_.take_norm_report();
     } else {
       return std::nullopt;
     }

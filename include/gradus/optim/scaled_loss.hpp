@@ -5,6 +5,7 @@
 
 #include <array>        // std::array
 #include <cstddef>      // std::size_t
+#include <optional>     // std::nullopt, std::optional
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
@@ -16,6 +17,7 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/device/device_policy.hpp"
 #include "gradus/optim/detail/rule/describe.hpp"
+#include "gradus/optim/gradient_norm_report.hpp"
 #include "gradus/optim/loss_scale_report.hpp"
 #include "gradus/optim/loss_scaling.hpp"
 #include "gradus/optim/segment.hpp"
@@ -119,8 +121,9 @@ class scaled_loss<Rule>::state {
   /// once per step, after `test` of all segments.
   void finish(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step) {
-    if (has_memory_of_its_own<Device> ||
-        numbers_.data()[gradus::detail::index_of(loss_scale_number::not_finite)] == 0.0) {
+    updates_ = has_memory_of_its_own<Device> ||
+               numbers_.data()[gradus::detail::index_of(loss_scale_number::not_finite)] == 0.0;
+    if (updates_) {
       inner_.update(device, segments, values, gradients, without_skipped(step), scale());
     }
     finish_loss_scale(device, rule_.scaling, numbers_.data());
@@ -143,6 +146,16 @@ class scaled_loss<Rule>::state {
     return {.scale = at(loss_scale_number::scale),
             .good_steps = static_cast<index_t>(at(loss_scale_number::good_steps)),
             .skipped_steps = static_cast<index_t>(at(loss_scale_number::skipped_steps))};
+  }
+
+  /// The norm of the gradients of the last step, divided by the scale; none if the step was skipped, or the norm is on
+  /// a device.
+  [[nodiscard]] std::optional<double> gradient_norm() const noexcept requires finds_gradient_norm<inner_state> {
+    return updates_ ? inner_.gradient_norm() : std::nullopt;
+  }
+  /// The norms since the last call. On a GPU it waits for the device.
+  [[nodiscard]] gradient_norm_report take_norm_report() requires finds_gradient_norm<inner_state> {
+    return inner_.take_norm_report();
   }
 
   /// Calls visitor(name, data, count) for the rule's buffers and for "loss_scale": three doubles, the scale, the good
@@ -174,6 +187,7 @@ class scaled_loss<Rule>::state {
   scaled_loss rule_;
   inner_state inner_;
   tensor<double, 1, row_major, Device> numbers_;  // in the order of loss_scale_number
+  bool updates_ = true;                           // the last step was not skipped, or the device decides
 };
 
 }  // namespace gradus::optim

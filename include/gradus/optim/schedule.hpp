@@ -3,11 +3,11 @@
 // Learning rates as functions of the epoch: the concept of a schedule, and a class that stores any schedule.
 #pragma once
 
-#include <concepts>     // std::convertible_to, std::copy_constructible, std::same_as
+#include <concepts>     // std::convertible_to, std::copy_constructible, std::invocable, std::same_as
 #include <memory>       // std::make_shared, std::shared_ptr
 #include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <type_traits>  // std::remove_cvref_t
+#include <type_traits>  // std::decay_t, std::is_function_v, std::remove_cvref_t, std::remove_pointer_t
 #include <utility>      // std::forward, std::move
 
 #include "gradus/core/config.hpp"
@@ -31,6 +31,16 @@ inline void require_epochs(std::string_view schedule_name, double epochs) {
     raise<configuration_error>(schedule_name, "a finite number of epochs above 0", {epochs});
   }
 }
+
+}  // namespace detail
+
+namespace detail {
+
+/// A function, or an object that has one call operator or can be called with an epoch.
+template <class S>
+concept may_be_schedule = std::is_function_v<std::remove_pointer_t<S>> || std::invocable<S&, double> || requires {
+  &S::operator();
+};
 
 }  // namespace detail
 
@@ -82,9 +92,19 @@ concept names_schedule_description = requires {
   &S::description;
 };
 
-/// Says which optional member of a schedule would never be called. Always true when it compiles.
+/// Says which requirement of `learning_rate_schedule` the type S misses, or which optional member would never be
+/// called. Always true when it compiles.
 template <class S>
 consteval bool explain_learning_rate_schedule() {
+  static_assert(std::copy_constructible<S>, "gradus: not a learning-rate schedule: it must be copyable");
+  static_assert(std::invocable<S&, double>,
+                "gradus: not a learning-rate schedule: it is called with the number of passes over the training set so "
+                "far, and with nothing else: write [](double epoch) { return 0.1 / (1 + epoch); }");
+  static_assert(!std::invocable<S&, double> || std::invocable<const S&, double>,
+                "gradus: not a learning-rate schedule: equal epochs give equal rates, so it must be callable as a "
+                "constant: write double operator()(double epoch) const, or a lambda that is not mutable");
+  static_assert(!std::invocable<const S&, double> || learning_rate_schedule<S>,
+                "gradus: not a learning-rate schedule: it must return the learning rate, a double");
   static_assert(!names_schedule_check<S> || has_schedule_check<S>,
                 "gradus: the check of the learning-rate schedule would never be called: write void check() const;");
   static_assert(!names_schedule_description<S> || has_schedule_description<S>,
@@ -101,6 +121,13 @@ class schedule {
   requires(!std::same_as<std::remove_cvref_t<S>, schedule> && learning_rate_schedule<std::remove_cvref_t<S>>)
       schedule(S&& rates, error_location where = error_location::current())
       : self_{at_call(where, [&] { return make(std::forward<S>(rates)); })} {}
+
+  /// Any other function or object does not compile.
+  template <class S>
+  requires(!std::same_as<std::remove_cvref_t<S>, schedule> && !learning_rate_schedule<std::remove_cvref_t<S>> &&
+           !std::convertible_to<S, double> && detail::may_be_schedule<std::remove_cvref_t<S>>) schedule(S&& /*rates*/) {
+    static_assert(explain_learning_rate_schedule<std::decay_t<S>>());
+  }
 
   /// A constant learning rate. @throws configuration_error if it is negative or not finite
   schedule(double rate, error_location where = error_location::current()) : schedule{constant{rate}, where} {}

@@ -3,7 +3,8 @@
 // The concept of an optimizer: hyper-parameters as a value, and the state that applies them.
 #pragma once
 
-#include <concepts>     // std::constructible_from, std::convertible_to, std::copyable
+#include <concepts>     // std::constructible_from, std::convertible_to, std::copyable, std::same_as
+#include <optional>     // std::optional
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
@@ -15,6 +16,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/optim/gradient_norm_report.hpp"
 #include "gradus/optim/loss_scale_report.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/optim/update_step.hpp"
@@ -63,6 +65,12 @@ inline void require_inside(std::string_view rule, std::span<const segment> segme
 template <class U>
 concept scales_loss = requires {
   requires U::scales_loss;
+};
+
+/// An update rule that needs the norm of all gradients of a step: optim::clipped_norm.
+template <class U>
+concept clips_norm = requires {
+  requires U::clips_norm;
 };
 
 /// A requirement of `update_rule`: U has `U::name`, a constant string.
@@ -121,6 +129,13 @@ concept has_scaled_update = has_update_rule_state<U, Element, Device> &&
   state.test(device, segments, gradients);
   state.finish(device, segments, values, gradients, step);
   { state.report() } -> std::convertible_to<loss_scale_report>;
+};
+
+/// A state that knows the norms of gradients: of optim::clipped_norm, and of rules around it.
+template <class State>
+concept finds_gradient_norm = requires(State& state) {
+  { state.gradient_norm() } -> std::same_as<std::optional<double>>;
+  { state.take_norm_report() } -> std::same_as<gradient_norm_report>;
 };
 
 /// True if U has a data member `elementwise`, of any type.

@@ -53,7 +53,9 @@ class scattered_update;
 /// the rule, until the end of the epoch, when all ranks get the state of all: callbacks of epochs may write
 /// checkpoints.
 ///
-/// Rules that need whole parameters or all gradients (lars, scaled_loss) are refused at compile time.
+/// A rule that clips by the norm of all gradients (clipped_norm) takes one more sum over the ranks, of one number,
+/// before the first update. Rules that need whole parameters or test all gradients (lars, scaled_loss) are refused at
+/// compile time.
 ///
 /// @code
 ///   train::trainer trainer{net, optim::sgd{}, world, parallel::sharded_update{}};
@@ -134,6 +136,7 @@ class scattered_update final : public partial_strategy<Element> {
       const auto within = parameters.segments.subspan(each.first_segment, each.segments);
       first_own_.push_back(own_.size());
       append_pieces(own_, within, blocks.first_of(values_.rank()), blocks.first_of(values_.rank() + 1), each.size());
+      first_rest_.push_back(own_.size());
       append_pieces(own_, within, blocks.rest, blocks.end,
                     each.size());  // every rank updates what is behind the blocks
       blocks_.push_back(blocks);
@@ -158,7 +161,12 @@ class scattered_update final : public partial_strategy<Element> {
 
   /// Calls update(segments) for this rank's part of each bucket as its sums arrive, and brings the values together.
   void finish(const update_call& update) override {
+    const bool clips = rule_ != nullptr && rule_->clips_norm();
     if (exchange_ == nullptr) {
+      if (clips) {
+        rule_->test(parameters_.segments, parameters_.gradients.data());
+        rule_->use_norm();
+      }
       update(parameters_.segments);
       return;
     }
@@ -169,11 +177,19 @@ class scattered_update final : public partial_strategy<Element> {
       if (blocks.rest < blocks.end) {
         comm::all_reduce(values_, channel_.part(blocks.rest, blocks.end)).wait();
       }
-      update(std::span<const optim::segment>{own_.data() + first_own_[number],
-                                             first_own_[number + 1] - first_own_[number]});
-      gathers_[number] =
-          comm::all_gather(values_, values_of(blocks.first_of(values_.rank()), blocks.first_of(values_.rank() + 1)),
-                           values_of(blocks.begin, blocks.rest));
+      if (clips) {  // all ranks have the sums behind the blocks: the last one counts them
+        const bool last = values_.rank() + 1 == values_.size();
+        rule_->test(own(number, last ? first_own_[number + 1] : first_rest_[number]), parameters_.gradients.data());
+      } else {
+        update_bucket(number, update);
+      }
+    }
+    if (clips) {
+      comm::all_reduce(values_, rule_->squares()).wait();
+      rule_->use_norm();
+      for (std::size_t number = 0; number < blocks_.size(); ++number) {
+        update_bucket(number, update);
+      }
     }
     for (std::size_t number = 0; number < gathers_.size(); ++number) {
       try {
@@ -216,7 +232,22 @@ class scattered_update final : public partial_strategy<Element> {
     return describe_plan(sharded_update::name, Communicator::name, exchange_.get(), parameters_.segments);
   }
 
+  [[nodiscard]] bool sums_squares() const noexcept override { return true; }
+
  private:
+  /// What this rank updates of a bucket, to element `end` of the list.
+  [[nodiscard]] std::span<const optim::segment> own(std::size_t number, std::size_t end) const noexcept {
+    return {own_.data() + first_own_[number], end - first_own_[number]};
+  }
+
+  void update_bucket(std::size_t number, const update_call& update) {
+    const parameter_blocks& blocks = blocks_[number];
+    update(own(number, first_own_[number + 1]));
+    gathers_[number] =
+        comm::all_gather(values_, values_of(blocks.first_of(values_.rank()), blocks.first_of(values_.rank() + 1)),
+                         values_of(blocks.begin, blocks.rest));
+  }
+
   [[nodiscard]] std::span<Element> values_of(index_t begin, index_t end) const noexcept {
     return parameters_.values.subspan(as_size(begin), as_size(end - begin));
   }
@@ -229,6 +260,7 @@ class scattered_update final : public partial_strategy<Element> {
   dynamic_array<parameter_blocks> blocks_;  // of each bucket
   dynamic_array<optim::segment> own_;       // what this rank updates, bucket by bucket
   dynamic_array<std::size_t> first_own_;    // of each bucket, and where the last one ends
+  dynamic_array<std::size_t> first_rest_;   // of each bucket: the first that all ranks update
   dynamic_array<comm::request> gathers_;    // of each bucket
   bool whole_ = true;                       // the rule's state, on this rank
 };

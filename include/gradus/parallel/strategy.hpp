@@ -131,6 +131,10 @@ class strategy {
   /// Which rank updates which parameters; a constant of the strategy.
   [[nodiscard]] virtual update_scope scope() const noexcept { return update_scope::all; }
 
+  /// Of a strategy whose ranks update parts, or whose servers do: whether it takes a rule that clips by the norm of all
+  /// gradients. It then does before the first update what parameter_update::clips_norm says.
+  [[nodiscard]] virtual bool sums_squares() const noexcept { return false; }
+
   /// The ranks that train; null: all ranks of the communicator.
   [[nodiscard]] virtual comm::any_communicator* group() noexcept { return nullptr; }
 

@@ -4,8 +4,9 @@
 // types of rule, strategy and communicator, so that it is compiled once for each element type.
 #pragma once
 
-#include <cstddef>  // std::size_t
-#include <span>     // std::as_writable_bytes, std::span
+#include <cstddef>   // std::size_t
+#include <optional>  // std::nullopt, std::optional
+#include <span>      // std::as_writable_bytes, std::span
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/watch.hpp"
@@ -37,6 +38,8 @@ class step_end : public nn::step_hooks {
   virtual void update(const optim::update_step& step) = 0;
   /// Makes the values those of the next step, if update has put that off.
   virtual void complete_update() = 0;
+  /// The norm of the gradients of the last step, where the rule clips by it and it is in host memory.
+  [[nodiscard]] virtual std::optional<double> gradient_norm() const noexcept { return std::nullopt; }
   /// Completes the state of the rule, on all ranks, and adds what the update knows of the epoch.
   virtual void end_epoch(epoch_report& report) = 0;
 
@@ -103,9 +106,15 @@ class step_end_of final : public step_end {
         strategy_{&strategy},
         group_{strategy.group() != nullptr ? strategy.group() : &all},
         watch_{watch},
-        scales_{rule.scales_loss()},
+        needs_all_{rule.scales_loss() || (rule.clips_norm() && strategy.scope() == parallel::update_scope::all)},
         elsewhere_{strategy.scope() == parallel::update_scope::elsewhere} {
-    if (scales_ && elsewhere_) {
+    if (rule.clips_norm() && strategy.scope() != parallel::update_scope::all && !strategy.sums_squares()) {
+      raise<configuration_error>(
+          "step_end", "a strategy that sums the squares of all gradients",
+          {"one that updates parts, and the update rule '", rule.name(), "', which clips by their norm"},
+          "train with parallel::all_reduce, or clip by value: optim::clipped_value");
+    }
+    if (rule.scales_loss() && elsewhere_) {
       raise<configuration_error>("step_end", "a strategy that brings all gradients to the rank that updates",
                                  {"parameter servers and the update rule '", rule.name(), "', which scales the loss"},
                                  "train with parallel::all_reduce");
@@ -130,8 +139,8 @@ class step_end_of final : public step_end {
     }
   }
 
-  /// Not where the loss is scaled: the next step needs the scale of this one.
-  [[nodiscard]] bool may_be_late() const noexcept override { return !scales_ && strategy_->may_be_late(); }
+  /// Not where an update needs all gradients: the next step needs the scale of this one.
+  [[nodiscard]] bool may_be_late() const noexcept override { return !needs_all_ && strategy_->may_be_late(); }
   [[nodiscard]] bool elsewhere() const noexcept override { return elsewhere_; }
 
   void gradients_ready(std::size_t first, std::size_t count) override { strategy_->gradients_ready(first, count); }
@@ -162,6 +171,11 @@ class step_end_of final : public step_end {
   void end_epoch(epoch_report& report) override {
     strategy_->gather_state();
     report.loss_scale = rule_->report();
+    report.gradient_norm = elsewhere_ ? std::nullopt : rule_->take_norm_report();
+  }
+
+  [[nodiscard]] std::optional<double> gradient_norm() const noexcept override {
+    return elsewhere_ ? std::nullopt : rule_->gradient_norm();
   }
 
  private:
@@ -186,8 +200,10 @@ class step_end_of final : public step_end {
     if (watch_ != nullptr) {
       watch_->rule_begins();
     }
-    if (scales_) {
+    if (needs_all_) {
       test(ready);
+    } else if (rule_->clips_norm()) {
+      rule_->update_clipped(ready, parameters_->values.data(), parameters_->gradients.data(), step_);
     } else {
       rule_->update(ready, parameters_->values.data(), parameters_->gradients.data(), step_);
     }
@@ -212,10 +228,10 @@ class step_end_of final : public step_end {
   parallel::strategy<Element>* strategy_;
   comm::any_communicator* group_;
   comm::rule_watch* watch_;
-  bool scales_;
+  bool needs_all_;  // an update needs all gradients: the loss is scaled, or gradients are clipped by their norm
   bool elsewhere_;
   bool late_ = false;           // the last update has not been completed
-  std::size_t tested_ = 0;      // segments whose gradients have arrived and been tested, where the loss is scaled
+  std::size_t tested_ = 0;      // segments whose gradients have arrived and been tested, where an update needs all
   optim::update_step step_{0};  // of the last update
 };
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::int32_t, std::int64_t, std::uint64_t
+#include <optional>     // std::optional
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
@@ -131,6 +132,7 @@ class step_tracer final : public step_end {
     put_exchange(began, 0);
   }
 
+  [[nodiscard]] std::optional<double> gradient_norm() const noexcept override { return inner_->gradient_norm(); }
   void end_epoch(epoch_report& report) override { inner_->end_epoch(report); }
   [[nodiscard]] bool may_be_late() const noexcept override { return late_; }
   [[nodiscard]] bool elsewhere() const noexcept override { return elsewhere_; }

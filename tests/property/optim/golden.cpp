@@ -153,6 +153,45 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(averages_are_those_of_torch, Element, elements) {
   BOOST_TEST((values == weights));
 }
 
+// torch computes the norm of floats in float; here it is computed in double, and 165 of 200 steps are clipped.
+BOOST_AUTO_TEST_CASE_TEMPLATE(clipped_gradients_are_those_of_torch, Element, elements) {
+  cpu device{{.intra_op_threads = 1}};
+  const auto check = [&]<class Rule>(std::string_view name, const Rule& rule, auto look) {
+    typename Rule::template state<Element> state{device, rule, gradus_test::optimizer_elements};
+    auto values = gradus_test::optimizer_starts<Element>();
+    train_all_steps(device, state, values);
+    check_against_golden(name, values, sizeof(Element) == 4 ? 1e-6 : 1e-12);
+    look(state);
+  };
+  check("clipped_norm_sgd", gradus_test::norm_clipped_sgd, [](auto& state) {
+    const optim::gradient_norm_report norms = state.take_norm_report();
+    BOOST_TEST(norms.steps == 200);
+    BOOST_TEST(norms.clipped_steps == 165);
+    BOOST_TEST(norms.largest > norms.mean);
+    BOOST_TEST(norms.last == state.gradient_norm().value());
+    BOOST_TEST(state.take_norm_report().steps == 0);
+  });
+  check("clipped_norm_adam", gradus_test::norm_clipped_adam,
+        [](auto& state) { BOOST_TEST(state.take_norm_report().clipped_steps == 200); });
+  check("clipped_value_sgd", gradus_test::value_clipped_sgd, [](auto& /*state*/) {});
+}
+
+BOOST_AUTO_TEST_CASE(schedules_have_the_rates_of_torch) {
+  const auto check = [](std::string_view name, const optim::schedule& schedule) {
+    std::vector<double> have;
+    for (int step = 0; step < 50; ++step) {
+      have.push_back(schedule(step));
+    }
+    check_against_golden(name, have, 1e-13);
+  };
+  check("step_lr", optim::exponential{.initial = 0.4, .factor = 0.5, .every = 7});
+  check("multi_step_lr", optim::steps{.initial = 0.4, .factor = 0.1, .boundaries = {5, 12, 30}});
+  check("exponential_lr", optim::exponential{.initial = 0.4, .factor = 0.9, .staircase = false});
+  check("cosine_lr", optim::cosine{.initial = 0.4, .epochs = 49, .final = 0.01});
+  check("polynomial_lr", optim::polynomial{.initial = 0.4, .epochs = 40, .power = 2});
+  check("linear_lr", optim::warm_up{.start = 0.1, .epochs = 10, .then = 0.4});
+}
+
 // torch counts steps 0 to 49, and ends the phases at step (share * 50 - 1) and at step 49.
 BOOST_AUTO_TEST_CASE(one_cycle_has_the_rates_of_torch) {
   const auto check = [](std::string_view name, double share, optim::one_cycle rates) {

@@ -17,6 +17,8 @@
 #include "gradus/nn/losses.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/adam.hpp"
+#include "gradus/optim/clipped_norm.hpp"
+#include "gradus/optim/clipped_value.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/train/trainer.hpp"
 
@@ -45,12 +47,12 @@ struct curve {
   }
 };
 
-template <class Element>
-void build_curve_network(nn::network<Element>& net) {
+template <class Element, class Loss = nn::huber>
+void build_curve_network(nn::network<Element>& net, const Loss& loss = {.delta = 0.5}, index_t micro_batch_size = 0) {
   nn::value v = net.add("hidden", nn::dense{.out_features = 16}, net.input());
   v = net.add("tanh", nn::tanh{}, v);
-  net.loss(nn::huber{.delta = 0.5}, net.add("output", nn::dense{.out_features = 1}, v));
-  net.compile({.max_batch_size = 20, .seed = 3});
+  net.loss(loss, net.add("output", nn::dense{.out_features = 1}, v));
+  net.compile({.max_batch_size = 20, .seed = 3, .micro_batch_size = micro_batch_size});
 }
 
 /// Parameters after 3 epochs, and the loss over the data set.
@@ -60,24 +62,64 @@ struct curve_result {
   index_t labels = -1;
 };
 
-template <class Communicator>
-curve_result train_curve(Communicator& world, bool weighted) {
+template <class Communicator, class Rule = gradus::optim::sgd, class Loss = nn::huber>
+curve_result train_curve(Communicator& world, bool weighted, index_t micro_batch_size = 0,
+                         const Rule& rule = {.momentum = 0.9}, const Loss& loss = {.delta = 0.5}) {
   const curve points;
   const auto set = points.set(weighted);
   gradus::cpu device{{.intra_op_threads = 1}};
   nn::network<double> net{device, {.channels = 1}};
-  build_curve_network(net);
+  build_curve_network(net, loss, micro_batch_size);
   data::loader<double, gradus::nchw> loader{device, set, {.global_batch_size = 20, .seed = 5}};
-  gradus::train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9}, world};
+  gradus::train::trainer trainer{net, rule, world};
   trainer.fit(loader, {.epochs = 3, .learning_rate = 0.05});
   const auto report = trainer.evaluate(loader);
   curve_result result{{net.values().begin(), net.values().end()}, report.loss, report.labels};
   return result;
 }
 
+double worst_parameter(const curve_result& have, const curve_result& want) {
+  double worst = have.parameters.size() == want.parameters.size() ? 0 : 1e300;
+  for (std::size_t i = 0; i < want.parameters.size(); ++i) {
+    const double difference = std::abs(have.parameters[i] - want.parameters[i]);
+    worst = std::isnan(difference) ? 1e300 : std::max(worst, difference);
+  }
+  return worst;
+}
+
+/// Gradients that are accumulated over parts of the batch, on 1 and 3 ranks, against the whole batch at once.
+template <class Rule, class Loss>
+void check_accumulated(const Rule& rule, const Loss& loss) {
+  for (const bool weighted : {false, true}) {
+    gradus::comm::self alone;
+    const curve_result want = train_curve(alone, weighted, 0, rule, loss);
+    for (const index_t part : {1, 3, 7, 19}) {  // 20 and the last 3 of 203 examples are no multiples of most
+      const curve_result have = train_curve(alone, weighted, part, rule, loss);
+      BOOST_TEST(worst_parameter(have, want) < 1e-11, Rule::name << ", parts of " << part);
+      BOOST_TEST(have.loss == want.loss, boost::test_tools::tolerance(1e-11));
+    }
+    const auto ranks = gradus::comm::run_ranks(
+        3, [&](gradus::comm::threads& world) { return train_curve(world, weighted, 2, rule, loss); });
+    for (const curve_result& have : ranks) {
+      BOOST_TEST(worst_parameter(have, want) < 1e-11, Rule::name << " on ranks");
+    }
+  }
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(train_regression)
+
+// Rules that are not linear in the gradients would find a step for each part.
+BOOST_AUTO_TEST_CASE(accumulated_gradients_are_those_of_the_whole_batch) {
+  namespace optim = gradus::optim;
+  const auto squares = nn::loss_of([](auto scores, auto targets) { return mean(square(scores - targets)); });
+  check_accumulated(optim::sgd{.momentum = 0.9, .weight_decay = 0.01}, nn::huber{.delta = 0.5});
+  check_accumulated(optim::adam{.epsilon = 1e-3}, nn::mean_squared_error{});
+  check_accumulated(optim::clipped_norm<optim::sgd>{.rule = {.momentum = 0.9}, .max_norm = 0.1}, squares);
+  check_accumulated(optim::clipped_value<optim::sgd>{.rule = {.momentum = 0.9}, .limit = 0.02},
+                    nn::binary_cross_entropy_with_logits{});
+}
 
 BOOST_AUTO_TEST_CASE(ranks_compute_what_one_process_does) {
   for (const bool weighted : {false, true}) {

@@ -208,6 +208,9 @@ class distributed_replicated_state final : public server_strategy<Element> {
     }
   }
 
+  /// The servers sum the squares.
+  [[nodiscard]] bool sums_squares() const noexcept override { return true; }
+
   /// All workers.
   [[nodiscard]] comm::any_communicator* group() noexcept override { return &group_; }
   [[nodiscard]] const parameter_server_plan& plan() const noexcept { return master_.plan(); }

@@ -30,6 +30,7 @@
 #include "gradus/parallel/detail/parameter_server/links.hpp"
 #include "gradus/parallel/detail/parameter_server/loop.hpp"
 #include "gradus/parallel/detail/parameter_server/messages.hpp"
+#include "gradus/parallel/detail/parameter_server/norm_exchange.hpp"
 #include "gradus/parallel/detail/parameter_server/variable_store.hpp"
 #include "gradus/parallel/detail/parameter_server/worker_group.hpp"
 #include "gradus/parallel/detail/parameter_server/worker_side.hpp"
@@ -71,6 +72,10 @@ class parameter_server_state;
 /// any rule, number of servers and placement; server_mode has the others. The trainer's reports are those of all
 /// workers, but in modes in which a worker may be lost (asynchronous, bounded staleness, backup workers) they are each
 /// worker's own, because no worker waits for the others.
+///
+/// With optim::clipped_norm synchronous servers begin a step when all gradients have come, and first send each other
+/// one number, the sum of squares of their variables' gradients. In other modes, and with backup workers, servers never
+/// have the gradients of one step together, and refuse. The norm is not in the reports of the workers.
 ///
 /// A server adds what comes in the order of the workers, one optimizer step a part. It keeps a buffer of its variables
 /// for each worker. The optimizer's state is not in trainer.update_state().
@@ -214,6 +219,7 @@ class parameter_server_state final : public server_strategy<Element> {
 
   /// The rule that servers apply. Once, before start.
   void use(optim::parameter_update<Element>& rule) override {
+    require_one_norm(options_.settings(), rule.clips_norm(), rule.name());
     rule_ = rule.description();
     if (who_.worker_index(channel_.rank()) < 0) {
       return;
@@ -260,6 +266,9 @@ class parameter_server_state final : public server_strategy<Element> {
 
   /// The values become the newest that were asked for.
   void complete() override { exchange_->complete(std::source_location::current()); }
+
+  /// The servers sum the squares.
+  [[nodiscard]] bool sums_squares() const noexcept override { return true; }
 
   /// The workers.
   [[nodiscard]] comm::any_communicator* group() noexcept override { return &group_; }
@@ -357,6 +366,7 @@ server_summary serve(Communicator& communicator, const Rule& rule, const paramet
         options, who, segments, {variables.pull_priorities.data(), variables.pull_priorities.size()}, sizeof(Element));
     detail::server_links links{channel, detail::message_tag::count(plan.parts.size())};
     const auto serve_by = [&](const optim::parameter_update<Element>& applied) {
+      detail::require_one_norm(options.settings(), applied.clips_norm(), applied.name());
       detail::variables_of<Element> store{plan, server, segments, who.workers.size(), applied};
       detail::server_loop loop{links, plan, server, options.settings(), store};
       detail::require_same_plan<Element>(all, detail::describe(options, Communicator::name, plan),

@@ -8,7 +8,7 @@
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::uint64_t, std::uint8_t
 #include <cstring>    // std::memcpy
-#include <limits>     // std::numeric_limits
+#include <optional>   // std::optional
 #include <span>       // std::span
 
 #include "gradus/comm/wait.hpp"
@@ -20,6 +20,7 @@
 #include "gradus/parallel/detail/parameter_server/links.hpp"
 #include "gradus/parallel/detail/parameter_server/messages.hpp"
 #include "gradus/parallel/detail/parameter_server/missing_workers.hpp"
+#include "gradus/parallel/detail/parameter_server/norm_exchange.hpp"
 #include "gradus/parallel/detail/parameter_server/variable_store.hpp"
 #include "gradus/parallel/parameter_server/mode.hpp"
 #include "gradus/parallel/parameter_server/plan.hpp"
@@ -55,6 +56,9 @@ class server_loop {
       }
     }
     versions_ = dynamic_array<std::uint64_t>(parts());
+    if (store.clips_norm() && parts() != 0) {
+      norm_.emplace(links, plan, server, store);
+    }
     summary_.variable_bytes = static_cast<std::uint64_t>(plan.placed.server_bytes[static_cast<std::size_t>(server)]);
     for (std::size_t i = 0; i < clients_.size(); ++i) {
       server_client& each = clients_[i];
@@ -230,16 +234,12 @@ class server_loop {
     for (const server_client& each : clients_) {
       all_ended = all_ended && each.is_pushing() && each.ended && each.end.valid != 0;
     }
-    if (!all_ended) {
+    if (!all_ended || (norm_ && !norm_->is_known({clients_.data(), clients_.size()}))) {
       return false;
     }
     bool moved = false;
     for (std::size_t part = 0; part < parts(); ++part) {
-      bool all = true;
-      for (const server_client& each : clients_) {
-        all = all && each.has[part] != 0;
-      }
-      if (!all) {
+      if (!have_all({clients_.data(), clients_.size()}, part)) {
         continue;
       }
       for (std::size_t i = 0; i < clients_.size(); ++i) {
@@ -252,6 +252,9 @@ class server_loop {
           update(part, static_cast<double>(clients_.size()), clients_[i].end.learning_rate);
           contributes_[i] = 0;
         }
+      } else if (norm_) {
+        store_->update_clipped(part, clients_[0].end.learning_rate);
+        ++summary_.updates;
       } else {
         update(part, 1.0, clients_[0].end.learning_rate);
       }
@@ -310,16 +313,8 @@ class server_loop {
     return true;
   }
 
-  /// Whole pushes that a step takes: fewer when workers have left, and when those that stay are lost.
   [[nodiscard]] std::size_t needed() const noexcept {
-    const auto backup = static_cast<std::size_t>(settings_.backup_workers);
-    std::size_t there = 0;
-    std::size_t lost = 0;
-    for (const server_client& each : clients_) {
-      there += each.stage == phase::left ? 0 : 1;
-      lost += each.stage != phase::left && each.lost ? 1 : 0;
-    }
-    return std::min(clients_.size() - backup, there - std::min(lost, backup));
+    return pushes_needed({clients_.data(), clients_.size()}, static_cast<std::size_t>(settings_.backup_workers));
   }
 
   bool update_at_once() {
@@ -349,12 +344,7 @@ class server_loop {
       }
     }
     if (settings_.mode == server_mode::bounded_staleness) {
-      std::uint64_t slowest = std::numeric_limits<std::uint64_t>::max();
-      for (const server_client& each : clients_) {
-        if (each.stage != phase::left && !each.lost) {
-          slowest = std::min(slowest, each.pushes);
-        }
-      }
+      const std::uint64_t slowest = fewest_pushes({clients_.data(), clients_.size()});
       for (server_client& each : clients_) {
         if (each.waits_with_push() && each.unused == 0 &&
             each.pushes <= slowest + static_cast<std::uint64_t>(settings_.staleness_bound)) {
@@ -465,6 +455,9 @@ class server_loop {
   }
 
   [[noreturn]] void raise_missing() const {
+    if (norm_) {
+      norm_->raise_missing(patience_);
+    }
     const missing_workers who = find_missing({clients_.data(), clients_.size()}, parts());
     const bool nothing = parts() == 0;
     raise<communication_error>({"parameter_server: ", who.pull ? "pull of the values" : "push of the gradient", " of '",
@@ -487,6 +480,7 @@ class server_loop {
   dynamic_array<std::size_t> part_numbers_;  // of this server's parts, in the plan
   dynamic_array<std::size_t> order_;         // of pulls, parts of this server
   dynamic_array<std::uint64_t> versions_;    // by part
+  std::optional<norm_exchange> norm_;        // where the rule clips by the norm
   std::uint64_t round_ = 0;                  // steps with backup workers
   bool initialized_ = false;
   clock::time_point now_{};

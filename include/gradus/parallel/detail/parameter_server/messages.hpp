@@ -36,10 +36,11 @@ struct round_end {
   std::uint64_t valid = 1;  ///< 0: an exception came between, nothing of the round counts
 };
 
-/// Tags: two for each kind of message, up to the server and down to the worker.
+/// Tags: two for each kind of message, up to the server and down to the worker; one between servers.
 namespace message_tag {
 inline constexpr int header = 0;
 inline constexpr int end = 2;
+inline constexpr int squares = 4;
 inline constexpr int summary = 5;
 inline constexpr int first_part = 6;
 [[nodiscard]] constexpr int gradients(std::size_t part) noexcept {

@@ -3,8 +3,11 @@
 // Who keeps a parameter server from going on, and with which variable.
 #pragma once
 
-#include <cstddef>  // std::size_t
-#include <span>     // std::span
+#include <algorithm>  // std::min, std::none_of
+#include <cstddef>    // std::size_t
+#include <cstdint>    // std::uint64_t
+#include <limits>     // std::numeric_limits
+#include <span>       // std::span
 
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
@@ -40,6 +43,33 @@ struct missing_workers {
     }
   }
   return {};
+}
+
+/// The gradients of a part have come from all workers.
+[[nodiscard]] inline bool have_all(std::span<const server_client> clients, std::size_t part) noexcept {
+  return std::none_of(clients.begin(), clients.end(), [=](const server_client& each) { return each.has[part] == 0; });
+}
+
+/// Whole pushes that a step with backup workers takes: fewer when workers have left, and when those that stay are lost.
+[[nodiscard]] inline std::size_t pushes_needed(std::span<const server_client> clients, std::size_t backup) noexcept {
+  std::size_t there = 0;
+  std::size_t lost = 0;
+  for (const server_client& each : clients) {
+    there += each.stage == server_client::phase::left ? 0 : 1;
+    lost += each.stage != server_client::phase::left && each.lost ? 1 : 0;
+  }
+  return std::min(clients.size() - backup, there - std::min(lost, backup));
+}
+
+/// The pushes of the slowest worker that is there.
+[[nodiscard]] inline std::uint64_t fewest_pushes(std::span<const server_client> clients) noexcept {
+  std::uint64_t fewest = std::numeric_limits<std::uint64_t>::max();
+  for (const server_client& each : clients) {
+    if (each.stage != server_client::phase::left && !each.lost) {
+      fewest = std::min(fewest, each.pushes);
+    }
+  }
+  return fewest;
 }
 
 }  // namespace gradus::parallel::detail

@@ -35,6 +35,17 @@ class variable_store {
   [[nodiscard]] virtual std::span<std::uint8_t> incoming(std::size_t worker, std::size_t part) noexcept = 0;
   /// One optimizer step with scale * (the sum of the contributors' gradients, in the order of the workers).
   virtual void update(std::size_t part, std::span<const std::uint8_t> contributes, double scale, double rate) = 0;
+
+  /// Whether a step needs the norm of all gradients: then it is add_up() of all parts, use_norm(), and update_clipped()
+  /// of all.
+  [[nodiscard]] virtual bool clips_norm() const noexcept = 0;
+  /// Adds the contributors' gradients.
+  virtual void add_up(std::size_t part, std::span<const std::uint8_t> contributes) = 0;
+  /// The sum of squares of the parts that have been added up.
+  [[nodiscard]] virtual double squares() const noexcept = 0;
+  /// @param squares  over all servers
+  virtual void use_norm(double squares) = 0;
+  virtual void update_clipped(std::size_t part, double rate) = 0;
 };
 
 /// @tparam Element  of values and gradients
@@ -76,6 +87,32 @@ class variables_of final : public variable_store {
 
   void update(std::size_t part, std::span<const std::uint8_t> contributes, double scale, double rate) override {
     const optim::segment& own = parts_[part];
+    sum_up(own, contributes);
+    if (scale != 1.0) {
+      Element* const sum = sum_.data() + own.offset;
+      for (index_t i = 0; i < own.size; ++i) {
+        sum[i] = static_cast<Element>(static_cast<double>(sum[i]) * scale);
+      }
+    }
+    rule_->update(std::span{&own, 1}, values_.data(), sum_.data(), {rate, updates_[part]++});
+  }
+
+  [[nodiscard]] bool clips_norm() const noexcept override { return rule_->clips_norm(); }
+  void add_up(std::size_t part, std::span<const std::uint8_t> contributes) override {
+    sum_up(parts_[part], contributes);
+    rule_->test(std::span{&parts_[part], 1}, sum_.data());
+  }
+  [[nodiscard]] double squares() const noexcept override { return rule_->squares().front(); }
+  void use_norm(double squares) override {
+    rule_->squares().front() = squares;
+    rule_->use_norm();
+  }
+  void update_clipped(std::size_t part, double rate) override {
+    rule_->update_clipped(std::span{&parts_[part], 1}, values_.data(), sum_.data(), {rate, updates_[part]++});
+  }
+
+ private:
+  void sum_up(const optim::segment& own, std::span<const std::uint8_t> contributes) {
     Element* const sum = sum_.data() + own.offset;
     bool first = true;
     for (std::size_t worker = 0; worker < contributes.size(); ++worker) {
@@ -90,15 +127,8 @@ class variables_of final : public variable_store {
         comm::detail::accumulate(comm::reduction::sum, sum, gradient, own.size);
       }
     }
-    if (scale != 1.0) {
-      for (index_t i = 0; i < own.size; ++i) {
-        sum[i] = static_cast<Element>(static_cast<double>(sum[i]) * scale);
-      }
-    }
-    rule_->update(std::span{&own, 1}, values_.data(), sum_.data(), {rate, updates_[part]++});
   }
 
- private:
   [[nodiscard]] Element* incoming_of(std::size_t worker) noexcept {
     return incoming_.data() + worker * static_cast<std::size_t>(elements_);
   }

@@ -68,28 +68,55 @@ class shared_memory_update final : public partial_strategy<Element> {
 
   /// Calls update(segments) for this rank's parts of the parameters, and brings the values together.
   void finish(const update_call& update) override {
+    const bool clips = rule_ != nullptr && rule_->clips_norm();
     if (channel_.size() == 1) {
+      if (clips) {
+        rule_->test(parameters_.segments, parameters_.gradients.data());
+        rule_->use_norm();
+      }
       update(parameters_.segments);
       return;
     }
     newest_ = newest_state::being_made;
     std::array<comm::request, 2> sums;
+    const auto wait_for_sums = [&] {
+      waiting_for("the gradients of a step", [&] {
+        for (comm::request& each : sums) {
+          each.wait();
+        }
+      });
+    };
     waiting_for("the gradients of a step", [&] {
       sums = {sum_beside(0, blocks_.begin), sum_beside(blocks_.end, elements_)};
       comm::barrier(channel_).wait();
     });
-    update_own(update);
-    waiting_for("the gradients of a step", [&] {
-      for (comm::request& each : sums) {
-        each.wait();
+    if (clips) {
+      go_through_own(update, [this](std::span<const optim::segment> own) {
+        sum_own(own);
+        rule_->test(own, parameters_.gradients.data());
+      });
+      wait_for_sums();
+      if (channel_.rank() == 0) {  // all ranks have the sums of what windows do not reach
+        rule_->test({beside_.data(), beside_.size()}, parameters_.gradients.data());
       }
-    });
+      waiting_for("the norm of the gradients", [this] { comm::all_reduce(channel_, rule_->squares()).wait(); });
+      rule_->use_norm();
+      go_through_own(update, [&](std::span<const optim::segment> own) { update_and_hand_out(update, own); });
+    } else {
+      go_through_own(update, [&](std::span<const optim::segment> own) {
+        sum_own(own);
+        update_and_hand_out(update, own);
+      });
+      wait_for_sums();
+    }
     if (!beside_.empty()) {
       update(std::span<const optim::segment>{beside_.data(), beside_.size()});
     }
     waiting_for("the values of a step", [this] { comm::barrier(channel_).wait(); });
     newest_ = newest_state::in_blocks;
   }
+
+  [[nodiscard]] bool sums_squares() const noexcept override { return true; }
 
   /// The shared state becomes whole on this rank: what the others have updated is copied from them. They may be on the
   /// way to their next update, for which they need this rank.
@@ -200,7 +227,9 @@ class shared_memory_update final : public partial_strategy<Element> {
                : comm::all_reduce(channel_, parameters_.gradients.subspan(as_size(begin), as_size(end - begin)));
   }
 
-  void update_own(const update_call& update) {
+  /// Calls body(segments) for this rank's parts of the parameters, some at a time.
+  template <class Body>
+  void go_through_own(const update_call& update, const Body& body) {
     const auto in_use = gradients_.use();  // of the windows of a rank this one is the first to go
     if (!in_use) {
       return;  // a rank has left this step: why is known when the values are waited for
@@ -213,13 +242,20 @@ class shared_memory_update final : public partial_strategy<Element> {
       do {
         elements += pieces_[last++].size;
       } while (last < pieces_.size() && elements + pieces_[last].size <= most);
-      const index_t begin = pieces_[first].offset;
-      const index_t end = pieces_[last - 1].offset + pieces_[last - 1].size;
-      in_parallel(begin, end, [this](index_t from, index_t to) { sum(from, to); });
-      update(std::span<const optim::segment>{pieces_.data() + first, last - first});
-      in_parallel(begin, end, [this](index_t from, index_t to) { hand_out(from, to); });
+      body(std::span<const optim::segment>{pieces_.data() + first, last - first});
       first = last;
     }
+  }
+
+  void sum_own(std::span<const optim::segment> own) {
+    in_parallel(own.front().offset, own.back().offset + own.back().size,
+                [this](index_t from, index_t to) { sum(from, to); });
+  }
+
+  void update_and_hand_out(const update_call& update, std::span<const optim::segment> own) {
+    update(own);
+    in_parallel(own.front().offset, own.back().offset + own.back().size,
+                [this](index_t from, index_t to) { hand_out(from, to); });
   }
 
   /// The gradients of all ranks become their sums, in the order of the ranks.
@@ -274,7 +310,7 @@ class shared_memory_update final : public partial_strategy<Element> {
   newest_state newest_ = newest_state::everywhere;
   shared_array values_;
   dynamic_array<shared_array> state_;  // of the rule
-  window_of<Element> gradients_;       // the last member: see update_own
+  window_of<Element> gradients_;       // the last member: see go_through_own
 };
 
 }  // namespace gradus::parallel::detail

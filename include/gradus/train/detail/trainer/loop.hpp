@@ -238,7 +238,8 @@ class loop {
                              .global_examples = batch.global_examples,
                              .local_examples = batch.examples,
                              .local_loss = batch.examples > 0 ? part.loss / static_cast<double>(batch.examples) : 0.0,
-                             .learning_rate = rate};
+                             .learning_rate = rate,
+                             .gradient_norm = update.gradient_norm()};
       for (any_callback* const each : callbacks) {
         each->on_step(step);
       }

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Servers bring their sums of squares together, where the update rule clips by the norm of all gradients.
+#pragma once
+
+#include <chrono>       // std::chrono::milliseconds
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint8_t
+#include <span>         // std::span
+#include <string_view>  // std::string_view
+
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/parallel/detail/parameter_server/client.hpp"
+#include "gradus/parallel/detail/parameter_server/links.hpp"
+#include "gradus/parallel/detail/parameter_server/messages.hpp"
+#include "gradus/parallel/detail/parameter_server/missing_workers.hpp"
+#include "gradus/parallel/detail/parameter_server/variable_store.hpp"
+#include "gradus/parallel/parameter_server/mode.hpp"
+#include "gradus/parallel/parameter_server/plan.hpp"
+
+namespace gradus::parallel::detail {
+
+/// Each server that has variables sends one number to all others, once a step. The sums are the same bits on all
+/// servers. What it is constructed from outlives it.
+class norm_exchange {
+ public:
+  /// @pre the server has variables
+  norm_exchange(server_links& links, const parameter_server_plan& plan, int server, variable_store& store)
+      : links_{&links}, store_{&store}, everyone_(plan.who.workers.size(), std::uint8_t{1}) {
+    dynamic_array<int> parts(plan.who.servers.size());
+    for (const server_part& each : plan.parts) {
+      ++parts[static_cast<std::size_t>(each.server)];
+    }
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (parts[i] != 0) {
+        own_ = static_cast<int>(i) == server ? ranks_.size() : own_;
+        ranks_.push_back(plan.who.servers[i]);
+      }
+    }
+    parts_ = static_cast<std::size_t>(parts[static_cast<std::size_t>(server)]);
+    squares_ = dynamic_array<double>(ranks_.size());
+    incoming_ = dynamic_array<transfer>(ranks_.size());
+    outgoing_ = dynamic_array<transfer>(ranks_.size());
+  }
+
+  /// When all gradients of a step have come, adds them up and sums their squares over the servers. Returns whether that
+  /// is done, once a step: then the store can update.
+  [[nodiscard]] bool is_known(std::span<const server_client> clients) {
+    if (!under_way_ && !begin(clients)) {
+      return false;
+    }
+    for (transfer& each : incoming_) {
+      if (each.active() && !links_->arrived(each)) {
+        return false;
+      }
+    }
+    under_way_ = false;
+    added_up_ = false;
+    double sum = 0;
+    for (const double each : squares_) {
+      sum += each;
+    }
+    store_->use_norm(sum);
+    return true;
+  }
+
+  /// @throws communication_error if it waits for another server
+  void raise_missing(std::chrono::milliseconds patience) const {
+    dynamic_array<int> missing;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      if (incoming_[i].active()) {
+        missing.push_back(ranks_[i]);
+      }
+    }
+    if (!missing.empty()) {
+      raise<communication_error>("parameter_server: the norm of the gradients", {},
+                                 {"of the servers, ", comm::ranks_text(missing),
+                                  " did not send a sum of squares within ", comm::seconds_text(patience)},
+                                 "set_time_limit allows longer waits");
+    }
+  }
+
+ private:
+  /// False if a gradient has not come, or the messages of the last step have not gone yet.
+  bool begin(std::span<const server_client> clients) {
+    for (std::size_t part = 0; part < parts_; ++part) {
+      if (!have_all(clients, part)) {
+        return false;
+      }
+    }
+    for (std::size_t part = 0; part < parts_ && !added_up_; ++part) {
+      store_->add_up(part, {everyone_.data(), everyone_.size()});
+    }
+    added_up_ = true;
+    bool gone = true;
+    for (transfer& each : outgoing_) {
+      gone = (!each.active() || links_->arrived(each)) && gone;
+    }
+    if (!gone) {
+      return false;
+    }
+    sent_ = store_->squares();
+    squares_[own_] = sent_;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      if (i != own_) {
+        links_->receive(incoming_[i], ranks_[i], bytes_to_receive(squares_[i]), message_tag::squares);
+        links_->send(outgoing_[i], ranks_[i], bytes_to_send(sent_), message_tag::squares);
+      }
+    }
+    under_way_ = true;
+    return true;
+  }
+
+  server_links* links_;
+  variable_store* store_;
+  dynamic_array<std::uint8_t> everyone_;  // by worker: all contribute
+  dynamic_array<int> ranks_;              // of servers that have variables
+  dynamic_array<double> squares_;         // of each
+  dynamic_array<transfer> incoming_;      // from each but this one
+  dynamic_array<transfer> outgoing_;      // to each but this one
+  std::size_t parts_ = 0;                 // of this server
+  std::size_t own_ = 0;                   // this server, in ranks_
+  double sent_ = 0;
+  bool under_way_ = false;
+  bool added_up_ = false;
+};
+
+/// @throws configuration_error if the servers never have the gradients of one step together
+inline void require_one_norm(const server_settings& settings, bool clips_norm, std::string_view rule) {
+  if (clips_norm && (settings.mode != server_mode::synchronous || settings.backup_workers > 0)) {
+    raise<configuration_error>("parallel::parameter_server",
+                               {"synchronous servers without backup workers for the update rule '", rule,
+                                "', which clips by the norm of all gradients of a step"},
+                               settings.describe(), "optim::clipped_value clips in every mode");
+  }
+}
+
+}  // namespace gradus::parallel::detail
