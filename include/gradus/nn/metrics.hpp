@@ -232,8 +232,8 @@ struct confusion {
   [[nodiscard]] double operator()(index_t label, index_t prediction) const noexcept {
     return counts[static_cast<std::size_t>(label * classes + prediction)];
   }
-  /// The accuracy: the share of the diagonal. NaN without labels.
-  [[nodiscard]] double summary() const noexcept {
+  /// The share of the diagonal: the accuracy. NaN without labels.
+  [[nodiscard]] double accuracy() const noexcept {
     detail::share_sums sums;
     for (index_t label = 0; label < classes; ++label) {
       for (index_t prediction = 0; prediction < classes; ++prediction) {

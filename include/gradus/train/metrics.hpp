@@ -5,6 +5,7 @@
 
 #include <algorithm>    // std::max, std::min
 #include <array>        // std::array
+#include <concepts>     // std::convertible_to
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
 #include <cstdio>       // std::snprintf
