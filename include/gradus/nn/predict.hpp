@@ -46,7 +46,7 @@ requires std::same_as<std::remove_const_t<Images>, Element>
   return at_call(where, [&] {
     const index_t examples = images.extent(0);
     const image_extents all{examples, images.extent(1), images.extent(2), images.extent(3)};
-    net.structure().check_batch("predict", {0, all.c, all.h, all.w}, net.structure().examples_at_once());
+    net.structure().check_batch("predict", all, examples);
     Device& device = net.device();
     if constexpr (std::same_as<Device, ImagesDevice> && !has_host_memory<Device>) {
       if (&images.device() != &device) {
