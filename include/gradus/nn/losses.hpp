@@ -192,8 +192,8 @@ struct binary_cross_entropy_with_logits {
 ///   w      | weights of the examples                                     | (N)   1 without weights
 ///   loss   | sum over n of w(n) * mean over h, w of 1 - cos(n, h, w)      |
 ///
-/// Gradient: d cos / dy = t / (|y| |t|) - cos * y / |y|^2. A vector of zeros has the loss 1; the gradient by scores that
-/// are all 0 is -t / (epsilon * |t|), which is large. It is 1 - torch.nn.functional.cosine_similarity, values and
+/// Gradient: d cos / dy = t / (|y| |t|) - cos * y / |y|^2. A vector of zeros has the loss 1; the gradient by scores
+/// that are all 0 is -t / (epsilon * |t|), which is large. It is 1 - torch.nn.functional.cosine_similarity, values and
 /// gradients, and torch.nn.CosineEmbeddingLoss with targets of 1 but for the epsilon.
 /// @throws configuration_error (network::loss) when epsilon is not above 0
 struct cosine_similarity {

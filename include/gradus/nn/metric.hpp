@@ -88,12 +88,14 @@ class batch {
       copy_images(device, compared.values.data() + first * one, shape, strides, targets_);
     }
     const index_t labels = compared.labels.empty() ? 0 : static_cast<index_t>(compared.labels.size()) / shape[0];
-    copy_numbers(device, compared.labels.subspan(static_cast<std::size_t>(first * labels),
-                                                 static_cast<std::size_t>(count * labels)),
-                 labels_);
-    copy_numbers(device, compared.weights.empty() ? compared.weights
-                                                  : compared.weights.subspan(static_cast<std::size_t>(first),
-                                                                             static_cast<std::size_t>(count)),
+    copy_numbers(
+        device,
+        compared.labels.subspan(static_cast<std::size_t>(first * labels), static_cast<std::size_t>(count * labels)),
+        labels_);
+    copy_numbers(device,
+                 compared.weights.empty()
+                     ? compared.weights
+                     : compared.weights.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
                  weights_);
   }
 
@@ -213,8 +215,8 @@ concept has_metric_result = requires(const typename M::state& state) {
 /// Semantics: sums of any parts of a data set, added up, are those of the data set. An example counts as often as its
 /// weight says.
 template <class M>
-concept metric = has_metric_name<M> && has_metric_state<M> && has_metric_update<M> && has_metric_sums<M> &&
-                 has_metric_result<M>;
+concept metric =
+    has_metric_name<M> && has_metric_state<M> && has_metric_update<M> && has_metric_sums<M> && has_metric_result<M>;
 
 /// Says which requirement of `metric` the type M does not meet. Always true when it compiles.
 template <class M>
@@ -253,7 +255,9 @@ using result_t = decltype(std::declval<const typename Metric::state&>().compute(
 /// The metric in messages: its description, or its name without one.
 template <metric Metric>
 [[nodiscard]] std::string describe(const Metric& options) {
-  if constexpr (requires { { options.description() } -> std::convertible_to<std::string>; }) {
+  if constexpr (requires {
+                  { options.description() } -> std::convertible_to<std::string>;
+                }) {
     return options.description();
   } else {
     return std::string{std::string_view{Metric::name}};
@@ -323,8 +327,9 @@ class meter {
       state_.emplace(options_, shape);
       shape_ = shape;
     } else if (!(shape == shape_)) {
-      raise<shape_error>(Metric::name, {"scores of ", to_string(shape_.scores), " and ", nn::describe(shape_.targets),
-                                        " for each example, as before"},
+      raise<shape_error>(Metric::name,
+                         {"scores of ", to_string(shape_.scores), " and ", nn::describe(shape_.targets),
+                          " for each example, as before"},
                          {"scores of ", to_string(shape.scores), " and ", nn::describe(shape.targets)},
                          "call reset() before a metric of other examples");
     }

@@ -43,8 +43,8 @@ inline void require_classes(std::string_view name, const example_shape& shape) {
 inline void require_numbers(std::string_view name, const example_shape& shape) {
   const bool real = shape.targets.values.channels > 0;
   if (!real || shape.targets.values.batch(1) != shape.scores.batch(1)) {
-    const nn::target_description needed{
-        .labels = 0, .values = {shape.scores.channels, shape.scores.height, shape.scores.width}};
+    const nn::target_description needed{.labels = 0,
+                                        .values = {shape.scores.channels, shape.scores.height, shape.scores.width}};
     raise<shape_error>(name, {nn::describe(needed), " for each example"}, nn::describe(shape.targets),
                        real ? "real targets have the shape of the scores"
                             : "with classes use metrics::accuracy, top_k, confusion_matrix or "
@@ -140,8 +140,8 @@ class confusion_sums {
 
 }  // namespace detail
 
-/// The share of labels whose class has the largest score (the first of equals), of examples or of pixels. A pixel with a
-/// score that is NaN is wrong. NaN without labels.
+/// The share of labels whose class has the largest score (the first of equals), of examples or of pixels. A pixel with
+/// a score that is NaN is wrong. NaN without labels.
 struct accuracy {
   static constexpr std::string_view name = "accuracy";  ///< in messages
   std::optional<std::int32_t> ignored_label = {};       ///< labels with this number do not count
@@ -224,8 +224,8 @@ struct top_k {
 
 /// How often each class was taken for each other one.
 struct confusion {
-  index_t classes = 0;             ///< number of classes
-  std::vector<double> counts;      ///< (label, prediction): labels, each times the weight of its example
+  index_t classes = 0;              ///< number of classes
+  std::vector<double> counts;       ///< (label, prediction): labels, each times the weight of its example
   std::vector<double> unpredicted;  ///< (label): labels of pixels with a score that is NaN
 
   /// Labels of class `label` that were predicted as class `prediction`. @pre both are in [0, classes)
@@ -385,13 +385,13 @@ struct determination {
   [[nodiscard]] double summary() const noexcept { return mean; }
 };
 
-/// The coefficient of determination of each channel, and their mean: 1 - (sum of (score - target)^2) / (sum of (target -
-/// mean of the targets)^2), over examples and pixels. 1 is best; the mean of the targets as scores gives 0.
+/// The coefficient of determination of each channel, and their mean: 1 - (sum of (score - target)^2) / (sum of (target
+/// - mean of the targets)^2), over examples and pixels. 1 is best; the mean of the targets as scores gives 0.
 /// sklearn.metrics.r2_score (the mean is "uniform_average"), torcheval.metrics.R2Score.
 ///
 /// Where all targets of a channel are equal, it is 1 if there is no error and else 0, as in sklearn. NaN for fewer than
-/// two examples of a weight above 0. Sums of squares are about the mean (Chan, Golub, LeVeque 1983), so that large means
-/// cost no digits; ranks merge theirs in the order of ranks.
+/// two examples of a weight above 0. Sums of squares are about the mean (Chan, Golub, LeVeque 1983), so that large
+/// means cost no digits; ranks merge theirs in the order of ranks.
 struct r2 {
   static constexpr std::string_view name = "r2";  ///< in messages
 

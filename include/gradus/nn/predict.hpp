@@ -37,9 +37,9 @@ namespace gradus::nn {
 /// @throws configuration_error when the network is not compiled, or images on a GPU are on another one than the network
 template <class Element, class Layout, class Device, class Images, class ImagesDevice>
 requires std::same_as<std::remove_const_t<Images>, Element>
-[[nodiscard]] image_tensor<Element, Layout, ImagesDevice> predict(network<Element, Layout, Device>& net,
-                                                                  const image_view<Images, Layout, ImagesDevice>& images,
-                                                                  error_location where = error_location::current()) {
+[[nodiscard]] image_tensor<Element, Layout, ImagesDevice> predict(
+    network<Element, Layout, Device>& net, const image_view<Images, Layout, ImagesDevice>& images,
+    error_location where = error_location::current()) {
   static_assert(std::same_as<Device, ImagesDevice> || has_host_memory<ImagesDevice>,
                 "gradus: nn::predict takes images on the device of the network or in the memory of the host");
   constexpr bool copies = !has_host_memory<Device> && has_host_memory<ImagesDevice>;

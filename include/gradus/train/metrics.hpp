@@ -156,7 +156,9 @@ template <class Result>
 [[nodiscard]] std::optional<double> shown_number(const Result& result) {
   if constexpr (std::is_convertible_v<const Result&, double>) {
     return static_cast<double>(result);
-  } else if constexpr (requires { { result.summary() } -> std::convertible_to<double>; }) {
+  } else if constexpr (requires {
+                         { result.summary() } -> std::convertible_to<double>;
+                       }) {
     return static_cast<double>(result.summary());
   } else {
     return std::nullopt;
@@ -214,8 +216,11 @@ class metric_evaluation<Network, metrics::list<Metrics...>> {
       return at_call(where, [&] {
         network.structure().require_loss("trainer.evaluate");
         const metrics::example_shape shape{network.output_shape(), network.target_description()};
-        return std::apply([&](const Metrics&... each) { return states(metric_arguments<Metrics>{each, shape}...); },
-                          all.metrics);
+        return std::apply(
+            [&](const Metrics&... each) {
+              return states(metric_arguments<Metrics>{each, shape}...);
+            },
+            all.metrics);
       });
     } catch (const std::exception& failure) {
       group.fail(failure.what());
@@ -306,7 +311,8 @@ class evaluate_metrics {
 };
 
 template <class Loader, class... Metrics>
-evaluate_metrics(Loader&, const metrics::list<Metrics...>&, int = 1) -> evaluate_metrics<Loader, metrics::list<Metrics...>>;
+evaluate_metrics(Loader&, const metrics::list<Metrics...>&, int = 1)
+    -> evaluate_metrics<Loader, metrics::list<Metrics...>>;
 template <class Loader, class Metrics>
 requires(!std::is_lvalue_reference_v<Loader>) evaluate_metrics(Loader&&, const Metrics&, int = 1)
 ->evaluate_metrics<Loader, Metrics>;

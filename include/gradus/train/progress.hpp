@@ -81,8 +81,8 @@ class progress {
     show_step(step, seconds > 0 ? static_cast<double>(examples_) / seconds : 0.0);
   }
 
-  /// On rank 0, writes the line of the epoch: loss, accuracy, images/s and seconds; evaluation with its metrics, and loss
-  /// scale, if set.
+  /// On rank 0, writes the line of the epoch: loss, accuracy, images/s and seconds; evaluation with its metrics, and
+  /// loss scale, if set.
   void on_epoch(const epoch_report& epoch) {
     if (run_.rank != 0) {
       return;

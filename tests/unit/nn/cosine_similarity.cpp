@@ -68,8 +68,8 @@ class cosine_examples {
     }
     cosine_outcome<Element> result{0, in_place ? y : std::vector<Element>(y.size())};
     const Element* const scores = in_place ? result.gradient.data() : y.data();
-    const auto sums = loss.compute({device, scores, extents_}, compared, scale,
-                                   {device, result.gradient.data(), extents_});
+    const auto sums =
+        loss.compute({device, scores, extents_}, compared, scale, {device, result.gradient.data(), extents_});
     const auto only = loss.compute({device, y.data(), extents_}, compared, 0.0, {device, nullptr, extents_});
     BOOST_TEST(sums.loss == only.loss);
     BOOST_TEST(sums.labels == 0);
@@ -83,9 +83,8 @@ class cosine_examples {
     const auto strides = gradus::dense_strides<Layout, 4>(extents_);
     const index_t pixels = chosen_.flattened ? 1 : chosen_.height * chosen_.width;
     for (index_t n = 0; n < 3; ++n) {
-      const double weight =
-          (chosen_.weighted ? static_cast<double>(weights[static_cast<std::size_t>(n)]) : 1.0) /
-          static_cast<double>(pixels);
+      const double weight = (chosen_.weighted ? static_cast<double>(weights[static_cast<std::size_t>(n)]) : 1.0) /
+                            static_cast<double>(pixels);
       for (index_t p = 0; p < pixels; ++p) {
         std::vector<std::size_t> vector;
         for (index_t c = 0; c < chosen_.channels; ++c) {
@@ -110,9 +109,9 @@ class cosine_examples {
         const double both = divisor * std::max(std::sqrt(other), chosen_.epsilon);
         result.loss += weight * (1 - product / both);
         for (const std::size_t i : vector) {
-          result.gradient[i] = -scale * weight *
-                               (static_cast<double>(t[i]) / both -
-                                product / both / divisor * score(i) / std::sqrt(own));
+          result.gradient[i] =
+              -scale * weight *
+              (static_cast<double>(t[i]) / both - product / both / divisor * score(i) / std::sqrt(own));
         }
       }
     }
@@ -138,7 +137,8 @@ void check_cosine(const cosine_case& chosen, double tolerance) {
   BOOST_TEST(have.loss == want.loss, boost::test_tools::tolerance(std::min(tolerance, 1e-12)));
   double worst = 0;
   for (std::size_t i = 0; i < want.gradient.size(); ++i) {
-    const auto value = static_cast<double>(static_cast<typename cosine_examples<Element, Layout>::number>(have.gradient[i]));
+    const auto value =
+        static_cast<double>(static_cast<typename cosine_examples<Element, Layout>::number>(have.gradient[i]));
     const double difference = std::abs(value - want.gradient[i]);
     worst = std::max(worst, std::isnan(difference) ? 1e300 : difference);
   }
@@ -201,14 +201,14 @@ BOOST_AUTO_TEST_CASE(nan_scores_have_a_nan_loss_and_epsilon_is_checked) {
   nn::targets<float, gradus::cpu> compared;
   const gradus::image_extents extents{3, 3, 1, 1};
   compared.values = {device, examples.t.data(), extents};
-  BOOST_TEST(std::isnan(loss.compute({device, examples.y.data(), extents}, compared, 0.0, {device, nullptr, extents}).loss));
+  BOOST_TEST(
+      std::isnan(loss.compute({device, examples.y.data(), extents}, compared, 0.0, {device, nullptr, extents}).loss));
   nn::network<float, gradus::nhwc> net{device, {.channels = 3}};
   const nn::value scores = net.add("scores", nn::dense{.out_features = 4}, net.input());
-  BOOST_CHECK_EXCEPTION(net.loss(nn::cosine_similarity{.epsilon = 0}, scores), gradus::configuration_error,
-                        [](const auto& failure) {
-                          return std::string{failure.what()}.find("a finite epsilon above 0, got 0") !=
-                                 std::string::npos;
-                        });
+  BOOST_CHECK_EXCEPTION(
+      net.loss(nn::cosine_similarity{.epsilon = 0}, scores), gradus::configuration_error, [](const auto& failure) {
+        return std::string{failure.what()}.find("a finite epsilon above 0, got 0") != std::string::npos;
+      });
 }
 
 // The direction is learned, and not the length.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Losses and their gradients against what PyTorch computes (tests/golden/losses.txt), in both layouts, float and double.
+// Losses and their gradients against what PyTorch computes (tests/golden/losses.txt), in both layouts, float and
+// double.
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <cmath>
@@ -66,7 +67,8 @@ void check_golden(const golden_loss& want, const Loss& options, bool labeled, do
   std::vector<std::int32_t> labels(static_cast<std::size_t>(want.shape.n * want.shape.h * want.shape.w));
   const bool ignores = want.name.ends_with("ignored") || want.name.ends_with("all");
   for (std::size_t i = 0; i < labels.size(); ++i) {
-    labels[i] = i % 4 == 1 ? (ignores ? 255 : 0) : static_cast<std::int32_t>((3 * i + 1) % static_cast<std::size_t>(want.shape.c));
+    labels[i] = i % 4 == 1 ? (ignores ? 255 : 0)
+                           : static_cast<std::int32_t>((3 * i + 1) % static_cast<std::size_t>(want.shape.c));
   }
   std::vector<Element> weights;
   for (index_t i = 0; i < want.shape.n && want.weighted; ++i) {
@@ -82,8 +84,7 @@ void check_golden(const golden_loss& want, const Loss& options, bool labeled, do
     compared.values = {device, t.data(), want.shape};
   }
   compared.weights = weights;
-  const auto sums =
-      loss.compute({device, y.data(), want.shape}, compared, 1.0, {device, gradient.data(), want.shape});
+  const auto sums = loss.compute({device, y.data(), want.shape}, compared, 1.0, {device, gradient.data(), want.shape});
   BOOST_TEST(sums.loss == want.numbers[0], boost::test_tools::tolerance(tolerance));
   BOOST_REQUIRE_EQUAL(want.numbers.size(), count + 1);
   double worst = 0;
@@ -157,10 +158,10 @@ BOOST_AUTO_TEST_CASE(losses_are_those_of_pytorch) {
       want.numbers.push_back(number);
     }
     BOOST_TEST_CONTEXT(want.name << " " << shape << " " << weighted << " " << type) {
-      const bool known = type == "double" ? check_golden_case<double, gradus::nchw>(want) &&
-                                                check_golden_case<double, gradus::nhwc>(want)
-                                          : check_golden_case<float, gradus::nchw>(want) &&
-                                                check_golden_case<float, gradus::nhwc>(want);
+      const bool known =
+          type == "double"
+              ? check_golden_case<double, gradus::nchw>(want) && check_golden_case<double, gradus::nhwc>(want)
+              : check_golden_case<float, gradus::nchw>(want) && check_golden_case<float, gradus::nhwc>(want);
       BOOST_TEST(known);
       ++cases;
     }

@@ -104,9 +104,8 @@ struct metric_examples {
         return {};
       }
     }
-    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-      return score(each, i, a, y, x) > score(each, i, b, y, x);
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::int32_t a, std::int32_t b) { return score(each, i, a, y, x) > score(each, i, b, y, x); });
     return order;
   }
 

@@ -75,7 +75,8 @@ BOOST_AUTO_TEST_CASE(labels_are_the_first_of_equals_and_nan_has_none) {
   scores(1, 2, 0, 0) = 1;
   scores(2, 1, 0, 0) = std::numeric_limits<float>::quiet_NaN();
   scores(3, 0, 0, 0) = -std::numeric_limits<float>::infinity();
-  BOOST_TEST(nn::predicted_labels(scores) == (std::vector<std::int32_t>{0, 2, -1, 1}), boost::test_tools::per_element());
+  BOOST_TEST(nn::predicted_labels(scores) == (std::vector<std::int32_t>{0, 2, -1, 1}),
+             boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(probabilities_are_the_softmax_of_the_scores) {

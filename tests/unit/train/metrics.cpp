@@ -123,7 +123,8 @@ measured_numbers measure_numbers(Communicator& world, const measured_examples& e
 
 /// Calls check(what each rank computes, what one process computes).
 template <class Measure>
-void for_ranks(const Measure& measure, const std::function<void(const measured_numbers&, const measured_numbers&)>& check) {
+void for_ranks(const Measure& measure,
+               const std::function<void(const measured_numbers&, const measured_numbers&)>& check) {
   for (const index_t count : {23, 7, 1}) {
     const measured_examples examples{count};
     for (const bool weighted : {false, true}) {
@@ -284,13 +285,14 @@ BOOST_AUTO_TEST_CASE(metrics_that_do_not_fit_are_refused_on_all_ranks) {
     return messages;
   };
   for (const std::string& message :
-       run([](auto& trainer, auto& loader, int) { (void)trainer.evaluate(loader, metrics::accuracy{}); })) {
-    expect_text(message, "accuracy: expected a class for each example, with scores of (2), got real numbers of (2, 1, "
-                         "1). Hint: with real targets use metrics::mean_absolute_error");
+       run([](auto&trainer, auto&loader, int) { (void)trainer.evaluate(loader, metrics::accuracy{}); })) {
+    expect_text(message,
+                "accuracy: expected a class for each example, with scores of (2), got real numbers of (2, 1, "
+                "1). Hint: with real targets use metrics::mean_absolute_error");
     expect_text(message, "[metrics.cpp:");
   }
   // Only rank 1 asks for a metric that does not fit: the others get its reason and do not wait for ever.
-  for (const std::string& message : run([](auto& trainer, auto& loader, int rank) {
+  for (const std::string& message : run([](auto&trainer, auto&loader, int rank) {
          if (rank == 1) {
            (void)trainer.evaluate(loader, metrics::top_k{2});
          } else {
@@ -300,7 +302,7 @@ BOOST_AUTO_TEST_CASE(metrics_that_do_not_fit_are_refused_on_all_ranks) {
     expect_text(message, "top_k: expected a class for each example");
   }
   // Ranks with other metrics.
-  for (const std::string& message : run([](auto& trainer, auto& loader, int rank) {
+  for (const std::string& message : run([](auto&trainer, auto&loader, int rank) {
          if (rank == 1) {
            (void)trainer.evaluate(loader, metrics::mean_squared_error{});
          } else {

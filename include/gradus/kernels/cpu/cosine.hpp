@@ -108,8 +108,7 @@ void write_cosine_gradient(index_t count, index_t channels, index_t channel_stri
   const auto write = [&](index_t c, index_t p) {
     const index_t at = c * channel_stride + p * pixel_stride;
     const auto i = static_cast<std::size_t>(p);
-    const double value =
-        factors.scores[i] * cosine_number(y[at]) - factors.targets[i] * static_cast<double>(t[at]);
+    const double value = factors.scores[i] * cosine_number(y[at]) - factors.targets[i] * static_cast<double>(t[at]);
     to[at] = static_cast<Element>(static_cast<parameter_element_t<Element>>(value));
   };
   if (channel_stride == 1) {

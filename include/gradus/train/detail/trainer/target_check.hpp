@@ -19,11 +19,11 @@ namespace gradus::train::detail {
 struct example_check {
   std::string_view operation;  // of messages
   const nn::graph* network = nullptr;
-  std::string_view loss;                // its kind
-  nn::target_description needed = {};   // by the loss
-  nn::target_description given = {};    // by the loader; its classes are those of the data set
-  image_extents image = {};             // of the loader: (1, c, h, w)
-  bool known = false;                   // false: the loader is the program's own and does not say what it gives
+  std::string_view loss;               // its kind
+  nn::target_description needed = {};  // by the loss
+  nn::target_description given = {};   // by the loader; its classes are those of the data set
+  image_extents image = {};            // of the loader: (1, c, h, w)
+  bool known = false;                  // false: the loader is the program's own and does not say what it gives
 };
 
 /// What to compare for a network and a loader. A loader that does not say what it gives is not compared: the first
@@ -77,11 +77,11 @@ inline void require_examples(const example_check& check) {
                         "set real targets: target and read_target in place of label"));
   }
   if (needed.classes > 0 && given.classes > needed.classes) {
-    raise<shape_error>(check.operation,
-                       {"a loader with at most ", needed.classes, " classes, the scores that the loss ", check.loss,
-                        " reads"},
-                       {"a data set with ", given.classes, " classes"},
-                       "the last layer needs one score for each class: compare its out_features with the data set");
+    raise<shape_error>(
+        check.operation,
+        {"a loader with at most ", needed.classes, " classes, the scores that the loss ", check.loss, " reads"},
+        {"a data set with ", given.classes, " classes"},
+        "the last layer needs one score for each class: compare its out_features with the data set");
   }
 }
 

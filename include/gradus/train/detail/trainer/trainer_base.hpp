@@ -36,8 +36,11 @@ inline constexpr bool first_is_fit_options<First, Others...> = std::is_convertib
 ///   finish(report)  the result of the call, from the report of the loss.
 template <class Network, class Metrics>
 class metric_evaluation {
-  static_assert(sizeof(Metrics) == 0,
-                "gradus: to evaluate metrics, include gradus/train/metrics.hpp");
+  static_assert(
+      sizeof(Metrics) == 0,
+      "gradus: the second argument of evaluate is a metric or a metrics::list of them: include "
+      "gradus/train/metrics.hpp; static_assert(gradus::metrics::explain_metric<Mine>()) says what a metric of "
+      "your own lacks");
 };
 
 /// Whether the second argument of evaluate is a metric or a list of them.
