@@ -211,7 +211,7 @@ concept has_metric_result = requires(const typename M::state& state) {
 ///   * `state.merge(others)` adds the sums of other examples, a `std::span<const double>`, where that is not the sum of
 ///     the elements;
 ///   * `M::description()` is a text of name and options, for messages. Ranks compare it;
-///   * `summary()` of a result that is no number is the number that train::progress shows.
+///   * `summary()` is, for a result of another type than a number, the number that train::progress shows.
 /// Semantics: sums of any parts of a data set, added up, are those of the data set. An example counts as often as its
 /// weight says.
 template <class M>
