@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/random.hpp"
@@ -23,8 +24,12 @@
 #include "gradus/nn/losses.hpp"
 #include "gradus/nn/metrics.hpp"
 #include "gradus/nn/network.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/parallel/all_reduce.hpp"
 #include "gradus/train/progress.hpp"
+#include "gradus/train/step_end.hpp"
+#include "gradus/train/step_trainer.hpp"
 #include "gradus/train/trainer.hpp"
 
 namespace {
@@ -232,6 +237,36 @@ BOOST_AUTO_TEST_CASE(number_metrics_of_ranks_are_those_of_one_process) {
   for_ranks([](auto& world, const measured_examples& examples,
                bool weighted) { return measure_numbers(world, examples, weighted, 0); },
             check_measured);
+}
+
+// A step_trainer's evaluations have them too.
+BOOST_AUTO_TEST_CASE(a_trainer_of_parts_evaluates_metrics) {
+  const measured_examples examples{20};
+  const auto set = examples.classes(true);
+  const auto messages = messages_of_ranks(2, [&](gradus::comm::threads& world) {
+    gradus::cpu device{{.intra_op_threads = 1}};
+    nn::network<float> net{device, {.channels = 5}};
+    net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 6}, net.input()));
+    net.compile({.max_batch_size = 10});
+    data::loader<float, gradus::nchw> loader{device, set, {.global_batch_size = 10}};
+    const auto parameters = train::trained_parameters_of(net);
+    gradus::optim::parameter_update_of<gradus::optim::sgd, float> rule{
+        device, {}, static_cast<index_t>(parameters.values.size())};
+    gradus::parallel::all_reduce::state<float, gradus::comm::threads> strategy{{}, world, parameters.flat()};
+    gradus::comm::any_communicator_of all{world};
+    train::step_end_of<float> end{parameters, rule, strategy, all};
+    end.start();
+    train::step_trainer trainer{net, end, end.group()};
+    const auto [report, top1, matrix] =
+        trainer.evaluate(loader, metrics::list{metrics::accuracy{}, metrics::confusion_matrix{}});
+    BOOST_TEST(top1 == matrix.accuracy());
+    double total = 0;
+    for (const double count : matrix.counts) {
+      total += count;
+    }
+    BOOST_TEST(total == 15.0);  // the sum of the weights
+  });
+  BOOST_TEST(messages == (std::vector<std::string>{"no error", "no error"}), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(a_callback_evaluates_metrics_and_progress_shows_them) {
