@@ -13,8 +13,13 @@
 
 #include "gradus/conformance/layer.hpp"
 #include "gradus/core/float16.hpp"
+#include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cuda.cuh"
+#include "gradus/kernels/cuda/cosine.cuh"
 #include "gradus/kernels/cuda/formula.cuh"
+#include "gradus/nn/metrics.hpp"
+#include "gradus/nn/predict.hpp"
+#include "gradus/tensor/copy.hpp"
 #include "layer_outcomes.hpp"
 
 namespace {
@@ -321,6 +326,93 @@ BOOST_AUTO_TEST_CASE(losses_with_weights_agree_with_the_host) {
   loss_agrees<float, gradus::nhwc>(loss_kind::huber, 1e-5);
   loss_agrees<gradus::float16, gradus::nchw>(loss_kind::binary, 5e-3);
   loss_agrees<float, gradus::nhwc>(loss_kind::summed, 1e-5);
+  loss_agrees<float, gradus::nchw>(loss_kind::cosine, 1e-5);
+  loss_agrees<float, gradus::nhwc>(loss_kind::cosine, 1e-5);
+  loss_agrees<gradus::float16, gradus::nhwc>(loss_kind::cosine, 5e-3);
+}
+
+// A block of threads shares the numbers of a vector. The first vector of scores is 0.
+BOOST_AUTO_TEST_CASE(the_cosine_of_long_vectors_is_its_definition) {
+  gradus::cuda device;
+  constexpr index_t examples = 3;
+  constexpr index_t channels = 300;
+  const gradus::random_stream stream{4, "cosine"};
+  std::vector<float> y(examples * channels);
+  std::vector<float> t(y.size());
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    y[i] = i < channels ? 0.0F : static_cast<float>(stream.normal(i));
+    t[i] = static_cast<float>(stream.normal(1000 + i));
+  }
+  gradus::tensor<float, 1, gradus::row_major, gradus::cuda> scores{device, {examples * channels}};
+  gradus::tensor<float, 1, gradus::row_major, gradus::cuda> targets{device, {examples * channels}};
+  gradus::tensor<float, 1, gradus::row_major, gradus::cuda> slopes{device, {examples * channels}};
+  device.copy_from_host(scores.data(), y.data(), y.size() * sizeof(float));
+  device.copy_from_host(targets.data(), t.data(), t.size() * sizeof(float));
+  gradus::kernels::cosine_vectors<float> shape;
+  shape.examples = examples;
+  shape.channels = channels;
+  shape.epsilon = 0.5;
+  gradus::kernels::loss_sums sums = cosine_loss(device, shape, static_cast<const float*>(scores.data()),
+                                                static_cast<const float*>(targets.data()), 2.0, slopes.data());
+  sums += take_loss_sums(device);
+  std::vector<float> computed(y.size());
+  device.copy_to_host(computed.data(), slopes.data(), computed.size() * sizeof(float));
+  double loss = 0;
+  for (index_t n = 0; n < examples; ++n) {
+    const auto at = [&](index_t c) { return static_cast<std::size_t>(n * channels + c); };
+    double product = 0;
+    double own = 0;
+    double other = 0;
+    for (index_t c = 0; c < channels; ++c) {
+      product += static_cast<double>(y[at(c)]) * static_cast<double>(t[at(c)]);
+      own += static_cast<double>(y[at(c)]) * static_cast<double>(y[at(c)]);
+      other += static_cast<double>(t[at(c)]) * static_cast<double>(t[at(c)]);
+    }
+    const double norm = std::max(std::sqrt(own), 0.5);
+    const double cosine = product / (norm * std::sqrt(other));
+    loss += 1 - cosine;
+    for (index_t c = 0; c < channels; ++c) {
+      const double slope = -2 * (static_cast<double>(t[at(c)]) / (norm * std::sqrt(other)) -
+                                 cosine * static_cast<double>(y[at(c)]) / (norm * norm));
+      BOOST_CHECK_SMALL(static_cast<double>(computed[at(c)]) - slope, 1e-6);
+    }
+  }
+  BOOST_CHECK_SMALL(sums.loss - loss, 1e-9);
+}
+
+// Images of the host and of the device have the same scores, and metrics read them from the device.
+BOOST_AUTO_TEST_CASE(predictions_and_metrics_read_scores_of_the_device) {
+  gradus::cuda device;
+  gradus::cpu host;
+  nn::network<float, gradus::nhwc, gradus::cuda> net{device, nn::value_shape{3, 2, 2}};
+  net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 5}, net.input()));
+  net.compile({.max_batch_size = 4, .seed = 1});
+  const gradus::random_stream stream{6, "images"};
+  gradus::image_tensor<float, gradus::nhwc> images{host, {10, 3, 2, 2}};
+  for (index_t i = 0; i < images.size(); ++i) {
+    images.data()[i] = static_cast<float>(stream.normal(static_cast<std::uint64_t>(i)));
+  }
+  const auto on_device = gradus::to(device, images);
+  const auto scores = nn::predict(net, images);
+  const auto device_scores = nn::predict(net, on_device);
+  const auto copied = gradus::to(host, device_scores);
+  const std::vector<std::int32_t> labels = nn::predicted_labels(scores);
+  BOOST_CHECK(nn::predicted_labels(device_scores) == labels);
+  BOOST_REQUIRE_EQUAL(labels.size(), 10U);
+  for (index_t n = 0; n < 10; ++n) {
+    for (index_t k = 0; k < 5; ++k) {
+      BOOST_CHECK_EQUAL(scores(n, k, 0, 0), copied(n, k, 0, 0));
+      BOOST_CHECK_LE(scores(n, k, 0, 0), scores(n, labels[static_cast<std::size_t>(n)], 0, 0));
+    }
+  }
+  std::vector<std::int32_t> other = labels;
+  other[3] = (other[3] + 1) % 5;
+  gradus::tensor<std::int32_t, 1, gradus::row_major, gradus::cuda> classes{device, {10}};
+  device.copy_from_host(classes.data(), other.data(), other.size() * sizeof(std::int32_t));
+  gradus::metrics::meter<gradus::metrics::accuracy> accuracy{gradus::metrics::accuracy{}};
+  const nn::targets<float, gradus::cuda> compared{std::span<const std::int32_t>{classes.data(), 10}};
+  accuracy.update(device_scores.view(), compared);
+  BOOST_CHECK_EQUAL(accuracy.compute(), 0.9);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

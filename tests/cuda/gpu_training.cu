@@ -17,13 +17,18 @@
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/data/cuda_loader.cuh"
+#include "gradus/data/synthetic.hpp"
 #include "gradus/kernels/cuda.cuh"
+#include "gradus/nn/layers.hpp"
+#include "gradus/nn/metrics.hpp"
 #include "gradus/optim/cuda_passes.cuh"
 #include "gradus/optim/lars.hpp"
 #include "gradus/optim/scaled_loss.hpp"
 #include "gradus/tensor/cuda.cuh"
 #include "gradus/train/captured_network.cuh"
 #include "gradus/train/captured_step.cuh"
+#include "gradus/train/metrics.hpp"
+#include "gradus/train/trainer.hpp"
 #include "half_squares.hpp"
 #include "training_runs.hpp"
 
@@ -298,6 +303,33 @@ BOOST_AUTO_TEST_CASE(a_captured_step_has_the_bits_of_an_eager_one) {
     return values;
   };
   BOOST_CHECK(values_of(plain) == values_of(recorded));
+}
+
+// Scores, labels and weights are read from the memory of the device.
+BOOST_AUTO_TEST_CASE(a_trainer_evaluates_metrics) {
+  namespace metrics = gradus::metrics;
+  const auto images = gradus::data::make_synthetic({.examples = 21, .height = 4, .width = 4, .classes = 6});
+  gradus::cuda device;
+  gradus::data::loader<float, gradus::nhwc, gradus::cuda> loader{device, images, {.global_batch_size = 8}};
+  gradus::nn::network<float, gradus::nhwc, gradus::cuda> net{device, gradus::nn::value_shape{1, 4, 4}};
+  net.loss(gradus::nn::softmax_cross_entropy{}, net.add("scores", gradus::nn::dense{.out_features = 6}, net.input()));
+  net.compile({.max_batch_size = 8, .seed = 1});
+  gradus::train::captured_network captured{net};
+  const auto check = [&](auto& trainer) {
+    const auto [report, accuracy, matrix] =
+        trainer.evaluate(loader, metrics::list{metrics::accuracy{}, metrics::confusion_matrix{}});
+    BOOST_CHECK_EQUAL(accuracy, report.accuracy);
+    BOOST_CHECK_EQUAL(matrix.accuracy(), report.accuracy);
+    double all = 0;
+    for (const double count : matrix.counts) {
+      all += count;
+    }
+    BOOST_CHECK_EQUAL(all, 21.0);
+  };
+  gradus::train::trainer plain{net, gradus::optim::sgd{}};
+  check(plain);
+  gradus::train::trainer launched{captured, gradus::optim::sgd{}};
+  check(launched);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

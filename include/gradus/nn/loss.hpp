@@ -165,7 +165,10 @@ class softmax_cross_entropy::loss final : public loss_function<Element, Layout, 
     }
   }
 
-  [[nodiscard]] target_description targets() const override { return {.labels = shape_.height * shape_.width}; }
+  /// With an ignored label, a data set may count it as a class: then the number of classes is not compared.
+  [[nodiscard]] target_description targets() const override {
+    return {.labels = shape_.height * shape_.width, .classes = options_.ignored_label ? 0 : shape_.channels};
+  }
 
   kernels::loss_sums compute(const image_batch<const Element, Device>& scores,
                              const nn::targets<Element, Device>& batch_targets, double scale,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Losses of real targets, and losses from expressions.
+// Losses of real targets, and losses from expressions. For gradus::cuda include gradus/kernels/cuda/formula.cuh, and
+// gradus/kernels/cuda/cosine.cuh for the cosine similarity.
 #pragma once
 
 #include <cmath>        // std::isfinite
@@ -12,9 +13,12 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/device/device_policy.hpp"
+#include "gradus/kernels/cosine.hpp"
+#include "gradus/kernels/cpu/cosine.hpp"
 #include "gradus/kernels/cpu/formula.hpp"
 #include "gradus/kernels/formula.hpp"
 #include "gradus/kernels/softmax.hpp"
+#include "gradus/layout/mapping.hpp"
 #include "gradus/nn/image_batch.hpp"
 #include "gradus/nn/loss.hpp"
 #include "gradus/nn/targets.hpp"
@@ -176,6 +180,68 @@ struct binary_cross_entropy_with_logits {
   /// The loss for one element type and device.
   template <class Element, class Layout, class Device>
   using loss = detail::described_loss<binary_cross_entropy_with_logits, Element, Layout, Device>;
+};
+
+/// 1 - cos(y, t), where the vectors y and t are the channels of a pixel; of images, the mean over the pixels. Flattened
+/// scores are one vector.
+///
+///   symbol | meaning                                                     | shape
+///   y      | scores                                                      | (N, C, H, W)
+///   t      | real targets                                                | (N, C, H, W)
+///   cos    | y * t / (max(|y|, epsilon) * max(|t|, epsilon))             | (N, H, W)
+///   w      | weights of the examples                                     | (N)   1 without weights
+///   loss   | sum over n of w(n) * mean over h, w of 1 - cos(n, h, w)      |
+///
+/// Gradient: d cos / dy = t / (|y| |t|) - cos * y / |y|^2. A vector of zeros has the loss 1; the gradient by scores
+/// that are all 0 is -t / (epsilon * |t|), which is large. It is 1 - torch.nn.functional.cosine_similarity, values and
+/// gradients, and torch.nn.CosineEmbeddingLoss with targets of 1 but for the epsilon.
+/// @throws configuration_error (network::loss) when epsilon is not above 0
+struct cosine_similarity {
+  double epsilon = 1e-8;  ///< above 0: the least norm by which is divided
+
+  /// The loss for one element type, layout and device.
+  template <class Element, class Layout, class Device>
+  class loss;
+};
+
+/// The loss for one element type, layout and device.
+template <class Element, class Layout, class Device>
+class cosine_similarity::loss final : public loss_function<Element, Layout, Device> {
+  static_assert(kernels::explain_cosine_loss<Device, Element>());
+
+ public:
+  /// @throws configuration_error when epsilon is not above 0
+  explicit loss(const cosine_similarity& options) : epsilon_{options.epsilon} {
+    if (!(epsilon_ > 0) || !std::isfinite(epsilon_)) {
+      raise<configuration_error>("cosine_similarity", "a finite epsilon above 0", {epsilon_});
+    }
+  }
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return "cosine_similarity"; }
+
+  void infer(const value_shape& scores) override { shape_ = scores; }
+
+  [[nodiscard]] target_description targets() const override {
+    return {.labels = 0, .values = {shape_.channels, shape_.height, shape_.width}};
+  }
+
+  kernels::loss_sums compute(const image_batch<const Element, Device>& scores,
+                             const nn::targets<Element, Device>& batch_targets, double scale,
+                             const image_batch<Element, Device>& gradient) override {
+    const bool channels_last = dense_strides<Layout, 4>(scores.extents())[1] == 1 && shape_.channels > 1;
+    const kernels::cosine_vectors<parameter_element_t<Element>> vectors{
+        .examples = scores.extent(0),
+        .channels = shape_.flattened ? shape_.size() : shape_.channels,
+        .pixels = shape_.flattened ? index_t{1} : shape_.height * shape_.width,
+        .channels_last = channels_last,
+        .epsilon = epsilon_,
+        .example_weights = batch_targets.weights.empty() ? nullptr : batch_targets.weights.data()};
+    return cosine_loss(scores.device(), vectors, scores.data(), batch_targets.values.data(), scale, gradient.data());
+  }
+
+ private:
+  double epsilon_;
+  value_shape shape_;
 };
 
 }  // namespace gradus::nn

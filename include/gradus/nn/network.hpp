@@ -193,7 +193,14 @@ class network final : public network_base<Element, Device> {
   /// @throws configuration_error unless the network is compiled and has a loss
   kernels::loss_sums evaluate(const const_view& images, const targets<Element, Device>& batch_targets,
                               error_location where = error_location::current()) {
-    return this->sum_losses(images, batch_targets, where);
+    return this->sum_losses(images, batch_targets, nullptr, where);
+  }
+
+  /// The same, and gives the scores to `observer`.
+  kernels::loss_sums evaluate(const const_view& images, const targets<Element, Device>& batch_targets,
+                              score_observer<Element, Device>& observer,
+                              error_location where = error_location::current()) {
+    return this->sum_losses(images, batch_targets, &observer, where);
   }
 
   /// Finds out why a loss is NaN or infinite: runs forward as train_step does and names the first value that is not

@@ -53,6 +53,22 @@ struct non_finite {
   std::string where;  ///< "parameter conv1.weight", "layer 'conv1' (conv2d)", "the input"; empty if all is finite
 };
 
+/// Receives the scores of an evaluation, which runs a batch in parts of at most micro_batch_size examples.
+template <class Element, class Device>
+class score_observer {
+ public:
+  score_observer() = default;
+  score_observer(const score_observer&) = delete;
+  score_observer& operator=(const score_observer&) = delete;
+
+  /// Called after the loss of each part. Scores and targets are valid during the call, in the memory of the device.
+  virtual void scored(const image_batch<const Element, Device>& scores,
+                      const targets<Element, Device>& part_targets) = 0;
+
+ protected:
+  ~score_observer() = default;
+};
+
 /// The base of network<Element, Layout, Device> that all layouts share.
 template <class Element, class Device>
 class network_base {
@@ -107,6 +123,10 @@ class network_base {
   /// Which targets of an example the loss reads; none without a loss.
   [[nodiscard]] nn::target_description target_description() const {
     return loss_ == nullptr ? nn::target_description{} : loss_->targets();
+  }
+  /// The kind of the loss in messages, such as "softmax_cross_entropy"; empty without a loss.
+  [[nodiscard]] std::string_view loss_kind() const noexcept {
+    return loss_ == nullptr ? std::string_view{} : loss_->kind();
   }
   /// The number of layers.
   [[nodiscard]] std::size_t layers() const noexcept { return graph_.nodes().size(); }
@@ -281,16 +301,20 @@ class network_base {
     return at_call(where, [&] { return score(batch); });
   }
 
-  /// As network::evaluate.
-  kernels::loss_sums sum_losses(const batch_type& batch, const targets_type& batch_targets, error_location where) {
+  /// As network::evaluate. @param observer  may be null
+  kernels::loss_sums sum_losses(const batch_type& batch, const targets_type& batch_targets,
+                                score_observer<Element, Device>* observer, error_location where) {
     return at_call(where, [&] {
       check("network.evaluate", batch, batch_targets);
       kernels::loss_sums total;
       for (index_t first = 0; first < batch.examples(); first += graph_.examples_at_once()) {
         const index_t count = at_once(batch, first);
         const batch_type scores = score(part_of(batch, first, count));
-        total += with_late(loss_->compute(scores, targets_of(batch_targets, first, count), 0.0,
-                                          {*device_, nullptr, scores.extents()}));
+        const targets_type part = targets_of(batch_targets, first, count);
+        total += with_late(loss_->compute(scores, part, 0.0, {*device_, nullptr, scores.extents()}));
+        if (observer != nullptr) {
+          observer->scored(scores, part);
+        }
       }
       return total;
     });

@@ -51,6 +51,7 @@ struct targets {
 struct target_description {
   index_t labels = 0;       ///< classes for each example
   value_shape values = {};  ///< shape of the real numbers of an example; channels = 0: none
+  index_t classes = 0;      ///< labels are in [0, classes); 0: the loss does not say
 
   /// Equal members.
   friend constexpr bool operator==(const target_description&, const target_description&) noexcept = default;

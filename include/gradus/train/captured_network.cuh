@@ -77,6 +77,12 @@ class captured_network {
                               error_location where = error_location::current()) {
     return network_->evaluate(images, batch_targets, where);
   }
+  /// As network::evaluate with an observer of the scores. It runs eagerly.
+  kernels::loss_sums evaluate(const const_view& images, const targets_type& batch_targets,
+                              nn::score_observer<element_type, device_type>& observer,
+                              error_location where = error_location::current()) {
+    return network_->evaluate(images, batch_targets, observer, where);
+  }
   /// As network::find_non_finite. It runs eagerly.
   [[nodiscard]] nn::non_finite find_non_finite(const const_view& images, const nn::step_options& options) {
     return network_->find_non_finite(images, options);

@@ -81,7 +81,8 @@ class progress {
     show_step(step, seconds > 0 ? static_cast<double>(examples_) / seconds : 0.0);
   }
 
-  /// On rank 0, writes the line of the epoch: loss, accuracy, images/s and seconds; evaluation and loss scale if set.
+  /// On rank 0, writes the line of the epoch: loss, accuracy, images/s and seconds; evaluation with its metrics, and
+  /// loss scale, if set.
   void on_epoch(const epoch_report& epoch) {
     if (run_.rank != 0) {
       return;
@@ -92,6 +93,9 @@ class progress {
     if (epoch.evaluation) {
       std::fputs("; ", options_.output);
       show_results("test ", epoch.evaluation->loss, epoch.evaluation->accuracy, epoch.evaluation->labels);
+      if (!epoch.evaluation->metrics.empty()) {
+        std::fprintf(options_.output, ", %s", epoch.evaluation->metrics.c_str());
+      }
     }
     if (epoch.loss_scale) {
       std::fprintf(options_.output, "; loss scale %g, %td steps skipped", epoch.loss_scale->scale,

@@ -5,6 +5,7 @@
 
 #include <cstdint>   // std::uint64_t
 #include <optional>  // std::optional
+#include <string>    // std::string
 
 #include "gradus/core/index.hpp"
 #include "gradus/optim/gradient_norm_report.hpp"
@@ -48,6 +49,8 @@ struct evaluation_report {
   index_t labels = 0;    ///< that were compared, over all ranks; 0 where the targets are real numbers
   index_t examples = 0;  ///< of the data set, over all ranks
   double seconds = 0;    ///< that it took on this rank
+  /// The metrics, if there are some, with a number each: "top-5 0.9990, mean IoU 0.7100".
+  std::string metrics = {};
 };
 
 /// One epoch, over all ranks.

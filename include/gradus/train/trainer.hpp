@@ -166,6 +166,26 @@ class trainer final : public detail::trainer_base<Network> {
     }
   }
 
+  /// As evaluate, and the metrics of the same pass (gradus/train/metrics.hpp): a metric, or a metrics::list of them.
+  ///
+  ///   const auto [report, top5, matrix] =
+  ///       trainer.evaluate(loader, metrics::list{metrics::top_k{5}, metrics::confusion_matrix{}});
+  ///
+  /// Scores and targets are copied to the host's memory, as double. Examples count once, whatever the number of ranks,
+  /// and as often as their weight says. All ranks get the same results.
+  /// @return a tuple of the report and the result of each metric
+  /// @throws shape_error, configuration_error when a metric cannot compare the scores with the targets, or ranks have
+  ///         other metrics
+  template <class Loader, detail::no_location Metrics>
+  [[nodiscard]] auto evaluate(Loader&& loader, const Metrics& metrics,
+                              error_location where = error_location::current()) {
+    static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
+    return at_call(where, [&] {
+      detail::metric_evaluation<Network, Metrics> measured{step_.group(), this->network(), metrics, where};
+      return measured.finish(evaluate_with(loader, where, measured.observer()));
+    });
+  }
+
   /// The communicator of the ranks; without one in the constructor, the trainer's own comm::self.
   [[nodiscard]] Communicator& communicator() noexcept { return *communicator_; }
   /// The optimizer's state as of now, for checkpoints. Empty if the strategy updates elsewhere, as parameter
@@ -185,7 +205,7 @@ class trainer final : public detail::trainer_base<Network> {
 
   template <class Loader>
   void fit_with(Loader& loader, const fit_options& options, detail::callback_list callbacks) {
-    this->share_batches(step_.group(), loader, options.where);
+    this->share_batches(step_.group(), loader, "trainer.fit", options.where);
     if constexpr (watched) {
       watch().fit(this->network(), step_, loader, this->steps(), callbacks,
                   [&](step_end& update, auto& input, detail::callback_list list) {
@@ -197,14 +217,15 @@ class trainer final : public detail::trainer_base<Network> {
   }
 
   template <class Loader>
-  evaluation_report evaluate_with(Loader& loader, error_location where) {
+  evaluation_report evaluate_with(Loader& loader, error_location where,
+                                  typename detail::batches_of<Network, Loader>::observer_type* observer = nullptr) {
     step_.complete_update();
-    this->share_batches(step_.group(), loader, where);
+    this->share_batches(step_.group(), loader, "trainer.evaluate", where);
     if constexpr (watched) {
       const auto seen = watch().evaluation();
-      return this->evaluate_on(step_.group(), loader, where);
+      return this->evaluate_on(step_.group(), loader, where, observer);
     } else {
-      return this->evaluate_on(step_.group(), loader, where);
+      return this->evaluate_on(step_.group(), loader, where, observer);
     }
   }
 

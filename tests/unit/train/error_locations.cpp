@@ -19,17 +19,21 @@
 #include "gradus/models/resnet.hpp"
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/loss.hpp"
+#include "gradus/nn/metrics.hpp"
 #include "gradus/nn/network.hpp"
+#include "gradus/nn/predict.hpp"
 #include "gradus/optim/lars.hpp"
 #include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/schedules.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/train/metrics.hpp"
 #include "gradus/train/traced.hpp"
 #include "gradus/train/trainer.hpp"
 
 namespace {
 
 namespace data = gradus::data;
+namespace metrics = gradus::metrics;
 namespace nn = gradus::nn;
 namespace optim = gradus::optim;
 namespace train = gradus::train;
@@ -188,6 +192,18 @@ BOOST_AUTO_TEST_CASE(when_a_trainer_is_made) {
   require_place(__LINE__, "scaled rate", [&] { static_cast<void>(optim::linearly_scaled(0.1, 0, 64)); });
 }
 
+BOOST_AUTO_TEST_CASE(when_scores_are_predicted_and_measured) {
+  network net = make_compiled(device);
+  const gradus::image_tensor<float, gradus::nhwc> wrong{device, {2, 1, 5, 4}};
+  const gradus::image_tensor<float, gradus::nhwc> right{device, {2, 1, 4, 4}};
+  metrics::meter accuracy{metrics::accuracy{}};
+  const std::vector<std::int32_t> labels(3);
+  const auto scores = nn::predict(net, right);
+  require_place(__LINE__, "images", [&] { static_cast<void>(nn::predict(net, wrong)); });
+  require_place(__LINE__, "compute", [&] { static_cast<void>(accuracy.compute()); });
+  require_place(__LINE__, "labels", [&] { accuracy.update(scores.view(), labels); });
+}
+
 BOOST_AUTO_TEST_CASE(when_a_trainer_trains) {
   network net = make_compiled(device);
   batches loader{device, images, {.global_batch_size = 8}};
@@ -201,6 +217,15 @@ BOOST_AUTO_TEST_CASE(when_a_trainer_trains) {
   require_place(__LINE__, "shape of evaluate", [&] { static_cast<void>(trainer.evaluate(other)); });
   require_place(__LINE__, "part of evaluate", [&] { static_cast<void>(trainer.evaluate(of_rank_1)); });
   require_place(__LINE__, "evaluate_every", [&] { train::evaluate_every(loader, 0); });
+  const metrics::list top_4{metrics::top_k{4}};
+  require_place(__LINE__, "metric", [&] { static_cast<void>(trainer.evaluate(loader, metrics::top_k{4})); });
+  require_place(__LINE__, "metrics", [&] { static_cast<void>(trainer.evaluate(loader, top_4)); });
+  require_place(__LINE__, "shape with metrics", [&] { static_cast<void>(trainer.evaluate(other, metrics::accuracy{})); });
+  require_place(__LINE__, "evaluate_metrics", [&] { train::evaluate_metrics(loader, top_4, 0); });
+  train::evaluate_metrics wrong{loader, top_4};
+  const unsigned line = __LINE__ - 1;
+  train::trainer fresh{net, optim::sgd{}};  // the communicator of the other one has failed
+  require_place_of(message_of([&] { fresh.fit(loader, {}, wrong); }), line, "metrics of a callback");
   gradus::comm::self again;
   train::trainer hasty{net, optim::sgd{.momentum = 0.9, .weight_decay = 1e-4}, again};
   require_place(__LINE__, "infinite loss", [&] { hasty.fit(loader, {.epochs = 9, .learning_rate = 1e30}); });
@@ -214,6 +239,7 @@ BOOST_AUTO_TEST_CASE(when_a_traced_trainer_trains) {
   auto traced = gradus::trace::traced(gradus::comm::self{}, recorder);
   train::trainer trainer{net, optim::sgd{}, traced};
   require_place(__LINE__, "shape", [&] { trainer.fit(loader, {}); });
+  require_place(__LINE__, "metric", [&] { static_cast<void>(trainer.evaluate(loader, metrics::top_k{4})); });
 }
 
 /// A mistake in a callback is in the callback.

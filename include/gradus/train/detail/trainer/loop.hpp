@@ -25,6 +25,7 @@
 #include "gradus/nn/step_options.hpp"
 #include "gradus/optim/schedule.hpp"
 #include "gradus/optim/update_step.hpp"
+#include "gradus/train/detail/trainer/target_check.hpp"
 #include "gradus/train/report.hpp"
 #include "gradus/train/step_end.hpp"
 
@@ -99,11 +100,16 @@ struct sums {
   [[nodiscard]] double labels() const noexcept { return values[3]; }
 };
 
-/// Calls take(loader, part) with the part of each batch that belongs to this rank of `group`.
-GRADUS_COLD inline void take_shard(comm::any_communicator& group, void (*take)(void* loader, const data::shard& part),
-                                   void* loader, error_location where) {
+/// Compares what the loader gives with what the network reads, and calls take(loader, part) with the part of each batch
+/// that belongs to this rank of `group`.
+GRADUS_COLD inline void take_shard(comm::any_communicator& group, const example_check& check,
+                                   void (*take)(void* loader, const data::shard& part), void* loader,
+                                   error_location where) {
   try {
-    at_call(where, [&] { take(loader, {.rank = group.rank(), .ranks = group.size()}); });
+    at_call(where, [&] {
+      require_examples(check);
+      take(loader, {.rank = group.rank(), .ranks = group.size()});
+    });
   } catch (const std::exception& failure) {
     group.fail(failure.what());  // so that no rank waits for this one
     throw;

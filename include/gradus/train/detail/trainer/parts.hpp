@@ -17,6 +17,7 @@
 #include "gradus/core/reference.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/network_base.hpp"
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/nn/step_options.hpp"
 #include "gradus/nn/targets.hpp"
@@ -28,7 +29,11 @@ namespace gradus::train::detail {
 template <class Network, class Loader>
 class batches_of final : public batches {
  public:
-  batches_of(Network& network, Loader& loader) noexcept : network_{&network}, loader_{&loader} {}
+  using observer_type = nn::score_observer<typename Network::element_type, typename Network::device_type>;
+
+  /// @param observer  of the scores of evaluations; may be null
+  batches_of(Network& network, Loader& loader, observer_type* observer = nullptr) noexcept
+      : network_{&network}, loader_{&loader}, observer_{observer} {}
 
   void start_epoch(std::uint64_t epoch) override { loader_->start_epoch(epoch); }
 
@@ -42,7 +47,10 @@ class batches_of final : public batches {
     return batch_ != nullptr;
   }
 
-  kernels::loss_sums evaluate() override { return network_->evaluate(batch_->images, targets()); }
+  kernels::loss_sums evaluate() override {
+    return observer_ == nullptr ? network_->evaluate(batch_->images, targets())
+                                : network_->evaluate(batch_->images, targets(), *observer_);
+  }
 
   kernels::loss_sums train_step(const nn::step_options& options, nn::step_hooks& observer) override {
     return network_->train_step(batch_->images, targets(), options, &observer);
@@ -67,6 +75,7 @@ class batches_of final : public batches {
 
   Network* network_;
   Loader* loader_;
+  observer_type* observer_;
   decltype(loader_->next()) batch_ = nullptr;
 };
 

@@ -6,15 +6,18 @@
 #include <cstdint>      // std::uint64_t
 #include <span>         // std::as_writable_bytes, std::span
 #include <string>       // std::string
+#include <string_view>  // std::string_view
 #include <type_traits>  // std::is_convertible_v
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/nn/network_base.hpp"
 #include "gradus/optim/schedule.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/detail/trainer/parts.hpp"
+#include "gradus/train/detail/trainer/target_check.hpp"
 #include "gradus/train/fit_options.hpp"
 #include "gradus/train/report.hpp"
 #include "gradus/train/step_end.hpp"
@@ -26,6 +29,23 @@ template <class... Arguments>
 inline constexpr bool first_is_fit_options = false;
 template <class First, class... Others>
 inline constexpr bool first_is_fit_options<First, Others...> = std::is_convertible_v<First, const fit_options&>;
+
+/// What a trainer does with metrics: a class that is made of the ranks, the network, the metrics and the line of the
+/// program, with
+///   observer()      the nn::score_observer of the evaluation;
+///   finish(report)  the result of the call, from the report of the loss.
+template <class Network, class Metrics>
+class metric_evaluation {
+  static_assert(
+      sizeof(Metrics) == 0,
+      "gradus: the second argument of evaluate is a metric or a metrics::list of them: include "
+      "gradus/train/metrics.hpp; static_assert(gradus::metrics::explain_metric<Mine>()) says what a metric of "
+      "your own lacks");
+};
+
+/// Whether the second argument of evaluate is a metric or a list of them.
+template <class Argument>
+concept no_location = !std::is_convertible_v<const Argument&, error_location>;
 
 /// What a trainer does when its communicator has a recorder that watches trainings: a class with
 ///   made(strategy)                                                when the strategy is ready;
@@ -68,13 +88,17 @@ class trainer_base {
                                      .strategy = strategy});
   }
 
-  /// Gives the loader this rank's part of each batch. If it has another one, the other ranks get the error too.
+  /// Compares what the loader gives with what the network reads, and gives it this rank's part of each batch. If this
+  /// fails on one rank, the other ranks get the error too.
   /// @throws configuration_error when the loader was made for another part
+  /// @throws shape_error when images or targets of the loader do not fit
   template <class Loader>
-  GRADUS_COLD static void share_batches(comm::any_communicator& group, Loader& loader, error_location where) {
+  GRADUS_COLD void share_batches(comm::any_communicator& group, Loader& loader, std::string_view operation,
+                                 error_location where) {
+    using network_base = nn::network_base<typename Network::element_type, typename Network::device_type>;
     take_shard(
-        group, [](void* erased, const data::shard& part) { static_cast<Loader*>(erased)->take_shard(part); }, &loader,
-        where);
+        group, example_check_of(operation, static_cast<const network_base&>(*network_), loader),
+        [](void* erased, const data::shard& part) { static_cast<Loader*>(erased)->take_shard(part); }, &loader, where);
   }
 
   template <class Loader>
@@ -95,8 +119,9 @@ class trainer_base {
   }
 
   template <class Loader>
-  [[nodiscard]] evaluation_report evaluate_on(comm::any_communicator& group, Loader& loader, error_location where) {
-    batches_of<Network, Loader> data{*network_, loader};
+  [[nodiscard]] evaluation_report evaluate_on(comm::any_communicator& group, Loader& loader, error_location where,
+                                              typename batches_of<Network, Loader>::observer_type* observer = nullptr) {
+    batches_of<Network, Loader> data{*network_, loader, observer};
     return detail::evaluate(data, group, std::as_writable_bytes(network_->buffer_values()), where);
   }
 

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Compares what a loss reads with what a loader gives, before the first step.
+#pragma once
+
+#include <string_view>  // std::string_view
+
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/nn/network_base.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/targets.hpp"
+
+namespace gradus::train::detail {
+
+/// What a network reads of an example, and what a loader gives.
+struct example_check {
+  std::string_view operation;  // of messages
+  const nn::graph* network = nullptr;
+  std::string_view loss;               // its kind
+  nn::target_description needed = {};  // by the loss
+  nn::target_description given = {};   // by the loader; its classes are those of the data set
+  image_extents image = {};            // of the loader: (1, c, h, w)
+  bool known = false;                  // false: the loader is the program's own and does not say what it gives
+};
+
+/// What to compare for a network and a loader. A loader that does not say what it gives is not compared: the first
+/// batch is.
+template <class Element, class Device, class Loader>
+[[nodiscard]] example_check example_check_of(std::string_view operation,
+                                             const nn::network_base<Element, Device>& network, const Loader& loader) {
+  example_check check{.operation = operation,
+                      .network = &network.structure(),
+                      .loss = network.loss_kind(),
+                      .needed = network.target_description()};
+  if constexpr (requires {
+                  loader.labels_per_example();
+                  loader.target();
+                  loader.classes();
+                  loader.example();
+                }) {
+    const image_extents& target = loader.target();
+    check.given = {.labels = loader.labels_per_example(),
+                   .values = {target.c, target.h, target.w},
+                   .classes = static_cast<index_t>(loader.classes())};
+    check.image = loader.example();
+    check.known = true;
+  }
+  return check;
+}
+
+/// @throws configuration_error when the network has no loss
+/// @throws shape_error when a loader gives other images or other targets than the network and its loss read
+inline void require_examples(const example_check& check) {
+  check.network->require_loss(check.operation);
+  if (!check.known) {
+    return;
+  }
+  check.network->check_batch(check.operation, {1, check.image.c, check.image.h, check.image.w},
+                             check.network->options().max_batch_size);
+  const nn::target_description& needed = check.needed;
+  const nn::target_description& given = check.given;
+  const bool labels = needed.labels > 0;
+  if (needed.labels != given.labels || (needed.values.channels > 0) != (given.values.channels > 0) ||
+      (needed.values.channels > 0 && needed.values.batch(1) != given.values.batch(1))) {
+    raise<shape_error>(
+        check.operation,
+        {"a loader that gives ", describe(needed), " for each example, as the loss ", check.loss, " reads it"},
+        {"a loader that gives ", describe(given)},
+        labels == (given.labels > 0)
+            ? "change the last layer, so that the scores have the shape of the targets, or the data set"
+            : (labels ? "end the network with a loss of real targets (gradus/nn/losses.hpp), or give the data set "
+                        "classes: label or read_labels in place of read_target"
+                      : "end the network with a loss of classes, such as nn::softmax_cross_entropy, or give the data "
+                        "set real targets: target and read_target in place of label"));
+  }
+  if (needed.classes > 0 && given.classes > needed.classes) {
+    raise<shape_error>(
+        check.operation,
+        {"a loader with at most ", needed.classes, " classes, the scores that the loss ", check.loss, " reads"},
+        {"a data set with ", given.classes, " classes"},
+        "the last layer needs one score for each class: compare its out_features with the data set");
+  }
+}
+
+}  // namespace gradus::train::detail

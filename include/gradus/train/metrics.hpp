@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Metrics of a trainer's evaluations, over all ranks: trainer.evaluate(loader, metrics::top_k{5}).
+#pragma once
+
+#include <algorithm>    // std::max, std::min
+#include <array>        // std::array
+#include <concepts>     // std::convertible_to
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint8_t
+#include <cstdio>       // std::snprintf
+#include <cstring>      // std::memcpy
+#include <exception>    // std::exception
+#include <optional>     // std::optional
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <tuple>        // std::apply, std::get, std::tuple, std::tuple_cat
+#include <type_traits>  // std::is_convertible_v, std::is_lvalue_reference_v, std::remove_cvref_t
+#include <utility>      // std::index_sequence, std::make_index_sequence, std::move
+#include <vector>       // std::vector
+
+#include "gradus/comm/agreement.hpp"
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/nn/image_batch.hpp"
+#include "gradus/nn/metric.hpp"
+#include "gradus/nn/metrics.hpp"
+#include "gradus/nn/network_base.hpp"
+#include "gradus/nn/targets.hpp"
+#include "gradus/train/detail/trainer/trainer_base.hpp"
+#include "gradus/train/report.hpp"
+
+namespace gradus::train {
+
+namespace detail {
+
+/// The state of a metric without its type.
+class any_metric {
+ public:
+  any_metric() = default;
+  any_metric(const any_metric&) = delete;
+  any_metric& operator=(const any_metric&) = delete;
+
+  virtual void update(const metrics::batch& examples) = 0;
+  [[nodiscard]] virtual std::span<double> sums() = 0;
+  /// Whether sums of ranks are merged by `merge`; else they are added up.
+  [[nodiscard]] virtual bool merges() const noexcept = 0;
+  virtual void merge(std::span<const double> others) = 0;
+
+ protected:
+  ~any_metric() = default;
+};
+
+/// What a state is made of, as one argument.
+template <class Metric>
+struct metric_arguments {
+  const Metric& options;
+  const metrics::example_shape& shape;
+};
+
+template <metrics::metric Metric>
+class metric_of final : public any_metric {
+ public:
+  explicit metric_of(const metric_arguments<Metric>& made_of) : state_(made_of.options, made_of.shape) {}
+
+  void update(const metrics::batch& examples) override { state_.update(examples); }
+  std::span<double> sums() override { return state_.sums(); }
+  bool merges() const noexcept override { return has_merge; }
+  void merge([[maybe_unused]] std::span<const double> others) override {
+    if constexpr (has_merge) {
+      state_.merge(others);
+    }
+  }
+  [[nodiscard]] auto compute() const { return state_.compute(); }
+
+ private:
+  static constexpr bool has_merge = requires(typename Metric::state & state, std::span<const double> others) {
+    state.merge(others);
+  };
+
+  typename Metric::state state_;
+};
+
+/// Gives every rank the sums of all: those that are added up in one all-reduce, the others in one all-gather. They are
+/// merged in the order of ranks, so that all ranks get the same bits.
+inline void combine_ranks(comm::any_communicator& group, std::span<any_metric* const> all) {
+  if (group.size() == 1) {
+    return;
+  }
+  std::vector<double> added;
+  std::vector<double> merged;
+  for (any_metric* const each : all) {
+    std::vector<double>& to = each->merges() ? merged : added;
+    const std::span<const double> own = each->sums();
+    to.insert(to.end(), own.begin(), own.end());
+  }
+  std::vector<double> gathered(merged.size() * static_cast<std::size_t>(group.size()));
+  if (!added.empty()) {
+    group.sum(added);
+  }
+  if (!merged.empty()) {
+    group.all_gather({reinterpret_cast<const std::uint8_t*>(merged.data()), merged.size() * sizeof(double)},
+                     {reinterpret_cast<std::uint8_t*>(gathered.data()), gathered.size() * sizeof(double)});
+  }
+  std::size_t next_added = 0;
+  std::size_t next_merged = 0;
+  for (any_metric* const each : all) {
+    const std::span<double> own = each->sums();
+    const std::size_t bytes = own.size() * sizeof(double);
+    if (!each->merges()) {
+      std::memcpy(own.data(), added.data() + next_added, bytes);
+      next_added += own.size();
+      continue;
+    }
+    std::memcpy(own.data(), gathered.data() + next_merged, bytes);  // of rank 0
+    for (std::size_t rank = 1; rank < static_cast<std::size_t>(group.size()); ++rank) {
+      each->merge({gathered.data() + rank * merged.size() + next_merged, own.size()});
+    }
+    next_merged += own.size();
+  }
+}
+
+/// Copies the scores of an evaluation to the host in parts, and gives them to metrics.
+template <class Element, class Layout, class Device>
+class metric_observer final : public nn::score_observer<Element, Device> {
+ public:
+  explicit metric_observer(std::span<any_metric* const> all) noexcept : all_{all} {}
+
+  void scored(const nn::image_batch<const Element, Device>& scores,
+              const nn::targets<Element, Device>& part_targets) override {
+    constexpr index_t elements = index_t{1} << 16U;  // of a part: half a megabyte, which stays in cache
+    const index_t examples = scores.examples();
+    const index_t one = scores.extent(1) * scores.extent(2) * scores.extent(3);
+    const index_t part = std::max(index_t{1}, elements / std::max(index_t{1}, one));
+    for (index_t first = 0; first < examples; first += part) {
+      batch_.assign(scores, dense_strides<Layout, 4>(scores.extents()), part_targets, first,
+                    std::min(part, examples - first));
+      for (any_metric* const each : all_) {
+        each->update(batch_);
+      }
+    }
+  }
+
+ private:
+  std::span<any_metric* const> all_;
+  metrics::batch batch_;
+};
+
+/// A number that a line of text shows for a result, if there is one.
+template <class Result>
+[[nodiscard]] std::optional<double> shown_number(const Result& result) {
+  if constexpr (std::is_convertible_v<const Result&, double>) {
+    return static_cast<double>(result);
+  } else if constexpr (requires {
+                         { result.summary() } -> std::convertible_to<double>;
+                       }) {
+    return static_cast<double>(result.summary());
+  } else {
+    return std::nullopt;
+  }
+}
+
+inline void append_metric(std::string& text, const std::string& metric, std::optional<double> number) {
+  if (number) {
+    char digits[40];
+    std::snprintf(digits, sizeof(digits), "%.4f", *number);
+    append_text(text, {text.empty() ? "" : ", ", metric, " ", digits});
+  }
+}
+
+/// See the primary template.
+template <class Network, class... Metrics>
+class metric_evaluation<Network, metrics::list<Metrics...>> {
+  using element = typename Network::element_type;
+  using device = typename Network::device_type;
+
+ public:
+  /// @throws shape_error, configuration_error when a metric cannot compare the scores with the targets, or ranks differ
+  metric_evaluation(comm::any_communicator& group, const nn::network_base<element, device>& network,
+                    const metrics::list<Metrics...>& all, error_location where)
+      : group_{&group}, options_{all.metrics}, states_(made(group, network, all, where)) {
+    std::string names;
+    std::apply([&](const Metrics&... each) { ((names += metrics::describe(each) + "; "), ...); }, options_);
+    const comm::fact facts[] = {{"metrics", names}};
+    comm::require_agreement(group, "trainer.evaluate", facts);
+  }
+
+  [[nodiscard]] nn::score_observer<element, device>* observer() noexcept { return &observer_; }
+
+  /// The report and the results, the same on all ranks.
+  [[nodiscard]] std::tuple<evaluation_report, metrics::result_t<Metrics>...> finish(evaluation_report report) {
+    combine_ranks(*group_, all_);
+    return [&]<std::size_t... K>(std::index_sequence<K...>) {
+      std::tuple<evaluation_report, metrics::result_t<Metrics>...> result{std::move(report),
+                                                                          std::get<K>(states_).compute()...};
+      (append_metric(std::get<0>(result).metrics, metrics::describe(std::get<K>(options_)),
+                     shown_number(std::get<K + 1>(result))),
+       ...);
+      return result;
+    }
+    (std::make_index_sequence<sizeof...(Metrics)>{});
+  }
+
+ private:
+  using states = std::tuple<metric_of<Metrics>...>;
+
+  /// If a metric refuses the shapes, the other ranks get its reason.
+  static states made(comm::any_communicator& group, const nn::network_base<element, device>& network,
+                     const metrics::list<Metrics...>& all, error_location where) {
+    try {
+      return at_call(where, [&] {
+        network.structure().require_loss("trainer.evaluate");
+        const metrics::example_shape shape{network.output_shape(), network.target_description()};
+        return std::apply(
+            [&](const Metrics&... each) {
+              return states(metric_arguments<Metrics>{each, shape}...);
+            },
+            all.metrics);
+      });
+    } catch (const std::exception& failure) {
+      group.fail(failure.what());
+      throw;
+    }
+  }
+
+  comm::any_communicator* group_;
+  std::tuple<Metrics...> options_;
+  states states_;
+  std::array<any_metric*, sizeof...(Metrics)> all_ =
+      std::apply([](auto&... each) { return std::array<any_metric*, sizeof...(Metrics)>{&each...}; }, states_);
+  metric_observer<element, typename Network::layout_type, device> observer_{all_};
+};
+
+/// One metric.
+template <class Network, metrics::metric Metric>
+class metric_evaluation<Network, Metric> : public metric_evaluation<Network, metrics::list<Metric>> {
+  using base = metric_evaluation<Network, metrics::list<Metric>>;
+
+ public:
+  metric_evaluation(comm::any_communicator& group,
+                    const nn::network_base<typename Network::element_type, typename Network::device_type>& network,
+                    const Metric& options, error_location where)
+      : base{group, network, metrics::list<Metric>{options}, where} {}
+};
+
+}  // namespace detail
+
+/// A callback that evaluates metrics on another data set after each epoch. It fills epoch_report::evaluation, with the
+/// numbers of the metrics, so put it before callbacks that show it:
+///
+///   train::evaluate_metrics test_metrics{test, metrics::list{metrics::top_k{5}, metrics::confusion_matrix{}}};
+///   trainer.fit(loader, {.epochs = 2}, test_metrics, train::progress{});
+///   const auto& [top5, matrix] = *test_metrics.results();
+///
+/// The ranks share the work, and all get the results.
+template <class Loader, class Metrics>
+class evaluate_metrics {
+  template <class>
+  struct results_of;
+  template <class... Each>
+  struct results_of<metrics::list<Each...>> {
+    using type = std::tuple<metrics::result_t<Each>...>;
+  };
+
+ public:
+  /// The result of each metric.
+  using results_type = typename results_of<Metrics>::type;
+
+  /// @param loader  batches of the other data set; it must outlive the callback
+  /// @param all     the metrics
+  /// @param every   epochs from one evaluation to the next; the last epoch is followed by one
+  /// @throws configuration_error if `every` is below 1
+  evaluate_metrics(Loader& loader, const Metrics& all, int every = 1, error_location where = error_location::current())
+      : loader_{&loader}, metrics_{all}, every_{every}, where_{where} {
+    if (every < 1) {
+      raise<configuration_error>("evaluate_metrics", "every at least 1 epoch", {every}, {}, where);
+    }
+  }
+  /// The loader must outlive the callback.
+  template <class Argument>
+  requires not_kept<Argument, Loader> evaluate_metrics(Argument&& loader, const Metrics& all, int every = 1)
+      : evaluate_metrics{const_cast<Loader&>(loader), all, every} {
+    static_assert(explain_kept<Argument>());
+  }
+
+  /// Evaluates after each `every` epochs and after the last one. All ranks that train call it.
+  template <class Trainer>
+  void on_epoch(Trainer& trainer, epoch_report& report) {
+    if ((report.epoch + 1) % every_ != 0 && report.epoch + 1 != report.epochs) {
+      return;
+    }
+    auto result = trainer.evaluate(*loader_, metrics_, where_);
+    report.evaluation = std::move(std::get<0>(result));
+    results_ = std::apply([](auto& /*report*/, auto&... each) { return results_type{std::move(each)...}; }, result);
+  }
+
+  /// The results after the last epoch with an evaluation; empty before.
+  [[nodiscard]] const std::optional<results_type>& results() const noexcept { return results_; }
+
+ private:
+  Loader* loader_;
+  Metrics metrics_;
+  int every_;
+  error_location where_;
+  std::optional<results_type> results_;
+};
+
+template <class Loader, class... Metrics>
+evaluate_metrics(Loader&, const metrics::list<Metrics...>&, int = 1)
+    -> evaluate_metrics<Loader, metrics::list<Metrics...>>;
+template <class Loader, class Metrics>
+requires(!std::is_lvalue_reference_v<Loader>) evaluate_metrics(Loader&&, const Metrics&, int = 1)
+->evaluate_metrics<Loader, Metrics>;
+
+}  // namespace gradus::train
