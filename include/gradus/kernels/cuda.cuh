@@ -11,6 +11,7 @@
 #include "gradus/kernels/cuda/elementwise.cuh"
 #include "gradus/kernels/cuda/local_response_norm.cuh"
 #include "gradus/kernels/cuda/matmul.cuh"
+#include "gradus/kernels/cuda/pad2d.cuh"
 #include "gradus/kernels/cuda/pool2d.cuh"
 #include "gradus/kernels/cuda/softmax.cuh"
 #include "gradus/kernels/device_kernels.hpp"
