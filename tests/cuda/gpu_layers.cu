@@ -14,7 +14,6 @@
 #include "gradus/conformance/layer.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/kernels/cuda.cuh"
-#include "gradus/kernels/cuda/conv_transpose2d.cuh"
 #include "gradus/kernels/cuda/formula.cuh"
 #include "layer_outcomes.hpp"
 
@@ -266,15 +265,20 @@ BOOST_AUTO_TEST_CASE(padding_and_transposed_convolutions_keep_their_contract) {
       BOOST_CHECK_NO_THROW((gradus::conformance::require_layer_contract<Element, Layout>(device, layer, {shape})));
     };
     const auto uneven = nn::padding::explicit_padding(2, 1, 0, 3);
-    for (const nn::padding_mode mode : {nn::padding_mode::zeros, nn::padding_mode::reflect,
-                                        nn::padding_mode::replicate, nn::padding_mode::circular}) {
+    for (const nn::padding_mode mode : {nn::padding_mode::zeros, nn::padding_mode::reflect, nn::padding_mode::replicate,
+                                        nn::padding_mode::circular}) {
       require(nn::pad2d{.padding = uneven, .mode = mode, .value = 0.5}, {3, 5, 4});
-      require(nn::conv2d{.out_channels = 4, .kernel = {3, 2}, .padding = uneven, .padding_mode = mode,
-                         .dilation = {1, 2}},
-              {3, 5, 4});
+      require(
+          nn::conv2d{.out_channels = 4, .kernel = {3, 2}, .padding = uneven, .padding_mode = mode, .dilation = {1, 2}},
+          {3, 5, 4});
     }
-    require(nn::conv_transpose2d{.out_channels = 4, .kernel = {3, 2}, .stride = {2, 3}, .padding = uneven,
-                                 .output_padding = {1, 2}, .dilation = {2, 1}, .groups = 2},
+    require(nn::conv_transpose2d{.out_channels = 4,
+                                 .kernel = {3, 2},
+                                 .stride = {2, 3},
+                                 .padding = uneven,
+                                 .output_padding = {1, 2},
+                                 .dilation = {2, 1},
+                                 .groups = 2},
             {6, 4, 5});
     require(nn::conv_transpose2d{.out_channels = 3, .kernel = {2, 2}, .stride = {2, 2}, .bias = false}, {2, 3, 4});
   };

@@ -7,6 +7,7 @@
 #include "gradus/kernels/cuda/batch_norm.cuh"
 #include "gradus/kernels/cuda/concat.cuh"
 #include "gradus/kernels/cuda/conv2d.cuh"
+#include "gradus/kernels/cuda/conv_transpose2d.cuh"
 #include "gradus/kernels/cuda/dropout.cuh"
 #include "gradus/kernels/cuda/elementwise.cuh"
 #include "gradus/kernels/cuda/local_response_norm.cuh"

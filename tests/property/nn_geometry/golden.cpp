@@ -17,7 +17,6 @@
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/kernels/cpu.hpp"
-#include "gradus/kernels/cpu/conv_transpose2d.hpp"
 #include "gradus/nn/layers/conv2d.hpp"
 #include "gradus/nn/layers/conv_transpose2d.hpp"
 #include "gradus/nn/layers/pad2d.hpp"
@@ -89,7 +88,9 @@ class golden_check {
           const double apart = std::abs(have[i] - want[i]) / (1 + std::abs(want[i]));
           worst = std::isnan(apart) ? INFINITY : std::max(worst, apart);
         }
-        BOOST_TEST(worst <= geometry_tolerance<Element>);
+        // The gradient of padded images is stored before its copies are added up.
+        const bool folded = tensor == "dx" && name.starts_with("conv_");
+        BOOST_TEST(worst <= (folded ? 4 : 1) * geometry_tolerance<Element>);
       }
     }
   }

@@ -10,7 +10,6 @@
 #include "../../support/network_checks.hpp"
 #include "gradus/conformance/layer.hpp"
 #include "gradus/kernels/cpu.hpp"
-#include "gradus/kernels/cpu/conv_transpose2d.hpp"
 #include "gradus/nn/layers/conv_transpose2d.hpp"
 #include "gradus/nn/layers/pad2d.hpp"
 

@@ -8,7 +8,6 @@
 
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu.hpp"
-#include "gradus/kernels/cpu/conv_transpose2d.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/layers/conv2d.hpp"
 #include "gradus/nn/layers/conv_transpose2d.hpp"
