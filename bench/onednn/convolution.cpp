@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Convolutions in one run: GFLOP/s, share of the measured peak of the cores, and, where oneDNN is, the ratio to its
-// best format without reordering. Options: --threads N (1), --layers networks (default) or groups, --filter PART of a
-// layer's name, --pass forward, data or weights, --rounds N (7), --json FILE.
+// best format without reordering. Options: --threads N (1), --layers networks (default), groups, dilated or transposed,
+// --filter PART of a layer's name, --pass forward, data or weights, --rounds N (7), --json FILE.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -23,6 +23,7 @@
 #include "gradus/core/output.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/kernels/cpu/conv2d.hpp"
+#include "gradus/kernels/cpu/conv_transpose2d.hpp"
 #include "gradus/layout/mapping.hpp"
 #include "peak.hpp"
 #include "race.hpp"
@@ -37,7 +38,8 @@ using kernels::pass;
 struct layer {
   std::string name;
   index_t batch;
-  conv2d_geometry geometry;
+  conv2d_geometry geometry;  // of a transposed convolution: of the convolution whose gradient it is
+  bool transposed = false;
 };
 
 layer make(std::string name, index_t batch, index_t in, index_t height, index_t width, index_t out, index_t kernel_h,
@@ -120,15 +122,63 @@ std::vector<layer> layers_of_groups() {
   return all;
 }
 
+/// Dilated convolutions of segmentation networks: DeepLab's pyramid, and ResNet's last stages without strides.
+std::vector<layer> dilated_layers() {
+  std::vector<layer> all;
+  const auto add = [&](const std::string& kind, index_t batch, index_t in, index_t out, index_t dilation,
+                       index_t size) {
+    layer l = make(kind + " d" + std::to_string(dilation) + " " + std::to_string(in) + "-" + std::to_string(out) + " " +
+                       std::to_string(size),
+                   batch, in, size, size, out, 1, 1, 1, 0, 0);
+    conv2d_geometry& g = l.geometry;
+    g.kernel_height = g.kernel_width = 3;
+    g.pad_top = g.pad_left = g.dilation_height = g.dilation_width = dilation;
+    all.push_back(std::move(l));
+  };
+  for (const index_t dilation : {6, 12, 18}) {
+    add("deeplab", 4, 256, 256, dilation, 33);
+    add("deeplab", 2, 1024, 256, dilation, 33);
+  }
+  add("resnet", 4, 256, 256, 2, 28);
+  add("resnet", 4, 512, 512, 4, 28);
+  add("resnet", 4, 128, 128, 2, 65);
+  add("context", 4, 64, 64, 4, 64);
+  return all;
+}
+
+/// Transposed convolutions: U-Net's of 2x2 and DCGAN's of 4x4, with stride 2.
+std::vector<layer> transposed_layers() {
+  std::vector<layer> all;
+  const auto add = [&](const std::string& kind, index_t batch, index_t in, index_t out, index_t size, index_t kernel,
+                       index_t pad) {
+    const std::string text = std::to_string(in) + "-" + std::to_string(out) + " " + std::to_string(size);
+    all.push_back(make(kind + " " + text, batch, out, 2 * size, 2 * size, in, kernel, kernel, 2, pad, pad));
+    all.back().transposed = true;
+  };
+  add("unet 2x2/2", 4, 1024, 512, 16, 2, 0);
+  add("unet 2x2/2", 4, 512, 256, 32, 2, 0);
+  add("unet 2x2/2", 4, 256, 128, 64, 2, 0);
+  add("unet 2x2/2", 4, 128, 64, 128, 2, 0);
+  add("dcgan 4x4/2", 16, 1024, 512, 4, 4, 1);
+  add("dcgan 4x4/2", 16, 512, 256, 8, 4, 1);
+  add("dcgan 4x4/2", 16, 256, 128, 16, 4, 1);
+  add("dcgan 4x4/2", 16, 128, 3, 32, 4, 1);
+  return all;
+}
+
 #if defined(BENCH_ONEDNN)
 using dims = dnnl::memory::dims;
 using tag = dnnl::memory::format_tag;
 
-/// oneDNN's convolution with every image and weight in `format` (any: its own choice).
+/// oneDNN's convolution, or deconvolution, with every image and weight in `format` (any: its own choice).
 class peer {
  public:
   peer(const layer& l, pass which, tag format) : engine_{dnnl::engine::kind::cpu, 0}, stream_{engine_} {
     const conv2d_geometry& g = l.geometry;
+    if (l.transposed) {
+      deconvolve(l, which, format);
+      return;
+    }
     const dims x{l.batch, g.in_channels, g.in_height, g.in_width};
     dims w{g.out_channels / g.groups, g.in_channels / g.groups, g.kernel_height, g.kernel_width};
     if (g.groups > 1) {
@@ -138,8 +188,9 @@ class peer {
     const dims b{g.out_channels};
     const dims stride{g.stride_height, g.stride_width};
     const dims pad{g.pad_top, g.pad_left};
-    const dims after{(g.out_height - 1) * g.stride_height + g.kernel_height - g.in_height - g.pad_top,
-                     (g.out_width - 1) * g.stride_width + g.kernel_width - g.in_width - g.pad_left};
+    const dims dilation{g.dilation_height - 1, g.dilation_width - 1};
+    const dims after{(g.out_height - 1) * g.stride_height + g.reach_height() - g.in_height - g.pad_top,
+                     (g.out_width - 1) * g.stride_width + g.reach_width() - g.in_width - g.pad_left};
     const auto type = dnnl::memory::data_type::f32;
     const dnnl::memory::desc xd{x, type, format};
     const dnnl::memory::desc wd{w, type, tag::any};
@@ -147,8 +198,8 @@ class peer {
     const dnnl::memory::desc bd{b, type, tag::x};
     const auto direct = dnnl::algorithm::convolution_direct;
     const auto training = dnnl::prop_kind::forward_training;
-    const dnnl::convolution_forward::primitive_desc forward{{training, direct, xd, wd, bd, yd, stride, pad, after},
-                                                            engine_};
+    const dnnl::convolution_forward::primitive_desc forward{
+        {training, direct, xd, wd, bd, yd, stride, dilation, pad, after}, engine_};
     if (which == pass::forward) {
       primitive_ = dnnl::convolution_forward{forward};
       give(DNNL_ARG_SRC, forward.src_desc());
@@ -157,14 +208,14 @@ class peer {
       give(DNNL_ARG_DST, forward.dst_desc());
     } else if (which == pass::backward_data) {
       const dnnl::convolution_backward_data::primitive_desc backward{
-          {direct, xd, wd, yd, stride, pad, after}, engine_, forward};
+          {direct, xd, wd, yd, stride, dilation, pad, after}, engine_, forward};
       primitive_ = dnnl::convolution_backward_data{backward};
       give(DNNL_ARG_DIFF_SRC, backward.diff_src_desc());
       give(DNNL_ARG_WEIGHTS, backward.weights_desc());
       give(DNNL_ARG_DIFF_DST, backward.diff_dst_desc());
     } else {
       const dnnl::convolution_backward_weights::primitive_desc backward{
-          {direct, xd, wd, bd, yd, stride, pad, after}, engine_, forward};
+          {direct, xd, wd, bd, yd, stride, dilation, pad, after}, engine_, forward};
       primitive_ = dnnl::convolution_backward_weights{backward};
       give(DNNL_ARG_SRC, backward.src_desc());
       give(DNNL_ARG_DIFF_WEIGHTS, backward.diff_weights_desc());
@@ -178,6 +229,44 @@ class peer {
   }
 
  private:
+  void deconvolve(const layer& l, pass which, tag format) {
+    const conv2d_geometry& g = l.geometry;
+    const auto type = dnnl::memory::data_type::f32;
+    const dnnl::memory::desc xd{dims{l.batch, g.out_channels, g.out_height, g.out_width}, type, format};
+    const dnnl::memory::desc wd{dims{g.in_channels, g.out_channels, g.kernel_height, g.kernel_width}, type, tag::any};
+    const dnnl::memory::desc bd{dims{g.in_channels}, type, tag::x};
+    const dnnl::memory::desc yd{dims{l.batch, g.in_channels, g.in_height, g.in_width}, type, format};
+    const dims stride{g.stride_height, g.stride_width};
+    const dims pad{g.pad_top, g.pad_left};
+    const dims after{(g.out_height - 1) * g.stride_height + g.kernel_height - g.in_height - g.pad_top,
+                     (g.out_width - 1) * g.stride_width + g.kernel_width - g.in_width - g.pad_left};
+    const auto direct = dnnl::algorithm::deconvolution_direct;
+    const auto training = dnnl::prop_kind::forward_training;
+    const dnnl::deconvolution_forward::primitive_desc forward{{training, direct, xd, wd, bd, yd, stride, pad, after},
+                                                              engine_};
+    if (which == pass::forward) {
+      primitive_ = dnnl::deconvolution_forward{forward};
+      give(DNNL_ARG_SRC, forward.src_desc());
+      give(DNNL_ARG_WEIGHTS, forward.weights_desc());
+      give(DNNL_ARG_BIAS, forward.bias_desc());
+      give(DNNL_ARG_DST, forward.dst_desc());
+    } else if (which == pass::backward_data) {
+      const dnnl::deconvolution_backward_data::primitive_desc backward{
+          {direct, xd, wd, yd, stride, pad, after}, engine_, forward};
+      primitive_ = dnnl::deconvolution_backward_data{backward};
+      give(DNNL_ARG_DIFF_SRC, backward.diff_src_desc());
+      give(DNNL_ARG_WEIGHTS, backward.weights_desc());
+      give(DNNL_ARG_DIFF_DST, backward.diff_dst_desc());
+    } else {
+      const dnnl::deconvolution_backward_weights::primitive_desc backward{
+          {direct, xd, wd, bd, yd, stride, pad, after}, engine_, forward};
+      primitive_ = dnnl::deconvolution_backward_weights{backward};
+      give(DNNL_ARG_SRC, backward.src_desc());
+      give(DNNL_ARG_DIFF_WEIGHTS, backward.diff_weights_desc());
+      give(DNNL_ARG_DIFF_BIAS, backward.diff_bias_desc());
+      give(DNNL_ARG_DIFF_DST, backward.diff_dst_desc());
+    }
+  }
   void give(int argument, const dnnl::memory::desc& description) {
     dnnl::memory memory{description, engine_};
     auto* const values = static_cast<float*>(memory.get_data_handle());
@@ -217,11 +306,13 @@ struct ours {
         which{p},
         geometry{l.geometry},
         batch{l.batch},
+        transposed{l.transposed},
         x{d, bytes(geometry.input(batch))},
         w{d, bytes(geometry.weights())},
         y{d, bytes(geometry.output(batch))},
-        bias{d, static_cast<std::size_t>(geometry.out_channels) * sizeof(float)},
-        workspace{d, conv2d_workspace_bytes<float, Layout>(d, geometry, batch, p)} {}
+        bias{d, static_cast<std::size_t>(transposed ? geometry.in_channels : geometry.out_channels) * sizeof(float)},
+        workspace{d, transposed ? conv_transpose2d_workspace_bytes<float, Layout>(d, geometry, batch, p)
+                                : conv2d_workspace_bytes<float, Layout>(d, geometry, batch, p)} {}
 
   static std::size_t bytes(const image_extents& e) { return static_cast<std::size_t>(e.size()) * sizeof(float); }
 
@@ -231,6 +322,19 @@ struct ours {
     const const_view xv{device, x.values(), geometry.input(batch)};
     const const_view wv{device, w.values(), geometry.weights()};
     const const_view yv{device, y.values(), geometry.output(batch)};
+    if (transposed) {
+      if (which == pass::forward) {
+        conv_transpose2d_forward(device, geometry, yv, wv, view{device, x.values(), geometry.input(batch)},
+                                 kernels::forward_epilogue<float>{.bias = bias.values()}, workspace.bytes());
+      } else if (which == pass::backward_data) {
+        conv_transpose2d_backward_data(device, geometry, xv, wv, view{device, y.values(), geometry.output(batch)},
+                                       kernels::backward_epilogue<float>{}, workspace.bytes());
+      } else {
+        conv_transpose2d_backward_weights(device, geometry, yv, xv, view{device, w.values(), geometry.weights()},
+                                          bias.values(), workspace.bytes());
+      }
+      return;
+    }
     if (which == pass::forward) {
       conv2d_forward(device, geometry, xv, wv, view{device, y.values(), geometry.output(batch)},
                      kernels::forward_epilogue<float>{.bias = bias.values()}, workspace.bytes());
@@ -247,6 +351,7 @@ struct ours {
   pass which;
   conv2d_geometry geometry;
   index_t batch;
+  bool transposed;
   buffer x, w, y, bias, workspace;
 };
 
@@ -266,7 +371,7 @@ struct mean {
 struct options {
   int threads = 1;
   int rounds = 7;
-  bool of_groups = false;
+  std::string layers = "networks";
   std::string filter;
   std::string pass;
   std::string json;
@@ -282,11 +387,7 @@ options read(int argument_count, char** arguments) {
     } else if (name == "--rounds") {
       result.rounds = std::max(1, std::atoi(value));
     } else if (name == "--layers") {
-      result.of_groups = std::string_view{value} == "groups";
-      if (!result.of_groups && std::string_view{value} != "networks") {
-        std::fprintf(stderr, "--layers takes networks or groups, not %s\n", value);
-        std::exit(2);
-      }
+      result.layers = value;
     } else if (name == "--filter") {
       result.filter = value;
     } else if (name == "--pass") {
@@ -299,6 +400,23 @@ options read(int argument_count, char** arguments) {
     }
   }
   return result;
+}
+
+std::vector<layer> layers_of(const std::string& name) {
+  if (name == "networks") {
+    return layers();
+  }
+  if (name == "groups") {
+    return layers_of_groups();
+  }
+  if (name == "dilated") {
+    return dilated_layers();
+  }
+  if (name == "transposed") {
+    return transposed_layers();
+  }
+  std::fprintf(stderr, "--layers takes networks, groups, dilated or transposed, not %s\n", name.c_str());
+  std::exit(2);
 }
 
 }  // namespace
@@ -323,13 +441,13 @@ int main(int argument_count, char** arguments) {
               "nhwc", "nchw", "own", "nhwc", "nchw", "nhwc", "nchw", "nhwc", "nchw");
   mean nhwc_best, nchw_best, nhwc_median, nchw_median;
   bool first = true;
-  for (const layer& l : o.of_groups ? layers_of_groups() : layers()) {
+  for (const layer& l : layers_of(o.layers)) {
     if (l.name.find(o.filter) == std::string::npos) {
       continue;
     }
     for (const auto& [which, pass_name] :
          {std::pair{pass::forward, "forward"}, {pass::backward_data, "data"}, {pass::backward_weights, "weights"}}) {
-      if ((which == pass::backward_data && l.geometry.in_channels <= 3) ||
+      if ((which == pass::backward_data && !l.transposed && l.geometry.in_channels <= 3) ||
           std::string_view{pass_name}.find(o.pass) == std::string_view::npos) {
         continue;
       }

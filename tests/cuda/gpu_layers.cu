@@ -263,6 +263,35 @@ BOOST_AUTO_TEST_CASE(layers_from_functions_keep_their_contract) {
   check(gradus::float16{}, gradus::nhwc{});
 }
 
+BOOST_AUTO_TEST_CASE(padding_and_transposed_convolutions_keep_their_contract) {
+  gradus::cuda device;
+  const auto check = [&]<class Element, class Layout>(Element, Layout) {
+    const auto require = [&](const auto& layer, const nn::value_shape& shape) {
+      BOOST_CHECK_NO_THROW((gradus::conformance::require_layer_contract<Element, Layout>(device, layer, {shape})));
+    };
+    const auto uneven = nn::padding::explicit_padding(2, 1, 0, 3);
+    for (const nn::padding_mode mode : {nn::padding_mode::zeros, nn::padding_mode::reflect, nn::padding_mode::replicate,
+                                        nn::padding_mode::circular}) {
+      require(nn::pad2d{.padding = uneven, .mode = mode, .value = 0.5}, {3, 5, 4});
+      require(
+          nn::conv2d{.out_channels = 4, .kernel = {3, 2}, .padding = uneven, .padding_mode = mode, .dilation = {1, 2}},
+          {3, 5, 4});
+    }
+    require(nn::conv_transpose2d{.out_channels = 4,
+                                 .kernel = {3, 2},
+                                 .stride = {2, 3},
+                                 .padding = uneven,
+                                 .output_padding = {1, 2},
+                                 .dilation = {2, 1},
+                                 .groups = 2},
+            {6, 4, 5});
+    require(nn::conv_transpose2d{.out_channels = 3, .kernel = {2, 2}, .stride = {2, 2}, .bias = false}, {2, 3, 4});
+  };
+  check(double{}, gradus::nchw{});
+  check(double{}, gradus::nhwc{});
+  check(float{}, gradus::nchw{});
+}
+
 BOOST_AUTO_TEST_CASE(batch_norm_of_one_value_a_channel_has_no_gradient) {
   one_value_a_channel<float, gradus::nchw>();
   one_value_a_channel<float, gradus::nhwc>();

@@ -16,8 +16,10 @@ namespace nn = gradus::nn;
 using gradus::index_t;
 using ints = std::array<int, 4>;
 
-kernels::conv2d_geometry geometry(nn::size2d image, nn::size2d kernel, nn::size2d stride, nn::padding pad) {
-  const auto window = nn::detail::slide("test", image, kernel, stride, pad);
+kernels::conv2d_geometry geometry(nn::size2d image, nn::size2d kernel, nn::size2d stride, nn::padding pad,
+                                  nn::size2d dilation = {1, 1}) {
+  const auto window =
+      nn::detail::slide("test", image, nn::detail::dilated_kernel("test", kernel, dilation), stride, pad);
   return {.in_channels = 3,
           .in_height = image.height,
           .in_width = image.width,
@@ -29,7 +31,9 @@ kernels::conv2d_geometry geometry(nn::size2d image, nn::size2d kernel, nn::size2
           .stride_height = stride.height,
           .stride_width = stride.width,
           .pad_top = window.pad_top,
-          .pad_left = window.pad_left};
+          .pad_left = window.pad_left,
+          .dilation_height = dilation.height,
+          .dilation_width = dilation.width};
 }
 
 }  // namespace
@@ -60,14 +64,16 @@ BOOST_AUTO_TEST_CASE(images_are_padded_before_where_cudnn_cannot) {
       {geometry({224, 224}, {7, 7}, {2, 2}, nn::padding::explicit_padding(3)), true},
       {geometry({8, 8}, {3, 3}, {1, 1}, nn::padding::explicit_padding(2, 0, 1, 1)), false},
       {geometry({5, 5}, {5, 5}, {1, 1}, nn::padding::valid()), true},
+      {geometry({8, 8}, {3, 3}, {1, 1}, same, {2, 3}), true},
+      {geometry({8, 8}, {2, 3}, {1, 1}, same, {3, 1}), false},  // three rows
   };
   for (const expectation& each : expected) {
     const kernels::conv2d_geometry& g = each.shape;
     BOOST_TEST_CONTEXT(to_string(g.input(1)) << " by " << to_string(g.weights())) {
       BOOST_TEST(kernels::detail::pads_like_cudnn(g) == each.by_cudnn);
       const gradus::image_extents padded = kernels::detail::padded_input(g, 2);
-      BOOST_TEST((padded.h - g.kernel_height) / g.stride_height + 1 == g.out_height);
-      BOOST_TEST((padded.w - g.kernel_width) % g.stride_width == 0);
+      BOOST_TEST((padded.h - g.reach_height()) / g.stride_height + 1 == g.out_height);
+      BOOST_TEST((padded.w - g.reach_width()) % g.stride_width == 0);
     }
   }
 }
@@ -88,6 +94,12 @@ BOOST_AUTO_TEST_CASE(every_number_of_a_call_makes_another_plan) {
   BOOST_CHECK(other.key() != call.key());
   other = call;
   other.geometry.groups = 3;
+  BOOST_CHECK(other.key() != call.key());
+  other = call;
+  other.geometry.dilation_height = 2;
+  BOOST_CHECK(other.key() != call.key());
+  other = call;
+  other.geometry.dilation_width = 2;
   BOOST_CHECK(other.key() != call.key());
   other = call;
   other.geometry.algorithm = kernels::convolution_algorithm::direct;

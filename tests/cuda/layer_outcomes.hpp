@@ -10,7 +10,9 @@
 #include "gradus/core/random.hpp"
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/layers/activations.hpp"
+#include "gradus/nn/layers/conv_transpose2d.hpp"
 #include "gradus/nn/layers/elementwise.hpp"
+#include "gradus/nn/layers/pad2d.hpp"
 #include "gradus/nn/losses.hpp"
 #include "gradus/nn/network.hpp"
 
@@ -54,6 +56,37 @@ void build(Network& net, bool last_batch_smaller) {
               nn::elementwise([](auto a, auto b, auto c) { return b * a + c * tanh(a); },
                               {nn::per_channel("linear", nn::normal(1)), nn::per_layer("bent", nn::ones())}),
               x);
+  const nn::size2d three{3, 3};
+  x = net.add("dilated",
+              nn::conv2d{.out_channels = 8, .kernel = three, .padding = nn::padding::same(), .dilation = {2, 1}}, x);
+  x = net.add("dilated_odd",  // an odd padding, which cuDNN does not have
+              nn::conv2d{.out_channels = 6, .kernel = {2, 3}, .padding = nn::padding::same(), .dilation = {3, 2}}, x);
+  x = net.add("ring",
+              nn::conv2d{.out_channels = 8,
+                         .kernel = three,
+                         .padding = nn::padding::same(),
+                         .padding_mode = nn::padding_mode::circular,
+                         .groups = 2},
+              x);
+  x = net.add("up",
+              nn::conv_transpose2d{.out_channels = 6,
+                                   .kernel = three,
+                                   .stride = {2, 2},
+                                   .padding = nn::padding::explicit_padding(1),
+                                   .output_padding = {1, 1},
+                                   .groups = 2},
+              x);
+  x = net.add("relu_up", nn::relu{}, x);
+  x = net.add("up_odd",
+              nn::conv_transpose2d{.out_channels = 4,
+                                   .kernel = {2, 3},
+                                   .stride = {1, 2},
+                                   .padding = nn::padding::explicit_padding(1, 0, 4, 1),
+                                   .dilation = {2, 1}},
+              x);
+  x = net.add("mirrored",
+              nn::pad2d{.padding = nn::padding::explicit_padding(2, 0, 1, 3), .mode = nn::padding_mode::reflect}, x);
+  x = net.add("smaller", nn::max_pool2d{.kernel = {2, 3}, .stride = {2, 3}}, x);
   x = net.add("dropped", nn::dropout{.rate = 0.25}, x);
   x = net.add("flat", nn::flatten{}, x);
   x = net.add("hidden", nn::dense{.out_features = 13}, x);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What gpu_layers.cu compares with.
+#include "gradus/kernels/cpu.hpp"
 #include "layer_outcomes.hpp"
 
 namespace gpu_layers {

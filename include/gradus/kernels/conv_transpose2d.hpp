@@ -49,9 +49,7 @@ consteval bool explain_conv_transpose2d() {
   static_assert(has_conv_transpose2d<Device, Element, Layout>,
                 "gradus: the device lacks kernels of nn::conv_transpose2d: overload conv_transpose2d_workspace_bytes, "
                 "conv_transpose2d_forward, conv_transpose2d_backward_data and conv_transpose2d_backward_weights "
-                "(gradus/kernels/conv_transpose2d.hpp); for gradus::cpu include "
-                "gradus/kernels/cpu/conv_transpose2d.hpp, for gradus::cuda "
-                "gradus/kernels/cuda/conv_transpose2d.cuh");
+                "(gradus/kernels/conv_transpose2d.hpp); for gradus::cuda include gradus/kernels/cuda.cuh");
   return true;
 }
 

@@ -8,6 +8,7 @@
 #include "gradus/kernels/cpu/batch_norm.hpp"
 #include "gradus/kernels/cpu/concat.hpp"
 #include "gradus/kernels/cpu/conv2d.hpp"
+#include "gradus/kernels/cpu/conv_transpose2d.hpp"
 #include "gradus/kernels/cpu/dropout.hpp"
 #include "gradus/kernels/cpu/elementwise.hpp"
 #include "gradus/kernels/cpu/local_response_norm.hpp"

@@ -37,7 +37,7 @@ struct cudnnFilterStruct {
   }
 };
 struct cudnnConvolutionStruct {
-  int pad_h, pad_w, stride_h, stride_w;
+  int pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w;
   cudnnDataType_t compute;
   int groups = 1;
   cudnnMathType_t math = CUDNN_DEFAULT_MATH;
@@ -137,11 +137,13 @@ struct convolution {
   cudnnConvolutionStruct how;
 
   [[nodiscard]] bool fits() const {
-    const auto outputs = [](int in, int pad, int kernel, int stride) { return (in + 2 * pad - kernel) / stride + 1; };
+    const auto outputs = [](int in, int pad, int kernel, int stride, int dilation) {
+      return (in + 2 * pad - ((kernel - 1) * dilation + 1)) / stride + 1;
+    };
     return x.type == w.type && x.type == y.type && x.extents[0] == y.extents[0] && w.extents[0] == y.extents[1] &&
            w.extents[1] * how.groups == x.extents[1] && w.extents[0] % how.groups == 0 &&
-           outputs(x.extents[2], how.pad_h, w.extents[2], how.stride_h) == y.extents[2] &&
-           outputs(x.extents[3], how.pad_w, w.extents[3], how.stride_w) == y.extents[3] &&
+           outputs(x.extents[2], how.pad_h, w.extents[2], how.stride_h, how.dilation_h) == y.extents[2] &&
+           outputs(x.extents[3], how.pad_w, w.extents[3], how.stride_w, how.dilation_w) == y.extents[3] &&
            how.compute == (x.type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT);
   }
   [[nodiscard]] bool wide() const { return how.compute == CUDNN_DATA_DOUBLE; }
@@ -154,8 +156,8 @@ struct convolution {
       for (int c = 0; c < w.extents[1]; ++c) {
         for (int r = 0; r < w.extents[2]; ++r) {
           for (int s = 0; s < w.extents[3]; ++s) {
-            const int row = p * how.stride_h - how.pad_h + r;
-            const int column = q * how.stride_w - how.pad_w + s;
+            const int row = p * how.stride_h - how.pad_h + r * how.dilation_h;
+            const int column = q * how.stride_w - how.pad_w + s * how.dilation_w;
             if (row >= 0 && row < x.extents[2] && column >= 0 && column < x.extents[3]) {
               visit(static_cast<std::size_t>(offset(x, n, k / per_group * w.extents[1] + c, row, column)),
                     static_cast<std::size_t>(offset(w, k, c, r, s)), static_cast<std::size_t>(offset(y, n, k, p, q)));
@@ -345,8 +347,8 @@ cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t one
 cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t one, int pad_h, int pad_w, int stride_h,
                                               int stride_w, int dilation_h, int dilation_w, cudnnConvolutionMode_t mode,
                                               cudnnDataType_t compute) {
-  *one = {pad_h, pad_w, stride_h, stride_w, compute};
-  return bad(pad_h < 0 || pad_w < 0 || stride_h <= 0 || stride_w <= 0 || dilation_h != 1 || dilation_w != 1 ||
+  *one = {pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w, compute};
+  return bad(pad_h < 0 || pad_w < 0 || stride_h <= 0 || stride_w <= 0 || dilation_h <= 0 || dilation_w <= 0 ||
              mode != CUDNN_CROSS_CORRELATION);
 }
 cudnnStatus_t cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t one, int groups) {

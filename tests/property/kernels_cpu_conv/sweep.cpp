@@ -134,7 +134,7 @@ class sweep_call {
       return;
     }
     gradus::kernels::set_instruction_set(static_cast<gradus::kernels::instruction_set>(c_.code));
-    const auto workspace = workspace_of(c_.transposed       ? transposed_bytes()
+    const auto workspace = workspace_of(c_.transposed      ? transposed_bytes()
                                         : c_.own_workspace ? own_bytes()
                                                            : gradus::kernels::conv2d_workspace_bytes<Element, Layout>(
                                                                  device_, g, batch + c_.planned, c_.which));
@@ -173,7 +173,9 @@ class sweep_call {
     std::string found;
     if (c_.which == pass::backward_weights) {
       found = fault_of("dw", dw_, p_.result, g.weights(), takes_winograd() ? tolerance : 0.0);
-      return found.empty() && c_.bias ? fault_of("dbias", dbias_, p_.dbias, {1, c_.transposed ? g.in_channels : g.out_channels, 1, 1}, 0.0) : found;
+      return found.empty() && c_.bias
+                 ? fault_of("dbias", dbias_, p_.dbias, {1, c_.transposed ? g.in_channels : g.out_channels, 1, 1}, 0.0)
+                 : found;
     }
     const auto extents = c_.which == pass::forward ? g.output(c_.shape.batch) : g.input(c_.shape.batch);
     return fault_of(c_.which == pass::forward ? "y" : "dx", result_, p_.result, extents,

@@ -417,10 +417,12 @@ template <class Fails>
     c = smaller;
     return true;
   };
-  constexpr std::array extents{&shape::batch,        &shape::height,  &shape::width,    &shape::kernel_height,
-                               &shape::kernel_width, &shape::in,      &shape::out,      &shape::stride_height,
-                               &shape::stride_width, &shape::pad_top, &shape::pad_left, &shape::pad_bottom,
-                               &shape::pad_right,    &shape::groups, &shape::dilation_height, &shape::dilation_width};
+  constexpr std::array extents{&shape::batch,         &shape::height,        &shape::width,
+                               &shape::kernel_height, &shape::kernel_width,  &shape::in,
+                               &shape::out,           &shape::stride_height, &shape::stride_width,
+                               &shape::pad_top,       &shape::pad_left,      &shape::pad_bottom,
+                               &shape::pad_right,     &shape::groups,        &shape::dilation_height,
+                               &shape::dilation_width};
   constexpr std::array flags{&sweep_case::own_workspace, &sweep_case::bias, &sweep_case::residual, &sweep_case::relu,
                              &sweep_case::accumulate};
   for (bool smaller = true; smaller;) {

@@ -134,8 +134,8 @@ void sweep_problem::compute(gradus::kernels::pass which, index_t batch) {
 void sweep_problem::spoil_what_is_not_read(const sweep_case& c) {
   const conv2d_geometry& g = geometry;
   const bool results = c.which == gradus::kernels::pass::backward_data;
-  const std::vector<bool> rows =
-      places_that_meet(results, g.kernel_height, g.dilation_height, g.stride_height, g.pad_top, g.in_height, g.out_height);
+  const std::vector<bool> rows = places_that_meet(results, g.kernel_height, g.dilation_height, g.stride_height,
+                                                  g.pad_top, g.in_height, g.out_height);
   const std::vector<bool> columns =
       places_that_meet(results, g.kernel_width, g.dilation_width, g.stride_width, g.pad_left, g.in_width, g.out_width);
   if (c.which == gradus::kernels::pass::backward_weights && c.transposed && c.bias) {

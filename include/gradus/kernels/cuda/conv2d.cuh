@@ -123,6 +123,46 @@ class convolution_run {
   std::byte* workspace_;
 };
 
+/// Computes dx (+)= the gradient of x, and zeros where `relu_output`, unless it is null, is not above 0.
+template <class Element, class Layout>
+void convolve_backward(cuda& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cuda> dy,
+                       image_view<const parameter_element_t<Element>, Layout, cuda> w,
+                       image_view<Element, Layout, cuda> dx, bool accumulate, const Element* relu_output,
+                       std::span<std::byte> workspace) {
+  const convolution_run<Element, Layout> run{device, geometry, dy.extent(0), pass::backward_data, workspace};
+  using scalar = device_real<Element>;
+  const Element* const weights = run.weights(w.data());
+  if (!run.plan().padded()) {
+    run.plan().template backward_data<scalar>(run.handle(), dy.data(), weights, dx.data(), accumulate, run.workspace());
+    apply_epilogue<Element, parameter_element_t<Element>>(device, dx.size(), 1, 1, nullptr, nullptr,
+                                                          activation::identity, relu_output, dx.data());
+    return;
+  }
+  run.plan().template backward_data<scalar>(run.handle(), dy.data(), weights, run.padded(), false, run.workspace());
+  const auto in = device_images<Layout>::of(dx.extents());
+  launch(device, "conv2d_backward_data", image_grid(in.examples, in.image_size()), block_threads,
+         &crop_kernel<Layout, Element>, in, device_images<Layout>::of(run.plan().input_extents()),
+         static_cast<std::int32_t>(geometry.pad_top), static_cast<std::int32_t>(geometry.pad_left),
+         static_cast<const Element*>(run.padded()), dx.data(),
+         device_epilogue<Element>{.relu_output = relu_output, .accumulate = accumulate});
+}
+
+/// Computes the gradients of the weights. For a storage element, they are rounded to it once.
+template <class Element, class Layout>
+void convolve_weights(cuda& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cuda> x,
+                      image_view<const Element, Layout, cuda> dy,
+                      image_view<parameter_element_t<Element>, Layout, cuda> dw, std::span<std::byte> workspace) {
+  const convolution_run<Element, Layout> run{device, geometry, x.extent(0), pass::backward_weights, workspace};
+  using scalar = device_real<Element>;
+  const Element* const input = run.input(x);
+  if constexpr (real_element<Element>) {
+    run.plan().template backward_weights<scalar>(run.handle(), input, dy.data(), dw.data(), run.workspace());
+  } else {
+    run.plan().template backward_weights<scalar>(run.handle(), input, dy.data(), run.stored(), run.workspace());
+    convert(device, dw.size(), static_cast<const Element*>(run.stored()), dw.data());
+  }
+}
+
 }  // namespace detail
 
 /// See has_conv2d_workspace_bytes. Chooses the algorithm for the shape, which may take long (cuda_options::benchmark).
@@ -162,7 +202,7 @@ void conv2d_forward(cuda& device, const conv2d_geometry& geometry, image_view<co
       return;
     }
   }
-  run.plan().template forward<scalar>(run.handle(), input, weights, y.data(), run.workspace());
+  run.plan().template forward<scalar>(run.handle(), input, weights, y.data(), false, run.workspace());
   detail::apply_epilogue<Element, parameter_element_t<Element>>(
       device, y.size(), geometry.out_channels, detail::channel_view::of<Layout>(y.extents()).inner, epilogue.bias,
       epilogue.residual, epilogue.act, nullptr, y.data());
@@ -177,23 +217,7 @@ void conv2d_backward_data(cuda& device, const conv2d_geometry& geometry, image_v
   if (dx.size() == 0) {
     return;
   }
-  const detail::convolution_run<Element, Layout> run{device, geometry, dy.extent(0), pass::backward_data, workspace};
-  using scalar = detail::device_real<Element>;
-  const Element* const weights = run.weights(w.data());
-  if (!run.plan().padded()) {
-    run.plan().template backward_data<scalar>(run.handle(), dy.data(), weights, dx.data(), epilogue.accumulate,
-                                              run.workspace());
-    detail::apply_epilogue<Element, parameter_element_t<Element>>(
-        device, dx.size(), 1, 1, nullptr, nullptr, activation::identity, epilogue.relu_output, dx.data());
-    return;
-  }
-  run.plan().template backward_data<scalar>(run.handle(), dy.data(), weights, run.padded(), false, run.workspace());
-  const auto in = detail::device_images<Layout>::of(dx.extents());
-  launch(device, "conv2d_backward_data", detail::image_grid(in.examples, in.image_size()), detail::block_threads,
-         &detail::crop_kernel<Layout, Element>, in, detail::device_images<Layout>::of(run.plan().input_extents()),
-         static_cast<std::int32_t>(geometry.pad_top), static_cast<std::int32_t>(geometry.pad_left),
-         static_cast<const Element*>(run.padded()), dx.data(),
-         detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
+  detail::convolve_backward(device, geometry, dy, w, dx, epilogue.accumulate, epilogue.relu_output, workspace);
 }
 
 /// See has_conv2d_backward_weights. For a storage element, the gradients of the weights are rounded to it once.
@@ -215,15 +239,7 @@ void conv2d_backward_weights(cuda& device, const conv2d_geometry& geometry, imag
                          detail::on_packets(dy.data()), detail::plain_terms<Element>{dy.data()},
                          detail::store_sum<real>{dbias}, reinterpret_cast<double*>(workspace.data()));
   }
-  const detail::convolution_run<Element, Layout> run{device, geometry, x.extent(0), pass::backward_weights, workspace};
-  using scalar = detail::device_real<Element>;
-  const Element* const input = run.input(x);
-  if constexpr (real_element<Element>) {
-    run.plan().template backward_weights<scalar>(run.handle(), input, dy.data(), dw.data(), run.workspace());
-  } else {
-    run.plan().template backward_weights<scalar>(run.handle(), input, dy.data(), run.stored(), run.workspace());
-    detail::convert(device, dw.size(), static_cast<const Element*>(run.stored()), dw.data());
-  }
+  detail::convolve_weights(device, geometry, x, dy, dw, workspace);
 }
 
 }  // namespace gradus::kernels

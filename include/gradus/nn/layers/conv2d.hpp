@@ -13,9 +13,9 @@
 #include "gradus/core/extents.hpp"
 #include "gradus/kernels/conv2d.hpp"
 #include "gradus/kernels/pad2d.hpp"
+#include "gradus/nn/detail/padding/padded_extents.hpp"
 #include "gradus/nn/initializer.hpp"
 #include "gradus/nn/layer.hpp"
-#include "gradus/nn/padded_extents.hpp"
 #include "gradus/nn/padding.hpp"
 
 namespace gradus::nn {

@@ -9,8 +9,8 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/kernels/pad2d.hpp"
+#include "gradus/nn/detail/padding/padded_extents.hpp"
 #include "gradus/nn/layer.hpp"
-#include "gradus/nn/padded_extents.hpp"
 #include "gradus/nn/padding.hpp"
 
 namespace gradus::nn {

@@ -33,7 +33,7 @@ struct convolution_call {
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
   cudnnTensorFormat_t format = CUDNN_TENSOR_NCHW;
 
-  using key_type = std::array<index_t, 18>;
+  using key_type = std::array<index_t, 20>;
   [[nodiscard]] key_type key() const noexcept {
     const conv2d_geometry& g = geometry;
     return {g.in_channels,
@@ -49,6 +49,8 @@ struct convolution_call {
             g.pad_top,
             g.pad_left,
             g.groups,
+            g.dilation_height,
+            g.dilation_width,
             static_cast<index_t>(g.algorithm),
             batch,
             static_cast<index_t>(which),
@@ -66,18 +68,18 @@ struct convolution_call {
 
 /// True if cuDNN, whose padding is the same on both sides, gives exactly the output extents of the geometry.
 [[nodiscard]] inline bool pads_like_cudnn(const conv2d_geometry& g) noexcept {
-  const auto outputs = [](index_t in, index_t pad, index_t kernel, index_t stride) {
-    const index_t room = in + 2 * pad - kernel;
+  const auto outputs = [](index_t in, index_t pad, index_t reach, index_t stride) {
+    const index_t room = in + 2 * pad - reach;
     return room < 0 ? index_t{0} : room / stride + 1;
   };
-  return outputs(g.in_height, g.pad_top, g.kernel_height, g.stride_height) == g.out_height &&
-         outputs(g.in_width, g.pad_left, g.kernel_width, g.stride_width) == g.out_width;
+  return outputs(g.in_height, g.pad_top, g.reach_height(), g.stride_height) == g.out_height &&
+         outputs(g.in_width, g.pad_left, g.reach_width(), g.stride_width) == g.out_width;
 }
 
 /// The extents of explicitly padded images: without rows and columns that no kernel position covers.
 [[nodiscard]] inline image_extents padded_input(const conv2d_geometry& g, index_t batch) noexcept {
-  return {batch, g.in_channels, (g.out_height - 1) * g.stride_height + g.kernel_height,
-          (g.out_width - 1) * g.stride_width + g.kernel_width};
+  return {batch, g.in_channels, (g.out_height - 1) * g.stride_height + g.reach_height(),
+          (g.out_width - 1) * g.stride_width + g.reach_width()};
 }
 
 [[nodiscard]] constexpr std::string_view name_of(pass which) noexcept {
@@ -123,7 +125,8 @@ class convolution_plan {
     check_cudnn(
         cudnnSetConvolution2dDescriptor(convolution_.get(), padded_ ? 0 : static_cast<int>(g.pad_top),
                                         padded_ ? 0 : static_cast<int>(g.pad_left), static_cast<int>(g.stride_height),
-                                        static_cast<int>(g.stride_width), 1, 1, CUDNN_CROSS_CORRELATION,
+                                        static_cast<int>(g.stride_width), static_cast<int>(g.dilation_height),
+                                        static_cast<int>(g.dilation_width), CUDNN_CROSS_CORRELATION,
                                         call.type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT),
         "cudnnSetConvolution2dDescriptor");
     check_cudnn(cudnnSetConvolutionGroupCount(convolution_.get(), static_cast<int>(g.groups)),
@@ -182,12 +185,12 @@ class convolution_plan {
   [[nodiscard]] std::size_t workspace_bytes() const noexcept { return workspace_; }
 
   template <class Scalar>
-  void forward(cudnnHandle_t handle, const void* x, const void* w, void* y, void* workspace) const {
+  void forward(cudnnHandle_t handle, const void* x, const void* w, void* y, bool accumulate, void* workspace) const {
     const Scalar one = 1;
-    const Scalar zero = 0;
+    const Scalar old = accumulate ? 1 : 0;
     check_cudnn(cudnnConvolutionForward(handle, &one, input_.get(), x, weights_.get(), w, convolution_.get(),
-                                        static_cast<cudnnConvolutionFwdAlgo_t>(algorithm_), workspace, workspace_,
-                                        &zero, output_.get(), y),
+                                        static_cast<cudnnConvolutionFwdAlgo_t>(algorithm_), workspace, workspace_, &old,
+                                        output_.get(), y),
                 "cudnnConvolutionForward");
   }
 

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Output shapes, multiply-adds and messages of dilated and transposed convolutions and of padding.
+#include <boost/test/unit_test.hpp>
+
+#include <string>
+#include <string_view>
+
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/cpu.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/nn/layers/conv2d.hpp"
+#include "gradus/nn/layers/conv_transpose2d.hpp"
+#include "gradus/nn/layers/pad2d.hpp"
+
+namespace {
+
+namespace nn = gradus::nn;
+using nn::padding_mode;
+
+template <class Options>
+struct inferred_layer {
+  typename Options::template layer<float, gradus::nchw, gradus::cpu> layer;
+  nn::value_shape shape;
+
+  inferred_layer(const Options& options, const nn::value_shape& in) : layer{options} {
+    const nn::value_shape inputs[] = {in};
+    shape = layer.infer(inputs);
+  }
+};
+
+template <class Options>
+nn::value_shape shape_of(const Options& options, const nn::value_shape& in) {
+  return inferred_layer<Options>{options, in}.shape;
+}
+
+/// The message of the error for options.
+template <class Error, class Options>
+std::string refusal(const Options& options, const nn::value_shape& in) {
+  try {
+    static_cast<void>(shape_of(options, in));
+  } catch (const Error& failure) {
+    return std::string{failure.message()};
+  }
+  return "no error";
+}
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(nn_geometry_shapes)
+
+BOOST_AUTO_TEST_CASE(outputs_have_the_extents_of_pytorch) {
+  const auto same = nn::padding::same();
+  const auto by = [](gradus::index_t all) { return nn::padding::explicit_padding(all); };
+  BOOST_CHECK((shape_of(nn::conv2d{.out_channels = 2, .kernel = {3, 3}, .padding = same, .dilation = {6, 2}},
+                        {3, 33, 9}) == nn::value_shape{2, 33, 9}));
+  BOOST_CHECK((shape_of(nn::conv2d{.out_channels = 2, .kernel = {3, 2}, .stride = {2, 1}, .dilation = {2, 3}},
+                        {3, 10, 9}) == nn::value_shape{2, 3, 6}));
+  BOOST_CHECK((shape_of(nn::conv2d{.out_channels = 2,
+                                   .kernel = {3, 3},
+                                   .stride = {2, 2},
+                                   .padding = same,
+                                   .padding_mode = padding_mode::circular},
+                        {3, 10, 9}) == nn::value_shape{2, 5, 5}));
+  BOOST_CHECK((shape_of(nn::conv_transpose2d{.out_channels = 2, .kernel = {2, 2}, .stride = {2, 2}}, {3, 5, 4}) ==
+               nn::value_shape{2, 10, 8}));
+  BOOST_CHECK((shape_of(nn::conv_transpose2d{.out_channels = 2,
+                                             .kernel = {3, 4},
+                                             .stride = {2, 3},
+                                             .padding = by(1),
+                                             .output_padding = {1, 2},
+                                             .dilation = {2, 1}},
+                        {3, 5, 4}) == nn::value_shape{2, 12, 13}));
+  BOOST_CHECK((shape_of(nn::pad2d{.padding = nn::padding::explicit_padding(1, 2, 3, 4)}, {3, 5, 4}) ==
+               nn::value_shape{3, 8, 11}));
+}
+
+BOOST_AUTO_TEST_CASE(multiply_adds_count_the_taps) {
+  const auto count = [](const auto& options) {
+    return inferred_layer{options, nn::value_shape{4, 9, 9}}.layer.multiply_adds();
+  };
+  const auto same = nn::padding::same();
+  BOOST_TEST(count(nn::conv2d{.out_channels = 6, .kernel = {3, 3}, .padding = same, .dilation = {2, 2}, .groups = 2}) ==
+             9 * 9 * 6 * 2 * 9);
+  BOOST_TEST(count(nn::conv_transpose2d{.out_channels = 6, .kernel = {2, 2}, .stride = {2, 2}, .groups = 2}) ==
+             9 * 9 * 4 * 3 * 4);
+}
+
+BOOST_AUTO_TEST_CASE(bias_of_a_transposed_convolution_has_the_outputs) {
+  const inferred_layer made{nn::conv_transpose2d{.out_channels = 6, .kernel = {2, 3}, .groups = 2},
+                            nn::value_shape{4, 5, 5}};
+  const auto parameters = made.layer.parameters();
+  BOOST_REQUIRE(parameters.size() == 2U);
+  BOOST_CHECK((parameters[0].shape == gradus::image_extents{4, 3, 2, 3}));
+  BOOST_CHECK((parameters[1].shape == gradus::image_extents{6, 1, 1, 1}));
+}
+
+BOOST_AUTO_TEST_CASE(impossible_options_are_refused) {
+  using gradus::configuration_error;
+  using gradus::shape_error;
+  const nn::value_shape image{4, 5, 6};
+  const auto by = [](gradus::index_t all) { return nn::padding::explicit_padding(all); };
+  const auto conv = [&](nn::conv2d options) {
+    options.out_channels = 4;
+    return options;
+  };
+  BOOST_TEST(contains(refusal<configuration_error>(conv({.dilation = {0, 1}}), image), "dilation of at least 1 x 1"));
+  BOOST_TEST(contains(refusal<shape_error>(conv({.kernel = {3, 3}, .dilation = {3, 1}}), image),
+                      "padded input of at least 7"));
+  BOOST_TEST(contains(refusal<shape_error>(conv({.padding = by(5), .padding_mode = padding_mode::reflect}), image),
+                      "padding of less than 5 (the extent), as the mode is reflect, got 5"));
+  BOOST_TEST(contains(refusal<shape_error>(conv({.padding = by(6), .padding_mode = padding_mode::circular}), image),
+                      "padding of at most 5 (the extent), as the mode is circular, got 6"));
+  BOOST_TEST(contains(
+      refusal<shape_error>(
+          nn::pad2d{.padding = nn::padding::explicit_padding(0, 0, 6, 0), .mode = padding_mode::reflect}, image),
+      "padding of less than 6"));
+  BOOST_TEST(contains(refusal<configuration_error>(nn::pad2d{.padding = by(-1)}, image), "padding of at least 0"));
+  BOOST_TEST(contains(refusal<configuration_error>(nn::pad2d{.padding = nn::padding::same()}, image),
+                      "padding::explicit_padding"));
+  const auto transposed = [&](nn::conv_transpose2d options) {
+    options.out_channels = 4;
+    return options;
+  };
+  BOOST_TEST(contains(refusal<configuration_error>(transposed({.stride = {2, 2}, .output_padding = {2, 0}}), image),
+                      "output_padding from 0 to 1"));
+  BOOST_TEST(
+      contains(refusal<configuration_error>(transposed({.padding = nn::padding::same()}), image), "no unique extent"));
+  BOOST_TEST(contains(refusal<configuration_error>(transposed({.stride = {0, 1}}), image), "stride of at least 1"));
+  BOOST_TEST(contains(refusal<configuration_error>(transposed({.dilation = {1, 0}}), image), "dilation"));
+  BOOST_TEST(contains(refusal<configuration_error>(transposed({.kernel = {0, 1}}), image), "rows of the kernel"));
+  BOOST_TEST(contains(refusal<shape_error>(transposed({.padding = by(3)}), image), "at least 1 row and column"));
+  BOOST_TEST(contains(refusal<shape_error>(transposed({.groups = 3}), image), "groups that divide 4 input"));
+  BOOST_CHECK_THROW(static_cast<void>(shape_of(nn::pad2d{}, {4, 1, 1, true})), shape_error);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
