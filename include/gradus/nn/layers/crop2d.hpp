@@ -3,6 +3,7 @@
 // The layers crop2d and slice: parts of images.
 #pragma once
 
+#include <algorithm>    // std::max
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
@@ -117,8 +118,8 @@ class crop2d_base : public region_base {
       }
       part_.height = inputs[1].height;
       part_.width = inputs[1].width;
-      first_.height = (in.height - part_.height) / 2;
-      first_.width = (in.width - part_.width) / 2;
+      first_.height = std::max(index_t{0}, in.height - part_.height) / 2;
+      first_.width = std::max(index_t{0}, in.width - part_.width) / 2;
     } else {
       require_at_least(kind(), "top", 0, top_);
       require_at_least(kind(), "left", 0, left_);
