@@ -83,8 +83,15 @@ std::vector<double> numbers_of(Device& device, const Options& options, const std
   const std::size_t bytes = layer.memory(device, batch).workspace;
   gradus::conformance::detail::device_array<std::byte, Device> workspace{device, std::vector<std::byte>(bytes)};
   const nn::step_context context{};
-  layer.forward({device, read, {device, output.data(), out.batch(batch)}, nullptr, {}, {}, {},
-                 {workspace.data(), bytes}, context});
+  layer.forward({device,
+                 read,
+                 {device, output.data(), out.batch(batch)},
+                 nullptr,
+                 {},
+                 {},
+                 {},
+                 {workspace.data(), bytes},
+                 context});
   layer.backward({device,
                   read,
                   {device, output.data(), out.batch(batch)},
@@ -114,11 +121,10 @@ template <class Element, class Layout, class Device>
 std::vector<outcome> outcomes_of(Device& device) {
   std::vector<outcome> result;
   for (const gradus::conformance::shaping_layer_case& each : gradus::conformance::shaping_layer_cases()) {
-    result.push_back({each.name, std::visit(
-                                     [&](const auto& options) {
-                                       return numbers_of<Element, Layout>(device, options, each.inputs);
-                                     },
-                                     each.options)});
+    result.push_back(
+        {each.name,
+         std::visit([&](const auto& options) { return numbers_of<Element, Layout>(device, options, each.inputs); },
+                    each.options)});
   }
   return result;
 }

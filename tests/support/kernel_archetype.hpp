@@ -250,8 +250,8 @@ void resize2d_backward(kernel_device& device, const gradus::kernels::resize2d_ge
   resize2d_backward(device.host(), geometry, dy, dx, epilogue);
 }
 template <class Element>
-void scale_channels_forward(kernel_device& device, const gradus::kernels::scale_channels_shape& shape,
-                            const Element* x, const Element* factors, Element* y) {
+void scale_channels_forward(kernel_device& device, const gradus::kernels::scale_channels_shape& shape, const Element* x,
+                            const Element* factors, Element* y) {
   scale_channels_forward(device.host(), shape, x, factors, y);
 }
 template <class Element>

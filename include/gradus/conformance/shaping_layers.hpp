@@ -17,9 +17,8 @@
 namespace gradus::conformance {
 
 /// The options of any layer of nn/layers/shaping.hpp.
-using shaping_layer_options =
-    std::variant<nn::crop2d, nn::log_softmax, nn::multiply, nn::permute, nn::pixel_shuffle, nn::pixel_unshuffle,
-                 nn::reshape, nn::slice, nn::softmax, nn::upsample2d>;
+using shaping_layer_options = std::variant<nn::crop2d, nn::log_softmax, nn::multiply, nn::permute, nn::pixel_shuffle,
+                                           nn::pixel_unshuffle, nn::reshape, nn::slice, nn::softmax, nn::upsample2d>;
 
 /// A layer of nn/layers/shaping.hpp with the shapes of its inputs.
 struct shaping_layer_case {
@@ -65,9 +64,7 @@ struct shaping_layer_case {
       {"upsample, bilinear", nn::upsample2d{.mode = bilinear}, {image}},
       {"upsample, bilinear, many channels", nn::upsample2d{.mode = bilinear}, {{23, 3, 2}}},
       {"upsample, bilinear to a size", nn::upsample2d{.size = {4, 11}, .mode = bilinear}, {image}},
-      {"upsample, aligned corners",
-       nn::upsample2d{.size = {9, 4}, .mode = bilinear, .align_corners = true},
-       {image}},
+      {"upsample, aligned corners", nn::upsample2d{.size = {9, 4}, .mode = bilinear, .align_corners = true}, {image}},
       {"upsample of one pixel", nn::upsample2d{.size = {3, 2}, .mode = bilinear}, {{3, 1, 1}}},
       {"upsample to one pixel", nn::upsample2d{.size = {1, 1}, .mode = bilinear, .align_corners = true}, {image}},
   };

@@ -136,18 +136,17 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(upsample_bilinear_is_its_definition, Case, all_ele
   chooser choose{"bilinear"};
   const auto check = [&](const image_extents& shape, const nn::size2d& size) {
     for (const bool align : {false, true}) {
-      check_linear<Case>(
-          align ? "aligned" : "bilinear",
-          nn::upsample2d{.size = size, .mode = nn::interpolation::bilinear, .align_corners = align}, shape,
-          [&](const std::array<index_t, 3>& p) {
-            std::vector<place_and_weight> result;
-            for (const auto& [h, of_row] : taps_of(shape.h, size.height, align, p[1])) {
-              for (const auto& [w, of_column] : taps_of(shape.w, size.width, align, p[2])) {
-                result.push_back({{p[0], h, w}, of_row * of_column});
-              }
-            }
-            return result;
-          });
+      check_linear<Case>(align ? "aligned" : "bilinear",
+                         nn::upsample2d{.size = size, .mode = nn::interpolation::bilinear, .align_corners = align},
+                         shape, [&](const std::array<index_t, 3>& p) {
+                           std::vector<place_and_weight> result;
+                           for (const auto& [h, of_row] : taps_of(shape.h, size.height, align, p[1])) {
+                             for (const auto& [w, of_column] : taps_of(shape.w, size.width, align, p[2])) {
+                               result.push_back({{p[0], h, w}, of_row * of_column});
+                             }
+                           }
+                           return result;
+                         });
     }
   };
   for (const image_extents& shape : random_shapes("bilinear shapes")) {
@@ -175,13 +174,11 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(crops_and_slices_are_their_definitions, Case, all_
                        [&](const std::array<index_t, 3>& p) {
                          return one(p[0] + channels.begin, p[1] + rows.begin, p[2] + columns.begin);
                        });
-    check_linear<Case>("crop",
-                       nn::crop2d{.top = rows.begin,
-                                  .left = columns.begin,
-                                  .size = {rows.end - rows.begin, columns.end - columns.begin}},
-                       shape, [&](const std::array<index_t, 3>& p) {
-                         return one(p[0], p[1] + rows.begin, p[2] + columns.begin);
-                       });
+    check_linear<Case>(
+        "crop",
+        nn::crop2d{
+            .top = rows.begin, .left = columns.begin, .size = {rows.end - rows.begin, columns.end - columns.begin}},
+        shape, [&](const std::array<index_t, 3>& p) { return one(p[0], p[1] + rows.begin, p[2] + columns.begin); });
   }
 }
 
@@ -309,7 +306,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(softmax_is_its_definition, Case, all_element_cases
         BOOST_TEST(pointwise::difference(got.output.values, y.values) <= 4 * shaping::precision<element>, shape);
         // Backward reads the rounded output. The error of a logarithm is relative to its size, that of its exponential
         // absolute, and all terms of the sum have it.
-        BOOST_TEST(pointwise::difference(got.gradients[0].values, dx.values) <= 64 * shaping::precision<element>, shape);
+        BOOST_TEST(pointwise::difference(got.gradients[0].values, dx.values) <= 64 * shaping::precision<element>,
+                   shape);
       };
       if (logarithm) {
         check(nn::log_softmax{});

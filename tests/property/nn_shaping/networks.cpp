@@ -65,13 +65,13 @@ void build_u_net(Network& net, nn::interpolation mode) {
     return net.add(name + "_relu", nn::relu{},
                    net.add(name, nn::conv2d{.out_channels = channels, .kernel = {3, 3}}, x));
   };
-  const nn::value left = conv("left", 3, net.input());                                  // 4 x 3
+  const nn::value left = conv("left", 3, net.input());                                      // 4 x 3
   nn::value x = net.add("pool", nn::max_pool2d{.kernel = {2, 2}, .stride = {1, 1}}, left);  // 3 x 2
   x = net.add("bottom", nn::relu{}, net.add("bottom_conv", nn::conv2d{.out_channels = 4, .kernel = {2, 2}}, x));
   x = net.add("up", nn::upsample2d{.size = {3, 2}, .mode = mode}, x);  // 3 x 2
   x = net.add("joined", nn::concat{}, {net.add("skip", nn::crop2d{}, {left, x}), x});
-  const nn::value gate = net.add("gate", nn::conv2d{.out_channels = 7},
-                                 net.add("means", nn::global_average_pool2d{}, x));
+  const nn::value gate =
+      net.add("gate", nn::conv2d{.out_channels = 7}, net.add("means", nn::global_average_pool2d{}, x));
   x = net.add("gated", nn::multiply{}, {gate, x});
   x = net.add("twice", nn::upsample2d{.scale = {2, 1}, .mode = mode}, x);
   end_with_scores(net, net.add("probabilities", nn::softmax{}, x));

@@ -93,6 +93,8 @@ outcome run(const Options& options, const std::vector<plain_images>& inputs, con
 
 /// The relative error of one rounding of an element; in double a few.
 template <class Element>
-constexpr double precision = sizeof(Element) == 8 ? 1e-14 : sizeof(Element) == 4 ? 1e-6 : 1.01 / 256;
+constexpr double precision = sizeof(Element) == 8   ? 1e-14
+                             : sizeof(Element) == 4 ? 1e-6
+                                                    : 1.01 / 256;
 
 }  // namespace shaping

@@ -38,8 +38,8 @@ void softmax_of_pixels(index_t channels, index_t stride, index_t count, const El
   std::array<real, static_cast<std::size_t>(softmax_pixels)> sum_of_pixel{};
   real* const largest = largest_of_pixel.data();
   real* const sum = sum_of_pixel.data();
-  for_each_packet<Element>(
-      0, count, [=]<class Packet>(Packet, index_t i) { Packet::store(largest + i, Packet::load(x + i)); });
+  for_each_packet<Element>(0, count,
+                           [=]<class Packet>(Packet, index_t i) { Packet::store(largest + i, Packet::load(x + i)); });
   for (index_t c = 1; c < channels; ++c) {
     const Element* const from = x + c * stride;
     for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
@@ -163,8 +163,7 @@ void softmax_gradient_of_row(index_t channels, const Element* y, const Element* 
     sum += static_cast<real>(dy[i]) * (Logarithm ? real{1} : static_cast<real>(y[i]));
   }
   for_each_packet<Element>(0, channels, [=]<class Packet>(Packet, index_t k) {
-    auto value =
-        softmax_gradient<Logarithm, Packet>(Packet::load(y + k), Packet::load(dy + k), Packet::broadcast(sum));
+    auto value = softmax_gradient<Logarithm, Packet>(Packet::load(y + k), Packet::load(dy + k), Packet::broadcast(sum));
     if (accumulate) {
       value += Packet::load(dx + k);
     }

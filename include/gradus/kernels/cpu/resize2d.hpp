@@ -127,8 +127,7 @@ void resize_bilinear(const resize2d_geometry& g, index_t begin, index_t end, con
           const auto blend = [&](index_t i) {
             return static_cast<real>(upper[i]) * up + static_cast<real>(lower[i]) * down;
           };
-          to[k] =
-              static_cast<Element>(blend(tap.low) * (real{1} - tap.weight) + blend(tap.high) * tap.weight);
+          to[k] = static_cast<Element>(blend(tap.low) * (real{1} - tap.weight) + blend(tap.high) * tap.weight);
         }
       }
     }

@@ -117,9 +117,8 @@ template <class Element>
 void multiply_channels(cpu& device, const scale_channels_shape& s, const Element* x, const Element* factors,
                        Element* to, bool accumulate) {
   if (s.pixels == 1) {
-    device.parallel_for(s.examples * s.channels, elementwise_grain, [&](index_t begin, index_t end) {
-      multiply_run(begin, end, x, factors, to, accumulate);
-    });
+    device.parallel_for(s.examples * s.channels, elementwise_grain,
+                        [&](index_t begin, index_t end) { multiply_run(begin, end, x, factors, to, accumulate); });
   } else if (s.channels_last) {
     const index_t grain = std::max(index_t{1}, elementwise_grain / std::max(index_t{1}, s.channels));
     device.parallel_for(s.examples * s.pixels, grain, [&](index_t begin, index_t end) {

@@ -42,9 +42,9 @@ void copy_blocks(const copy_plan& plan, index_t begin, index_t end, const std::b
     case copy_plan::kind::transpositions:
       for (index_t block = begin; block < end; ++block, walk.next()) {
         transpose_elements<Size>(plan.source.part(walk.at(plan.source.chunk_axis)),
-                                 plan.destination.part(walk.at(plan.destination.chunk_axis)),
-                                 source + walk.from * Size, plan.destination.offsets.data(),
-                                 destination + walk.to * Size, plan.source.offsets.data());
+                                 plan.destination.part(walk.at(plan.destination.chunk_axis)), source + walk.from * Size,
+                                 plan.destination.offsets.data(), destination + walk.to * Size,
+                                 plan.source.offsets.data());
       }
       break;
     case copy_plan::kind::elements:
@@ -77,9 +77,8 @@ void add_blocks(const copy_plan& plan, index_t begin, index_t end, const Element
       for (index_t s = 0; s < columns; ++s) {
         row_of[static_cast<std::size_t>(s)] = s * rows;
       }
-      transpose_elements<size>(columns, rows, reinterpret_cast<const std::byte*>(from),
-                               plan.destination.offsets.data(), reinterpret_cast<std::byte*>(transposed.data()),
-                               row_of.data());
+      transpose_elements<size>(columns, rows, reinterpret_cast<const std::byte*>(from), plan.destination.offsets.data(),
+                               reinterpret_cast<std::byte*>(transposed.data()), row_of.data());
       for (index_t s = 0; s < columns; ++s) {
         add_elements(rows, transposed.data() + s * rows, to + plan.source.offsets[static_cast<std::size_t>(s)]);
       }

@@ -91,7 +91,7 @@ class region_base : public strided_base {
     return result;
   }
 
-  value_shape part_;        // extents of the output; infer sets it
+  value_shape part_;            // extents of the output; infer sets it
   value_shape first_{0, 0, 0};  // coordinates of its first element in the input
 };
 
@@ -131,10 +131,9 @@ class crop2d_base : public region_base {
       first_.width = left_;
     }
     if (first_.height + part_.height > in.height || first_.width + part_.width > in.width) {
-      raise<shape_error>(kind(),
-                         {"an image of at least ", first_.height + part_.height, " x ", first_.width + part_.width,
-                          " pixels"},
-                         describe(in));
+      raise<shape_error>(
+          kind(), {"an image of at least ", first_.height + part_.height, " x ", first_.width + part_.width, " pixels"},
+          describe(in));
     }
     return part_;
   }

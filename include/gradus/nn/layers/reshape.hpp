@@ -186,7 +186,7 @@ class reshape_base : public layer_base {
   index_t channels_;
   index_t height_;
   index_t width_;
-  value_shape from_;      // infer sets these
+  value_shape from_;  // infer sets these
   value_shape to_;
   int copies_ = 1;        // if the memory is not shared
   bool aliases_ = false;  // the output is the memory of the input

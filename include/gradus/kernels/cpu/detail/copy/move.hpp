@@ -43,7 +43,8 @@ GRADUS_ALWAYS_INLINE void move_bytes(std::byte* to, const std::byte* from, std::
 /// A vector of elements of `Size` bytes, as integers: a copy keeps every bit.
 template <int Size>
 struct moved_vector {
-  using word = std::conditional_t<Size == 2, std::uint16_t, std::conditional_t<Size == 4, std::uint32_t, std::uint64_t>>;
+  using word =
+      std::conditional_t<Size == 2, std::uint16_t, std::conditional_t<Size == 4, std::uint32_t, std::uint64_t>>;
   typedef word type __attribute__((vector_size(16)));
   static constexpr int lanes = 16 / Size;
 };

@@ -80,9 +80,7 @@ struct copy_side {
     total = count;
   }
   /// The elements of part `chunk`.
-  [[nodiscard]] constexpr index_t part(index_t chunk) const noexcept {
-    return std::min(count, total - chunk * count);
-  }
+  [[nodiscard]] constexpr index_t part(index_t chunk) const noexcept { return std::min(count, total - chunk * count); }
 };
 
 /// How a copy runs.
