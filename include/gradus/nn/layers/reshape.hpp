@@ -69,7 +69,7 @@ struct merged_images {
         extents[last] *= extent;
         continue;
       }
-      last -= extents[last] == 1 ? 0 : 1;
+      last -= extents[last] == 1 ? 0U : 1U;
       extents[last] = extent;
       steps[last] = steps[k];
     }
