@@ -12,6 +12,10 @@
 #include "archetypes.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu.hpp"
+#include "gradus/kernels/cpu/channel_softmax.hpp"
+#include "gradus/kernels/cpu/resize2d.hpp"
+#include "gradus/kernels/cpu/scale_channels.hpp"
+#include "gradus/kernels/cpu/strided_copy.hpp"
 #include "gradus/kernels/device_kernels.hpp"
 
 namespace archetypes {
@@ -226,6 +230,45 @@ template <class Element>
 void softmax(kernel_device& device, gradus::index_t rows, gradus::index_t classes, const Element* logits,
              Element* probabilities) {
   softmax(device.host(), rows, classes, logits, probabilities);
+}
+
+// ---- strided_copy, resize2d, scale_channels, channel_softmax: of the layers in nn/layers/shaping.hpp
+
+template <class Element>
+void strided_copy(kernel_device& device, const gradus::kernels::strided_copy_shape& shape, const Element* from,
+                  Element* to, bool accumulate) {
+  strided_copy(device.host(), shape, from, to, accumulate);
+}
+template <class Element>
+void resize2d_forward(kernel_device& device, const gradus::kernels::resize2d_geometry& geometry, const Element* x,
+                      Element* y) {
+  resize2d_forward(device.host(), geometry, x, y);
+}
+template <class Element>
+void resize2d_backward(kernel_device& device, const gradus::kernels::resize2d_geometry& geometry, const Element* dy,
+                       Element* dx, const gradus::kernels::backward_epilogue<Element>& epilogue) {
+  resize2d_backward(device.host(), geometry, dy, dx, epilogue);
+}
+template <class Element>
+void scale_channels_forward(kernel_device& device, const gradus::kernels::scale_channels_shape& shape, const Element* x,
+                            const Element* factors, Element* y) {
+  scale_channels_forward(device.host(), shape, x, factors, y);
+}
+template <class Element>
+void scale_channels_backward(kernel_device& device, const gradus::kernels::scale_channels_shape& shape,
+                             const Element* x, const Element* factors, const Element* dy,
+                             const gradus::kernels::scale_channels_gradients<Element>& gradients) {
+  scale_channels_backward(device.host(), shape, x, factors, dy, gradients);
+}
+template <class Element>
+void channel_softmax_forward(kernel_device& device, const gradus::kernels::channel_softmax_shape& shape,
+                             const Element* x, Element* y) {
+  channel_softmax_forward(device.host(), shape, x, y);
+}
+template <class Element>
+void channel_softmax_backward(kernel_device& device, const gradus::kernels::channel_softmax_shape& shape,
+                              const Element* y, const Element* dy, Element* dx, bool accumulate) {
+  channel_softmax_backward(device.host(), shape, y, dy, dx, accumulate);
 }
 
 }  // namespace archetypes

@@ -17,9 +17,8 @@
 namespace gradus::conformance {
 
 /// The options of any layer of nn/layers/shaping.hpp.
-using shaping_layer_options =
-    std::variant<nn::crop2d, nn::log_softmax, nn::multiply, nn::permute, nn::pixel_shuffle, nn::pixel_unshuffle,
-                 nn::reshape, nn::slice, nn::softmax, nn::upsample2d>;
+using shaping_layer_options = std::variant<nn::crop2d, nn::log_softmax, nn::multiply, nn::permute, nn::pixel_shuffle,
+                                           nn::pixel_unshuffle, nn::reshape, nn::slice, nn::softmax, nn::upsample2d>;
 
 /// A layer of nn/layers/shaping.hpp with the shapes of its inputs.
 struct shaping_layer_case {
@@ -38,6 +37,7 @@ struct shaping_layer_case {
       {"crop of everything", nn::crop2d{.size = {5, 7}}, {image}},
       {"logarithm of softmax", nn::log_softmax{}, {image}},
       {"logarithm of softmax of a vector", nn::log_softmax{}, {{19, 1, 1}}},
+      {"logarithm of softmax of a long vector", nn::log_softmax{}, {{300, 1, 1}}},
       {"product", nn::multiply{}, {image, image}},
       {"product with channels", nn::multiply{}, {image, {4, 1, 1}}},
       {"product of channels", nn::multiply{}, {{37, 1, 1}, {37, 6, 5}}},
@@ -56,6 +56,7 @@ struct shaping_layer_case {
       {"slice of one element", nn::slice{.channels = {1, 2}, .rows = {4, 5}, .columns = {6, 7}}, {image}},
       {"softmax", nn::softmax{}, {image}},
       {"softmax of a vector", nn::softmax{}, {{19, 1, 1}}},
+      {"softmax of a long vector", nn::softmax{}, {{300, 1, 1}}},
       {"upsample", nn::upsample2d{}, {image}},
       {"upsample, other scales", nn::upsample2d{.scale = {3, 1}}, {{17, 3, 4}}},
       {"upsample to a smaller size", nn::upsample2d{.size = {3, 9}}, {image}},
@@ -63,9 +64,7 @@ struct shaping_layer_case {
       {"upsample, bilinear", nn::upsample2d{.mode = bilinear}, {image}},
       {"upsample, bilinear, many channels", nn::upsample2d{.mode = bilinear}, {{23, 3, 2}}},
       {"upsample, bilinear to a size", nn::upsample2d{.size = {4, 11}, .mode = bilinear}, {image}},
-      {"upsample, aligned corners",
-       nn::upsample2d{.size = {9, 4}, .mode = bilinear, .align_corners = true},
-       {image}},
+      {"upsample, aligned corners", nn::upsample2d{.size = {9, 4}, .mode = bilinear, .align_corners = true}, {image}},
       {"upsample of one pixel", nn::upsample2d{.size = {3, 2}, .mode = bilinear}, {{3, 1, 1}}},
       {"upsample to one pixel", nn::upsample2d{.size = {1, 1}, .mode = bilinear, .align_corners = true}, {image}},
   };

@@ -18,13 +18,13 @@ enum class interpolation : unsigned char {
 /// The extents of images before and after resizing. A pixel is a run of `run` adjacent elements: its channels in nhwc,
 /// one element in nchw, where each channel is a plane.
 struct resize2d_geometry {
-  index_t planes = 0;      ///< images of the batch, times the channels in nchw
-  index_t run = 1;         ///< adjacent elements of a pixel
-  index_t in_height = 1;   ///< rows of x
-  index_t in_width = 1;    ///< columns of x
-  index_t out_height = 1;  ///< rows of y
-  index_t out_width = 1;   ///< columns of y
-  interpolation mode = interpolation::nearest;
+  index_t planes = 0;                           ///< images of the batch, times the channels in nchw
+  index_t run = 1;                              ///< adjacent elements of a pixel
+  index_t in_height = 1;                        ///< rows of x
+  index_t in_width = 1;                         ///< columns of x
+  index_t out_height = 1;                       ///< rows of y
+  index_t out_width = 1;                        ///< columns of y
+  interpolation mode = interpolation::nearest;  ///< which pixels an output reads
   bool align_corners = false;  ///< bilinear: the centers of the corner pixels of x and y are in the same positions
 };
 

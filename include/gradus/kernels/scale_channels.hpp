@@ -19,9 +19,9 @@ struct scale_channels_shape {
 /// The gradients of scale_channels_backward. Null pointers are not needed.
 template <class Element>
 struct scale_channels_gradients {
-  Element* dx = nullptr;            ///< of x
-  bool accumulate_dx = false;       ///< adds to dx what it contains
-  Element* dfactors = nullptr;      ///< of the factors
+  Element* dx = nullptr;             ///< of x
+  bool accumulate_dx = false;        ///< adds to dx what it contains
+  Element* dfactors = nullptr;       ///< of the factors
   bool accumulate_dfactors = false;  ///< adds to dfactors what they contain
 };
 

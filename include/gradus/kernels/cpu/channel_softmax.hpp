@@ -6,7 +6,7 @@
 #include <algorithm>    // std::max, std::min
 #include <array>        // std::array
 #include <cmath>        // std::log
-#include <cstddef>      // std::size_t
+#include <cstddef>      // std::byte, std::size_t
 #include <type_traits>  // std::bool_constant
 
 #include "gradus/core/config.hpp"
@@ -14,6 +14,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/channel_softmax.hpp"
+#include "gradus/kernels/cpu/detail/copy/move.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
 #include "gradus/kernels/cpu/detail/softmax/loops.hpp"
 
@@ -38,8 +39,8 @@ void softmax_of_pixels(index_t channels, index_t stride, index_t count, const El
   std::array<real, static_cast<std::size_t>(softmax_pixels)> sum_of_pixel{};
   real* const largest = largest_of_pixel.data();
   real* const sum = sum_of_pixel.data();
-  for_each_packet<Element>(
-      0, count, [=]<class Packet>(Packet, index_t i) { Packet::store(largest + i, Packet::load(x + i)); });
+  for_each_packet<Element>(0, count,
+                           [=]<class Packet>(Packet, index_t i) { Packet::store(largest + i, Packet::load(x + i)); });
   for (index_t c = 1; c < channels; ++c) {
     const Element* const from = x + c * stride;
     for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
@@ -97,6 +98,26 @@ void softmax_of_row(index_t channels, const Element* x, Element* y) noexcept {
     const real total = exponentials<false>(channels, x, largest, y);
     store_probabilities(channels, x, largest, real{1} / total, index_t{-1}, real{0}, y);
   }
+}
+
+/// Softmax of `count` pixels, at most softmax_pixels, with adjacent channels, at most softmax_pixels: transposed, so
+/// that each SIMD lane has a pixel of its own.
+template <bool Logarithm, class Element>
+void softmax_of_short_rows(index_t channels, index_t count, const Element* x, Element* y) noexcept {
+  constexpr auto edge = static_cast<std::size_t>(softmax_pixels);
+  std::array<Element, edge * edge> block;
+  std::array<index_t, edge> of_pixel;
+  std::array<index_t, edge> of_channel;
+  for (index_t i = 0; i < softmax_pixels; ++i) {
+    of_pixel[static_cast<std::size_t>(i)] = i * channels;
+    of_channel[static_cast<std::size_t>(i)] = i * softmax_pixels;
+  }
+  constexpr int size = sizeof(Element);
+  auto* const bytes = reinterpret_cast<std::byte*>(block.data());
+  transpose_elements<size>(channels, count, reinterpret_cast<const std::byte*>(x), of_pixel.data(), bytes,
+                           of_channel.data());
+  softmax_of_pixels<Logarithm>(channels, softmax_pixels, count, block.data(), block.data());
+  transpose_elements<size>(count, channels, bytes, of_channel.data(), reinterpret_cast<std::byte*>(y), of_pixel.data());
 }
 
 /// One element of the gradient, from the pixel's sum.
@@ -163,8 +184,7 @@ void softmax_gradient_of_row(index_t channels, const Element* y, const Element* 
     sum += static_cast<real>(dy[i]) * (Logarithm ? real{1} : static_cast<real>(y[i]));
   }
   for_each_packet<Element>(0, channels, [=]<class Packet>(Packet, index_t k) {
-    auto value =
-        softmax_gradient<Logarithm, Packet>(Packet::load(y + k), Packet::load(dy + k), Packet::broadcast(sum));
+    auto value = softmax_gradient<Logarithm, Packet>(Packet::load(y + k), Packet::load(dy + k), Packet::broadcast(sum));
     if (accumulate) {
       value += Packet::load(dx + k);
     }
@@ -172,17 +192,20 @@ void softmax_gradient_of_row(index_t channels, const Element* y, const Element* 
   });
 }
 
-/// Calls row(offset) for pixels with adjacent channels, or pixels(offset, count) for groups of adjacent pixels, on all
-/// threads.
-template <class Row, class Pixels>
-void for_each_softmax(cpu& device, const channel_softmax_shape& s, const Row& row, const Pixels& pixels) {
+/// Calls rows(offset, count) for pixels with adjacent channels, or pixels(offset, count) for adjacent pixels, both for
+/// groups of up to softmax_pixels, on all threads.
+template <class Rows, class Pixels>
+void for_each_softmax(cpu& device, const channel_softmax_shape& s, const Rows& rows, const Pixels& pixels) {
   if (s.channels == 0) {
     return;
   }
   if (s.inner == 1) {
-    device.parallel_for(s.outer, std::max(index_t{1}, 8192 / s.channels), [&](index_t begin, index_t end) {
-      for (index_t i = begin; i < end; ++i) {
-        row(i * s.channels);
+    // Long rows are few in a task, short ones fill the groups.
+    const index_t grain = s.channels <= softmax_pixels ? softmax_pixels * std::max(index_t{1}, 128 / s.channels)
+                                                       : std::max(index_t{1}, 8192 / s.channels);
+    device.parallel_for(s.outer, grain, [&](index_t begin, index_t end) {
+      for (index_t i = begin; i < end; i += softmax_pixels) {
+        rows(i * s.channels, std::min(softmax_pixels, end - i));
       }
     });
     return;
@@ -214,7 +237,16 @@ template <network_element Element>
 void channel_softmax_forward(cpu& device, const channel_softmax_shape& shape, const Element* x, Element* y) {
   detail::with_logarithm(shape.logarithm, [&]<bool Logarithm>(std::bool_constant<Logarithm>) {
     detail::for_each_softmax(
-        device, shape, [&](index_t at) { detail::softmax_of_row<Logarithm>(shape.channels, x + at, y + at); },
+        device, shape,
+        [&](index_t at, index_t count) {
+          if (shape.channels <= detail::softmax_pixels) {
+            detail::softmax_of_short_rows<Logarithm>(shape.channels, count, x + at, y + at);
+            return;
+          }
+          for (index_t i = 0; i < count; ++i, at += shape.channels) {
+            detail::softmax_of_row<Logarithm>(shape.channels, x + at, y + at);
+          }
+        },
         [&](index_t at, index_t count) {
           detail::softmax_of_pixels<Logarithm>(shape.channels, shape.inner, count, x + at, y + at);
         });
@@ -228,8 +260,10 @@ void channel_softmax_backward(cpu& device, const channel_softmax_shape& shape, c
   detail::with_logarithm(shape.logarithm, [&]<bool Logarithm>(std::bool_constant<Logarithm>) {
     detail::for_each_softmax(
         device, shape,
-        [&](index_t at) {
-          detail::softmax_gradient_of_row<Logarithm>(shape.channels, y + at, dy + at, dx + at, accumulate);
+        [&](index_t at, index_t count) {
+          for (index_t i = 0; i < count; ++i, at += shape.channels) {
+            detail::softmax_gradient_of_row<Logarithm>(shape.channels, y + at, dy + at, dx + at, accumulate);
+          }
         },
         [&](index_t at, index_t count) {
           detail::softmax_gradient_of_pixels<Logarithm>(shape.channels, shape.inner, count, y + at, dy + at, dx + at,

@@ -51,25 +51,31 @@ void resize_nearest(const resize2d_geometry& g, index_t begin, index_t end, cons
     for (index_t k = 0; k < columns; ++k) {
       offsets[static_cast<std::size_t>(k)] = axes.columns.tap<float>(first + k).low * g.run * Size;
     }
-    const std::byte* before = nullptr;  // the row of x of the row of y before this one
-    for (index_t row = begin; row < end; ++row) {
-      const index_t read = row / g.out_height * g.in_height + axes.rows.tap<float>(row % g.out_height).low;
-      const std::byte* const from = x + static_cast<std::size_t>(read * g.in_width) * pixel;
+    for (index_t row = begin; row < end;) {
+      const index_t h = row % g.out_height;
+      const index_t read = axes.rows.tap<float>(h).low;
+      // The rows of y that are equal, in this task, are written together.
+      const index_t equal = std::min(end - row, axes.rows.end_of_readers(read) - h);
+      const std::byte* const from =
+          x + static_cast<std::size_t>((row / g.out_height * g.in_height + read) * g.in_width) * pixel;
       std::byte* const to = y + static_cast<std::size_t>(row) * out_row + static_cast<std::size_t>(first) * pixel;
-      if (from == before) {
-        std::copy_n(to - out_row, static_cast<std::size_t>(columns) * pixel, to);
-        continue;
-      }
-      before = from;
       if (g.run == 1) {
         for (index_t k = 0; k < columns; ++k) {
           move_fixed<Size>(to + k * Size, from + offsets[static_cast<std::size_t>(k)]);
         }
+        for (index_t j = 1; j < equal; ++j) {
+          std::copy_n(to, static_cast<std::size_t>(columns) * pixel, to + static_cast<std::size_t>(j) * out_row);
+        }
       } else {
         for (index_t k = 0; k < columns; ++k) {
-          move_bytes(to + static_cast<std::size_t>(k) * pixel, from + offsets[static_cast<std::size_t>(k)], pixel);
+          const std::byte* const source = from + offsets[static_cast<std::size_t>(k)];
+          std::byte* target = to + static_cast<std::size_t>(k) * pixel;
+          for (index_t j = 0; j < equal; ++j, target += out_row) {
+            move_bytes(target, source, pixel);
+          }
         }
       }
+      row += equal;
     }
   }
 }
@@ -127,8 +133,7 @@ void resize_bilinear(const resize2d_geometry& g, index_t begin, index_t end, con
           const auto blend = [&](index_t i) {
             return static_cast<real>(upper[i]) * up + static_cast<real>(lower[i]) * down;
           };
-          to[k] =
-              static_cast<Element>(blend(tap.low) * (real{1} - tap.weight) + blend(tap.high) * tap.weight);
+          to[k] = static_cast<Element>(blend(tap.low) * (real{1} - tap.weight) + blend(tap.high) * tap.weight);
         }
       }
     }
@@ -239,16 +244,24 @@ void gather_rows(const resize2d_geometry& g, const resize_axis<index_t>& rows,
   const index_t left = columns.first(0);
   const index_t last = columns.count() - 1;
   const index_t width = columns.first(last) + columns.readers(last) - left;
+  std::array<real, 32> kept;  // weights of rows
   for (index_t row = begin; row < end; ++row) {
     const index_t h = row % g.in_height;
     const index_t top = rows.first_reader(h);
     const index_t bottom = rows.end_of_readers(h);
+    const bool few = bottom - top <= static_cast<index_t>(kept.size());
+    for (index_t o = top; few && o < bottom; ++o) {
+      kept[static_cast<std::size_t>(o - top)] = rows.weight<real>(o, h);
+    }
+    const auto down = [&](index_t o) {
+      return few ? kept[static_cast<std::size_t>(o - top)] : rows.weight<real>(o, h);
+    };
     const Element* const plane = dy + row / g.in_height * g.out_height * g.out_width * g.run;
     const index_t at = (row * g.in_width + first_column) * g.run;
     if (g.run == 1) {
       std::fill_n(sums, width, real{0});
       for (index_t o = top; o < bottom; ++o) {
-        const real weight = rows.weight<real>(o, h);
+        const real weight = down(o);
         const Element* const from = plane + o * g.out_width + left;
         for_each_packet<Element>(0, width, [=]<class Packet>(Packet, index_t i) {
           Packet::store(sums + i, Packet::load(sums + i) + Packet::load(from + i) * weight);
@@ -268,9 +281,10 @@ void gather_rows(const resize2d_geometry& g, const resize_axis<index_t>& rows,
     }
     for (index_t k = 0; k <= last; ++k) {
       const index_t first = columns.first(k);
+      const real* const weights = columns.weights(k);
       gather_pixel(
-          g, top, bottom, first, first + columns.readers(k), [&](index_t o) { return rows.weight<real>(o, h); },
-          [&](index_t o) { return columns.weights(k)[o - first]; }, plane, dx, at + k * g.run, epilogue);
+          g, top, bottom, first, first + columns.readers(k), down, [&](index_t o) { return weights[o - first]; }, plane,
+          dx, at + k * g.run, epilogue);
     }
   }
 }

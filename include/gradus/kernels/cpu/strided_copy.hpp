@@ -33,18 +33,33 @@ void copy_blocks(const copy_plan& plan, index_t begin, index_t end, const std::b
                  std::byte* destination) noexcept {
   copy_walk walk{plan.outer, begin};
   switch (plan.how) {
-    case copy_plan::kind::runs:
+    case copy_plan::kind::runs: {
+      // Processors do not foresee short runs with gaps between them.
+      const index_t ahead = plan.length * Size > 256 ? index_t{0} : 16 * plan.outer[plan.outer.count - 1].from;
       for (index_t block = begin; block < end; ++block, walk.next()) {
         const index_t length = std::min(plan.length, plan.total - walk.at(plan.chunk_axis) * plan.length);
-        move_bytes(destination + walk.to * Size, source + walk.from * Size, static_cast<std::size_t>(length * Size));
+        const std::byte* const from = source + walk.from * Size;
+        for (index_t line = 0; ahead > 0 && line < length * Size; line += 64) {
+          prefetch(from + ahead * Size + line);
+        }
+        move_bytes(destination + walk.to * Size, from, static_cast<std::size_t>(length * Size));
       }
       break;
+    }
     case copy_plan::kind::transpositions:
       for (index_t block = begin; block < end; ++block, walk.next()) {
+        // The next columns of each row.
+        for (index_t d = 0; plan.source.count * Size >= 128 && d < plan.destination.count; ++d) {
+          const std::byte* const next =
+              source + (walk.from + plan.destination.offsets[static_cast<std::size_t>(d)] + plan.source.count) * Size;
+          for (index_t line = 0; line < plan.source.count * Size; line += 64) {
+            prefetch(next + line);
+          }
+        }
         transpose_elements<Size>(plan.source.part(walk.at(plan.source.chunk_axis)),
-                                 plan.destination.part(walk.at(plan.destination.chunk_axis)),
-                                 source + walk.from * Size, plan.destination.offsets.data(),
-                                 destination + walk.to * Size, plan.source.offsets.data());
+                                 plan.destination.part(walk.at(plan.destination.chunk_axis)), source + walk.from * Size,
+                                 plan.destination.offsets.data(), destination + walk.to * Size,
+                                 plan.source.offsets.data());
       }
       break;
     case copy_plan::kind::elements:
@@ -77,9 +92,8 @@ void add_blocks(const copy_plan& plan, index_t begin, index_t end, const Element
       for (index_t s = 0; s < columns; ++s) {
         row_of[static_cast<std::size_t>(s)] = s * rows;
       }
-      transpose_elements<size>(columns, rows, reinterpret_cast<const std::byte*>(from),
-                               plan.destination.offsets.data(), reinterpret_cast<std::byte*>(transposed.data()),
-                               row_of.data());
+      transpose_elements<size>(columns, rows, reinterpret_cast<const std::byte*>(from), plan.destination.offsets.data(),
+                               reinterpret_cast<std::byte*>(transposed.data()), row_of.data());
       for (index_t s = 0; s < columns; ++s) {
         add_elements(rows, transposed.data() + s * rows, to + plan.source.offsets[static_cast<std::size_t>(s)]);
       }

@@ -16,7 +16,8 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// A copy on the device. The slowest axis of the destination is apart, the others count from the slowest to the fastest.
+/// A copy on the device. The slowest axis of the destination is apart, the others count from the slowest to the
+/// fastest.
 struct device_copy {
   copy_axis outer;
   std::uint32_t extents[5] = {1, 1, 1, 1, 1};

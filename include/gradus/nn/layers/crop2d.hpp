@@ -3,6 +3,7 @@
 // The layers crop2d and slice: parts of images.
 #pragma once
 
+#include <algorithm>    // std::max
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
@@ -90,7 +91,7 @@ class region_base : public strided_base {
     return result;
   }
 
-  value_shape part_;        // extents of the output; infer sets it
+  value_shape part_;            // extents of the output; infer sets it
   value_shape first_{0, 0, 0};  // coordinates of its first element in the input
 };
 
@@ -117,8 +118,8 @@ class crop2d_base : public region_base {
       }
       part_.height = inputs[1].height;
       part_.width = inputs[1].width;
-      first_.height = (in.height - part_.height) / 2;
-      first_.width = (in.width - part_.width) / 2;
+      first_.height = std::max(index_t{0}, in.height - part_.height) / 2;
+      first_.width = std::max(index_t{0}, in.width - part_.width) / 2;
     } else {
       require_at_least(kind(), "top", 0, top_);
       require_at_least(kind(), "left", 0, left_);
@@ -130,10 +131,9 @@ class crop2d_base : public region_base {
       first_.width = left_;
     }
     if (first_.height + part_.height > in.height || first_.width + part_.width > in.width) {
-      raise<shape_error>(kind(),
-                         {"an image of at least ", first_.height + part_.height, " x ", first_.width + part_.width,
-                          " pixels"},
-                         describe(in));
+      raise<shape_error>(
+          kind(), {"an image of at least ", first_.height + part_.height, " x ", first_.width + part_.width, " pixels"},
+          describe(in));
     }
     return part_;
   }

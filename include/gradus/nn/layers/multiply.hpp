@@ -111,14 +111,13 @@ class multiply_layer : public layer_passes<Element, Device>, public multiply_bas
   void backward(const typename passes::backward_call& call) override {
     const auto& dx = call.input_gradients[this->images_];
     const auto& dfactors = call.input_gradients[1 - this->images_];
-    scale_channels_backward(call.device, this->shape(call.output_gradient.examples()),
-                            call.inputs[this->images_].data(), call.inputs[1 - this->images_].data(),
-                            call.output_gradient.data(),
-                            kernels::scale_channels_gradients<Element>{.dx = dx.images.data(),
-                                                                       .accumulate_dx = dx.epilogue.accumulate,
-                                                                       .dfactors = dfactors.images.data(),
-                                                                       .accumulate_dfactors =
-                                                                           dfactors.epilogue.accumulate});
+    scale_channels_backward(
+        call.device, this->shape(call.output_gradient.examples()), call.inputs[this->images_].data(),
+        call.inputs[1 - this->images_].data(), call.output_gradient.data(),
+        kernels::scale_channels_gradients<Element>{.dx = dx.images.data(),
+                                                   .accumulate_dx = dx.epilogue.accumulate,
+                                                   .dfactors = dfactors.images.data(),
+                                                   .accumulate_dfactors = dfactors.epilogue.accumulate});
   }
 };
 

@@ -52,41 +52,65 @@ struct reshape {
 
 namespace detail {
 
-/// A copy of dense images (N, C, H, W) to dense images of other extents, where both are in the order (n, c, h, w).
-/// @param from, to          extents
-/// @param from_of, to_of    strides
+/// A dense batch whose axes are merged where they are neighbors in memory too.
+struct merged_images {
+  /// @param shape    extents (N, C, H, W)
+  /// @param strides  in elements
+  merged_images(const gradus::extents<4>& shape, const axis_strides& strides) noexcept
+      : extents{shape.values()}, steps{strides} {
+    std::size_t last = 3;  // the slowest axis of the result so far
+    for (std::size_t k = 2; k > 0; --k) {
+      const index_t extent = extents[k];
+      extents[k] = 1;
+      if (extent == 1) {
+        continue;
+      }
+      if (extents[last] != 1 && steps[k] == steps[last] * extents[last]) {
+        extents[last] *= extent;
+        continue;
+      }
+      last -= extents[last] == 1 ? 0U : 1U;
+      extents[last] = extent;
+      steps[last] = steps[k];
+    }
+  }
+
+  std::array<index_t, 4> extents;
+  axis_strides steps;
+};
+
+/// A copy of images to images of other extents, where both are in the order (n, c, h, w).
 /// @return false if the extents have no common refinement
-[[nodiscard]] inline bool common_refinement(const gradus::extents<4>& from, const axis_strides& from_of,
-                                            const gradus::extents<4>& to, const axis_strides& to_of,
+[[nodiscard]] inline bool common_refinement(const merged_images& from, const merged_images& to,
                                             kernels::strided_copy_shape& result) noexcept {
   result = {};
-  result.axes[0] = {from[0], from_of[0], to_of[0]};
+  result.axes[0] = {from.extents[0], from.steps[0], to.steps[0]};
   std::size_t used = 1;
-  int a = 3;
-  int b = 3;
-  index_t left_a = from[a];      // of the extent, what is not in an axis of the result yet
-  index_t left_b = to[b];
-  index_t stride_a = from_of[3];
-  index_t stride_b = to_of[3];
+  std::size_t a = 3;
+  std::size_t b = 3;
+  index_t left_a = from.extents[a];  // of the extent, what is not in an axis of the result yet
+  index_t left_b = to.extents[b];
+  index_t step_a = from.steps[a];
+  index_t step_b = to.steps[b];
   while (a > 0 && b > 0) {
     const index_t common = std::min(left_a, left_b);
-    if (common == 0 || std::max(left_a, left_b) % common != 0) {
+    if (std::max(left_a, left_b) % common != 0) {
       return false;
     }
     if (common > 1) {
-      result.axes[used++] = {common, stride_a, stride_b};
+      result.axes[used++] = {common, step_a, step_b};
     }
     left_a /= common;
     left_b /= common;
-    stride_a *= common;
-    stride_b *= common;
+    step_a *= common;
+    step_b *= common;
     if (left_a == 1 && --a > 0) {
-      left_a = from[a];
-      stride_a = from_of[static_cast<std::size_t>(a)];
+      left_a = from.extents[a];
+      step_a = from.steps[a];
     }
     if (left_b == 1 && --b > 0) {
-      left_b = to[b];
-      stride_b = to_of[static_cast<std::size_t>(b)];
+      left_b = to.extents[b];
+      step_b = to.steps[b];
     }
   }
   return true;  // what is left of either shape has one element
@@ -143,7 +167,7 @@ class reshape_base : public layer_base {
   [[nodiscard]] bool refinement(index_t batch, kernels::strided_copy_shape& result) const noexcept {
     const gradus::extents<4> in = from_.batch(batch);
     const gradus::extents<4> out = to_.batch(batch);
-    return common_refinement(in, strides_of(order_, in), out, strides_of(order_, out), result);
+    return common_refinement({in, strides_of(order_, in)}, {out, strides_of(order_, out)}, result);
   }
 
   /// The copy of images from the layout to the order (n, c, h, w).
@@ -162,7 +186,7 @@ class reshape_base : public layer_base {
   index_t channels_;
   index_t height_;
   index_t width_;
-  value_shape from_;      // infer sets these
+  value_shape from_;  // infer sets these
   value_shape to_;
   int copies_ = 1;        // if the memory is not shared
   bool aliases_ = false;  // the output is the memory of the input

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Includes the layers that move, resize and combine images, and softmax as a layer. nn/layers.hpp does not include them.
+// Includes the layers that move, resize and combine images, and softmax as a layer. nn/layers.hpp does not include
+// them.
 #pragma once
 
 #include "gradus/nn/layers/crop2d.hpp"

@@ -3,6 +3,8 @@
 // Moves bytes: short runs, and transpositions in vector registers.
 #pragma once
 
+#include <algorithm>    // std::min
+#include <bit>          // std::bit_cast
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::uint16_t, std::uint32_t, std::uint64_t
 #include <cstring>      // std::memcpy
@@ -43,7 +45,8 @@ GRADUS_ALWAYS_INLINE void move_bytes(std::byte* to, const std::byte* from, std::
 /// A vector of elements of `Size` bytes, as integers: a copy keeps every bit.
 template <int Size>
 struct moved_vector {
-  using word = std::conditional_t<Size == 2, std::uint16_t, std::conditional_t<Size == 4, std::uint32_t, std::uint64_t>>;
+  using word =
+      std::conditional_t<Size == 2, std::uint16_t, std::conditional_t<Size == 4, std::uint32_t, std::uint64_t>>;
   typedef word type __attribute__((vector_size(16)));
   static constexpr int lanes = 16 / Size;
 };
@@ -65,6 +68,31 @@ GRADUS_ALWAYS_INLINE void interleave(typename moved_vector<Size>::type a, typena
   }
 }
 
+/// Loads a vector, or the lower half of one. Half a vector goes through a register, not through memory.
+template <int Size, int Count>
+GRADUS_ALWAYS_INLINE typename moved_vector<Size>::type load_moved(const std::byte* from) noexcept {
+  typename moved_vector<Size>::type result;
+  if constexpr (Count == moved_vector<Size>::lanes) {
+    std::memcpy(&result, from, sizeof(result));
+  } else {
+    std::uint64_t half = 0;
+    std::memcpy(&half, from, sizeof(half));
+    result = std::bit_cast<typename moved_vector<Size>::type>(moved_vector<8>::type{half, 0});
+  }
+  return result;
+}
+
+/// Stores a vector, or the lower half of one.
+template <int Size, int Count>
+GRADUS_ALWAYS_INLINE void store_moved(std::byte* to, typename moved_vector<Size>::type value) noexcept {
+  if constexpr (Count == moved_vector<Size>::lanes) {
+    std::memcpy(to, &value, sizeof(value));
+  } else {
+    const std::uint64_t half = std::bit_cast<moved_vector<8>::type>(value)[0];
+    std::memcpy(to, &half, sizeof(half));
+  }
+}
+
 /// Transposes a tile: element s of the source row at from + from_of[d] goes to element d of the row at to + to_of[s].
 /// Offsets are in elements of `Size` bytes.
 /// @tparam Columns  elements of a source row, a full vector or half of one
@@ -78,9 +106,10 @@ GRADUS_ALWAYS_INLINE void transpose_tile(const std::byte* from, const index_t* f
   typename moved_vector<Size>::type next[count];
 #pragma GCC unroll 8
   for (int d = 0; d < lanes; ++d) {
-    rows[d] = typename moved_vector<Size>::type{};
     if (d < Rows) {
-      std::memcpy(&rows[d], from + from_of[d] * Size, static_cast<std::size_t>(Columns * Size));
+      rows[d] = load_moved<Size, Columns>(from + from_of[d] * Size);
+    } else {
+      rows[d] = typename moved_vector<Size>::type{};
     }
   }
 #pragma GCC unroll 3
@@ -96,7 +125,7 @@ GRADUS_ALWAYS_INLINE void transpose_tile(const std::byte* from, const index_t* f
   }
 #pragma GCC unroll 8
   for (int s = 0; s < Columns; ++s) {
-    std::memcpy(to + to_of[s] * Size, &rows[s], static_cast<std::size_t>(Rows * Size));
+    store_moved<Size, Rows>(to + to_of[s] * Size, rows[s]);
   }
 }
 
@@ -122,25 +151,37 @@ GRADUS_ALWAYS_INLINE void transpose_rows(index_t columns, const std::byte* from,
   }
 }
 
+/// Elements of a block in each direction, half a cache line or more. All of its rows may be in one set of a cache,
+/// where their distance is a power of two.
+inline constexpr index_t transposed_block = 16;
+
 /// Element s of the source row at from + from_of[d] goes to element d of the row at to + to_of[s], for s < columns and
 /// d < rows. Offsets are in elements of `Size` bytes.
 template <int Size>
 void transpose_elements(index_t columns, index_t rows, const std::byte* from, const index_t* from_of, std::byte* to,
                         const index_t* to_of) noexcept {
   constexpr int lanes = moved_vector<Size>::lanes;
-  index_t d = 0;
-  for (; d + lanes <= rows; d += lanes) {
-    transpose_rows<Size, lanes>(columns, from, from_of + d, to + d * Size, to_of);
-  }
-  if constexpr (lanes > 2) {
-    if (d + lanes / 2 <= rows) {
-      transpose_rows<Size, lanes / 2>(columns, from, from_of + d, to + d * Size, to_of);
-      d += lanes / 2;
-    }
-  }
-  for (; d < rows; ++d) {
-    for (index_t s = 0; s < columns; ++s) {
-      move_fixed<Size>(to + (to_of[s] + d) * Size, from + (from_of[d] + s) * Size);
+  for (index_t first = 0; first < rows; first += transposed_block) {
+    const index_t last = std::min(rows, first + transposed_block);
+    for (index_t s = 0; s < columns; s += transposed_block) {
+      const index_t count = std::min(transposed_block, columns - s);
+      const std::byte* const source = from + s * Size;
+      const index_t* const target_of = to_of + s;
+      index_t d = first;
+      for (; d + lanes <= last; d += lanes) {
+        transpose_rows<Size, lanes>(count, source, from_of + d, to + d * Size, target_of);
+      }
+      if constexpr (lanes > 2) {
+        if (d + lanes / 2 <= last) {
+          transpose_rows<Size, lanes / 2>(count, source, from_of + d, to + d * Size, target_of);
+          d += lanes / 2;
+        }
+      }
+      for (; d < last; ++d) {
+        for (index_t k = 0; k < count; ++k) {
+          move_fixed<Size>(to + (target_of[k] + d) * Size, source + (from_of[d] + k) * Size);
+        }
+      }
     }
   }
 }

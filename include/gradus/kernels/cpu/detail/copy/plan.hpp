@@ -80,9 +80,7 @@ struct copy_side {
     total = count;
   }
   /// The elements of part `chunk`.
-  [[nodiscard]] constexpr index_t part(index_t chunk) const noexcept {
-    return std::min(count, total - chunk * count);
-  }
+  [[nodiscard]] constexpr index_t part(index_t chunk) const noexcept { return std::min(count, total - chunk * count); }
 };
 
 /// How a copy runs.
@@ -93,7 +91,7 @@ struct copy_plan {
   kind how = kind::elements;
   index_t length = 1;      ///< runs: adjacent elements; the last run of a long axis is shorter
   index_t total = 1;       ///< runs: of the axis
-  int chunk_axis = 0;      ///< runs: the outer axis that counts the parts of a long axis
+  int chunk_axis = -1;     ///< runs: the outer axis that counts the parts of a long axis; -1 if there is one part
   copy_axis inner;         ///< elements: the innermost loop
   copy_side source;        ///< transpositions: elements that are adjacent in the source
   copy_side destination;   ///< transpositions: elements that are adjacent in the destination
@@ -114,11 +112,11 @@ constexpr void take_side(copy_axes& outer, int k, copy_side& side, index_t copy_
   outer[k] = {(axis.extent + copy_tile - 1) / copy_tile, axis.from * copy_tile, axis.to * copy_tile};
 }
 
-/// Extends a side that is not long by the axes that follow it in memory.
-constexpr void extend_side(copy_axes& outer, copy_side& side, index_t copy_axis::*near, index_t copy_axis::*far) {
+/// Extends a side that is not long by the axes that follow it in memory. `own` is the stride in which it is adjacent.
+constexpr void extend_side(copy_axes& outer, copy_side& side, index_t copy_axis::*own, index_t copy_axis::*other) {
   for (int k = outer.count - 1; k >= 0 && side.total == side.count; --k) {
-    if (outer[k].*near == side.count && side.count * outer[k].extent <= copy_tile) {
-      side.extend(outer[k].extent, outer[k].*far);
+    if (outer[k].*own == side.count && side.count * outer[k].extent <= copy_tile) {
+      side.extend(outer[k].extent, outer[k].*other);
       outer.erase(k);
       k = outer.count;
     }
@@ -151,8 +149,12 @@ constexpr void extend_side(copy_axes& outer, copy_side& side, index_t copy_axis:
     plan.how = copy_plan::kind::runs;
     plan.total = last.extent;
     plan.length = std::min(last.extent, copy_run);
-    plan.chunk_axis = outer.count - 1;
-    outer[outer.count - 1] = {(plan.total + plan.length - 1) / plan.length, plan.length, plan.length};
+    if (plan.length == plan.total && outer.count > 1) {
+      outer.erase(outer.count - 1);
+    } else {
+      plan.chunk_axis = outer.count - 1;
+      outer[outer.count - 1] = {(plan.total + plan.length - 1) / plan.length, plan.length, plan.length};
+    }
     plan.block_size = plan.length;
   } else if (last.to == 1 && adjacent >= 0) {
     plan.how = copy_plan::kind::transpositions;
