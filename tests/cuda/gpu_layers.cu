@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "gradus/conformance/layer.hpp"
+#include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/kernels/cuda.cuh"
 #include "gradus/kernels/cuda/formula.cuh"
+#include "gradus/kernels/cuda/group_norm.cuh"
 #include "layer_outcomes.hpp"
 
 namespace {
@@ -256,6 +258,27 @@ BOOST_AUTO_TEST_CASE(layers_from_functions_keep_their_contract) {
   check(double{}, gradus::nchw{});  // finite differences too
   check(float{}, gradus::nhwc{});
   check(gradus::float16{}, gradus::nhwc{});
+}
+
+BOOST_AUTO_TEST_CASE(norms_of_examples_keep_their_contract) {
+  gradus::cuda device;
+  const auto check = [&]<class Element, class Layout>(Element, Layout) {
+    const auto require = [&](const auto& layer, const nn::value_shape& shape) {
+      BOOST_CHECK_NO_THROW((gradus::conformance::require_layer_contract<Element, Layout>(device, layer, {shape})));
+    };
+    for (const nn::value_shape& shape :
+         {nn::value_shape{4, 5, 7}, nn::value_shape{20, 1, 1}, nn::value_shape{1, 1, 1}, nn::value_shape{8, 24, 25}}) {
+      require(nn::group_norm{.groups = shape.channels % 2 == 0 ? 2 : 1}, shape);
+      require(nn::instance_norm{.scale = true}, shape);
+      require(nn::layer_norm{}, shape);
+      require(nn::layer_norm{.axes = nn::norm_axes::channels}, shape);
+    }
+  };
+  check(double{}, gradus::nchw{});  // finite differences too
+  check(double{}, gradus::nhwc{});
+  check(float{}, gradus::nhwc{});
+  check(gradus::float16{}, gradus::nhwc{});
+  check(gradus::bfloat16{}, gradus::nchw{});
 }
 
 BOOST_AUTO_TEST_CASE(batch_norm_of_one_value_a_channel_has_no_gradient) {

@@ -11,6 +11,7 @@
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/layers/activations.hpp"
 #include "gradus/nn/layers/elementwise.hpp"
+#include "gradus/nn/layers/layer_norm.hpp"
 #include "gradus/nn/losses.hpp"
 #include "gradus/nn/network.hpp"
 
@@ -54,6 +55,10 @@ void build(Network& net, bool last_batch_smaller) {
               nn::elementwise([](auto a, auto b, auto c) { return b * a + c * tanh(a); },
                               {nn::per_channel("linear", nn::normal(1)), nn::per_layer("bent", nn::ones())}),
               x);
+  x = net.add("norm4", nn::group_norm{.groups = 4}, x);
+  x = net.add("norm5", nn::layer_norm{.axes = nn::norm_axes::channels, .shift = false}, x);
+  x = net.add("relu5", nn::relu{}, x);
+  x = net.add("norm6", nn::layer_norm{}, net.add("more", nn::conv2d{.out_channels = 6}, x));
   x = net.add("dropped", nn::dropout{.rate = 0.25}, x);
   x = net.add("flat", nn::flatten{}, x);
   x = net.add("hidden", nn::dense{.out_features = 13}, x);

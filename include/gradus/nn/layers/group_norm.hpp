@@ -10,6 +10,7 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/finite.hpp"
+#include "gradus/kernels/cpu/group_norm.hpp"
 #include "gradus/kernels/group_norm.hpp"
 #include "gradus/nn/initializer.hpp"
 #include "gradus/nn/layer.hpp"
@@ -158,7 +159,7 @@ class set_norm_layer final : public nn::layer<Element, Layout, Device, set_norm_
 ///   dL/dbeta  = sum of g        (C)   overwritten
 ///
 /// An example's output does not depend on the batch, in training and outside: for small batches, and for any number of
-/// ranks. The device needs gradus/kernels/cpu/group_norm.hpp or gradus/kernels/cuda/group_norm.cuh.
+/// ranks. On a GPU, include gradus/kernels/cuda/group_norm.cuh.
 /// @throws configuration_error (network::add) when groups is below 1 or epsilon is not above 0
 /// @throws shape_error (network::add) when groups does not divide the channels, or for a flattened image
 struct group_norm {
