@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -17,6 +18,8 @@
 #include "gradus/kernels/cuda.cuh"
 #include "gradus/kernels/cuda/formula.cuh"
 #include "gradus/kernels/cuda/group_norm.cuh"
+#include "gradus/kernels/cuda/synchronized_batch_norm.cuh"
+#include "gradus/nn/layers/synchronized_batch_norm.hpp"
 #include "layer_outcomes.hpp"
 
 namespace {
@@ -279,6 +282,27 @@ BOOST_AUTO_TEST_CASE(norms_of_examples_keep_their_contract) {
   check(float{}, gradus::nhwc{});
   check(gradus::float16{}, gradus::nhwc{});
   check(gradus::bfloat16{}, gradus::nchw{});
+}
+
+// The network's passes on one rank; what ranks add is the same code as on the CPU.
+BOOST_AUTO_TEST_CASE(synchronized_batch_norm_keeps_its_contract) {
+  struct one_member final : nn::statistics_group {
+    struct same final : nn::statistics_sum {
+      void sum(std::span<double> /*values*/) override {}
+    };
+    std::unique_ptr<nn::statistics_sum> make_sum() override { return std::make_unique<same>(); }
+  } group;
+  gradus::cuda device;
+  const auto check = [&]<class Element, class Layout>(Element, Layout) {
+    for (const nn::value_shape& shape : {nn::value_shape{4, 5, 7}, nn::value_shape{20, 1, 1}}) {
+      const nn::synchronized_batch_norm layer{.group = &group};
+      BOOST_CHECK_NO_THROW((gradus::conformance::require_layer_contract<Element, Layout>(device, layer, {shape})));
+    }
+  };
+  check(double{}, gradus::nchw{});  // finite differences too
+  check(double{}, gradus::nhwc{});
+  check(float{}, gradus::nhwc{});
+  check(gradus::float16{}, gradus::nchw{});
 }
 
 BOOST_AUTO_TEST_CASE(batch_norm_of_one_value_a_channel_has_no_gradient) {

@@ -34,6 +34,8 @@ struct step_context {
   std::uint64_t first_example = 0;  ///< of this batch, in the order of the epoch over all ranks
   /// True where forward runs a second time in one step: it repeats its output from its state and changes nothing else.
   bool again = false;
+  /// False where forward runs on this rank only (network::find_non_finite): no layer exchanges data with other ranks.
+  bool communicates = true;
 };
 
 /// Properties of a layer that the execution plan depends on. The defaults hold for every layer and use the most memory.
@@ -52,6 +54,9 @@ struct layer_traits {
   bool writes_residual_gradient = false;
   bool recomputable = false;  ///< forward is cheap and may run a second time before backward (step_context::again)
   kernels::activation is_activation = kernels::activation::identity;  ///< the layer only applies this activation
+  /// In training, forward and backward exchange data with other ranks. They also run for a batch of 0, so that no rank
+  /// waits for one without examples, and the network refuses micro-batches, whose number may differ between ranks.
+  bool communicates = false;
 };
 
 /// Memory of a layer in bytes, besides values and parameters.
