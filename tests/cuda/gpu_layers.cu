@@ -7,11 +7,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <type_traits>
 #include <vector>
 
 #include "gradus/conformance/layer.hpp"
+#include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cuda.cuh"
@@ -20,6 +22,9 @@
 #include "gradus/nn/metrics.hpp"
 #include "gradus/nn/predict.hpp"
 #include "gradus/tensor/copy.hpp"
+#include "gradus/kernels/cuda/group_norm.cuh"
+#include "gradus/kernels/cuda/synchronized_batch_norm.cuh"
+#include "gradus/nn/layers/synchronized_batch_norm.hpp"
 #include "layer_outcomes.hpp"
 
 namespace {
@@ -290,6 +295,48 @@ BOOST_AUTO_TEST_CASE(padding_and_transposed_convolutions_keep_their_contract) {
   check(double{}, gradus::nchw{});
   check(double{}, gradus::nhwc{});
   check(float{}, gradus::nchw{});
+}
+
+BOOST_AUTO_TEST_CASE(norms_of_examples_keep_their_contract) {
+  gradus::cuda device;
+  const auto check = [&]<class Element, class Layout>(Element, Layout) {
+    const auto require = [&](const auto& layer, const nn::value_shape& shape) {
+      BOOST_CHECK_NO_THROW((gradus::conformance::require_layer_contract<Element, Layout>(device, layer, {shape})));
+    };
+    for (const nn::value_shape& shape :
+         {nn::value_shape{4, 5, 7}, nn::value_shape{20, 1, 1}, nn::value_shape{1, 1, 1}, nn::value_shape{8, 24, 25}}) {
+      require(nn::group_norm{.groups = shape.channels % 2 == 0 ? 2 : 1}, shape);
+      require(nn::instance_norm{.scale = true}, shape);
+      require(nn::layer_norm{}, shape);
+      require(nn::layer_norm{.axes = nn::norm_axes::channels}, shape);
+    }
+  };
+  check(double{}, gradus::nchw{});  // finite differences too
+  check(double{}, gradus::nhwc{});
+  check(float{}, gradus::nhwc{});
+  check(gradus::float16{}, gradus::nhwc{});
+  check(gradus::bfloat16{}, gradus::nchw{});
+}
+
+// The network's passes on one rank; what ranks add is the same code as on the CPU.
+BOOST_AUTO_TEST_CASE(synchronized_batch_norm_keeps_its_contract) {
+  struct one_member final : nn::statistics_group {
+    struct same final : nn::statistics_sum {
+      void sum(std::span<double> /*values*/) override {}
+    };
+    std::unique_ptr<nn::statistics_sum> make_sum() override { return std::make_unique<same>(); }
+  } group;
+  gradus::cuda device;
+  const auto check = [&]<class Element, class Layout>(Element, Layout) {
+    for (const nn::value_shape& shape : {nn::value_shape{4, 5, 7}, nn::value_shape{20, 1, 1}}) {
+      const nn::synchronized_batch_norm layer{.group = &group};
+      BOOST_CHECK_NO_THROW((gradus::conformance::require_layer_contract<Element, Layout>(device, layer, {shape})));
+    }
+  };
+  check(double{}, gradus::nchw{});  // finite differences too
+  check(double{}, gradus::nhwc{});
+  check(float{}, gradus::nhwc{});
+  check(gradus::float16{}, gradus::nchw{});
 }
 
 BOOST_AUTO_TEST_CASE(batch_norm_of_one_value_a_channel_has_no_gradient) {

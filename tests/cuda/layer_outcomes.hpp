@@ -13,6 +13,7 @@
 #include "gradus/nn/layers/conv_transpose2d.hpp"
 #include "gradus/nn/layers/elementwise.hpp"
 #include "gradus/nn/layers/pad2d.hpp"
+#include "gradus/nn/layers/layer_norm.hpp"
 #include "gradus/nn/losses.hpp"
 #include "gradus/nn/network.hpp"
 
@@ -87,6 +88,10 @@ void build(Network& net, bool last_batch_smaller) {
   x = net.add("mirrored",
               nn::pad2d{.padding = nn::padding::explicit_padding(2, 0, 1, 3), .mode = nn::padding_mode::reflect}, x);
   x = net.add("smaller", nn::max_pool2d{.kernel = {2, 3}, .stride = {2, 3}}, x);
+  x = net.add("norm4", nn::group_norm{.groups = 4}, x);
+  x = net.add("norm5", nn::layer_norm{.axes = nn::norm_axes::channels, .shift = false}, x);
+  x = net.add("relu5", nn::relu{}, x);
+  x = net.add("norm6", nn::layer_norm{}, net.add("more", nn::conv2d{.out_channels = 6}, x));
   x = net.add("dropped", nn::dropout{.rate = 0.25}, x);
   x = net.add("flat", nn::flatten{}, x);
   x = net.add("hidden", nn::dense{.out_features = 13}, x);

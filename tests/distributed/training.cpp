@@ -13,6 +13,7 @@
 #include <string>
 #include <type_traits>
 
+#include "../support/synchronized_training.hpp"
 #include "../support/training_runs.hpp"
 #include "communicators_mpi.hpp"
 
@@ -145,6 +146,25 @@ void require_sharded_updates_in_shared_memory(comm::mpi_shared& world) {
   }
 }
 
+/// Batches of 8, whose last one has 5 examples, and of 4, whose last one has 1: some ranks have none.
+template <class Communicator>
+void require_synchronized_statistics(Communicator& world, const std::string& name) {
+  namespace synchronized = gradus_test::synchronized;
+  for (const gradus::index_t batch : {8, 4}) {
+    const synchronized::way how{.global_batch = batch};
+    const auto want = synchronized::one_process<gradus::nhwc>(how);
+    gradus::parallel::synchronized_statistics statistics{world};
+    const auto have =
+        synchronized::train<gradus::nhwc>(world, gradus::nn::synchronized_batch_norm{.group = &statistics}, how);
+    require(gradus_test::largest_difference(have.weights, want.weights) < 1e-9,
+            name + ": weights with synchronized batch normalization");
+    require(gradus_test::largest_difference(have.statistics, want.statistics) < 1e-9,
+            name + ": running statistics of synchronized batch normalization");
+    require(gradus_test::largest_difference(have.losses, want.losses) < 1e-9,
+            name + ": losses with synchronized batch normalization");
+  }
+}
+
 void require_disagreement_is_named(comm::mpi& world) {
   if (world.size() == 1) {
     return;
@@ -171,6 +191,8 @@ int main(int argc, char** argv) {
     require_one_meaning<gradus::nhwc>(around, "ring over mpi");
     comm::mpi_shared shared{environment};
     require_one_meaning<gradus::nhwc>(shared, "shared memory");
+    require_synchronized_statistics(world, "mpi");
+    require_synchronized_statistics(shared, "shared memory");
     require_sums_of_long_gradients(shared, false);
     require_sums_of_long_gradients(shared, true);
     require_sharded_updates_in_shared_memory(shared);

@@ -16,6 +16,7 @@
 #include "gradus/kernels/cpu/resize2d.hpp"
 #include "gradus/kernels/cpu/scale_channels.hpp"
 #include "gradus/kernels/cpu/strided_copy.hpp"
+#include "gradus/kernels/cpu/group_norm.hpp"
 #include "gradus/kernels/device_kernels.hpp"
 
 namespace archetypes {
@@ -180,6 +181,33 @@ void batch_norm_backward(kernel_device& device, view<const Element, Layout> x, v
                          const gradus::kernels::backward_epilogue<Element>& epilogue, workspace_span workspace) {
   batch_norm_backward(device.host(), on_host(device, x), on_host(device, y), on_host(device, dy), on_host(device, dx),
                       affine, saved, act, gradients, epilogue, workspace);
+}
+
+// ---- group_norm
+
+template <class Element, class Layout>
+gradus::kernels::group_norm_memory group_norm_memory_for(kernel_device& device, const gradus::image_extents& shape,
+                                                         const gradus::kernels::group_norm_parameters& parameters) {
+  return gradus::kernels::group_norm_memory_for<Element, Layout>(device.host(), shape, parameters);
+}
+template <class Element, class Layout>
+void group_norm_forward(kernel_device& device, view<const Element, Layout> x, view<Element, Layout> y,
+                        const gradus::kernels::group_norm_parameters& parameters,
+                        const gradus::kernels::batch_norm_affine<real<Element>>& affine,
+                        const gradus::kernels::batch_norm_epilogue<Element>& epilogue, std::span<std::byte> state,
+                        workspace_span workspace) {
+  group_norm_forward(device.host(), on_host(device, x), on_host(device, y), parameters, affine, epilogue, state,
+                     workspace);
+}
+template <class Element, class Layout>
+void group_norm_backward(kernel_device& device, view<const Element, Layout> x, view<const Element, Layout> dy,
+                         view<Element, Layout> dx, const gradus::kernels::group_norm_parameters& parameters,
+                         const gradus::kernels::batch_norm_affine<real<Element>>& affine,
+                         const gradus::kernels::group_norm_gradients<real<Element>>& gradients,
+                         const gradus::kernels::backward_epilogue<Element>& epilogue, std::span<std::byte> state,
+                         workspace_span workspace) {
+  group_norm_backward(device.host(), on_host(device, x), on_host(device, dy), on_host(device, dx), parameters, affine,
+                      gradients, epilogue, state, workspace);
 }
 
 // ---- local_response_norm, concat, dropout

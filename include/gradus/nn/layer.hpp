@@ -37,6 +37,8 @@ struct step_context {
   /// True in training for layers with freeze_options::evaluates: normalization uses running statistics and leaves them,
   /// and dropout does nothing; forward keeps what backward needs. Other layers need not read it.
   bool evaluates = false;
+  /// False where forward runs on this rank only (network::find_non_finite): no layer exchanges data with other ranks.
+  bool communicates = true;
 };
 
 /// Properties of a layer that the execution plan depends on. The defaults hold for every layer and use the most memory.
@@ -58,6 +60,9 @@ struct layer_traits {
   bool skips_parameter_gradients = false;
   bool recomputable = false;  ///< forward is cheap and may run a second time before backward (step_context::again)
   kernels::activation is_activation = kernels::activation::identity;  ///< the layer only applies this activation
+  /// In training, forward and backward exchange data with other ranks. They also run for a batch of 0, so that no rank
+  /// waits for one without examples, and the network refuses micro-batches, whose number may differ between ranks.
+  bool communicates = false;
 };
 
 /// Memory of a layer in bytes, besides values and parameters.

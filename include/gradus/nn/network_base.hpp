@@ -378,6 +378,11 @@ class network_base {
                            step_hooks* observer) {
     check("network.train_step", batch, batch_targets);
     if (batch.examples() == 0) {
+      if (graph_.communicates()) {
+        const step_context context = training_context(options);
+        pass_over(phase::forward, batch, context).run_communicating();
+        pass_over(phase::backward, batch, context).run_communicating();
+      }
       device_->fill_zero(memory_->gradients().data(), memory_->gradients().size_bytes());
       if (observer != nullptr) {
         observer->gradients_ready(0, graph_.trained_parameters().size());
@@ -412,7 +417,8 @@ class network_base {
     for (index_t first = 0; first < batch.examples() && place.empty(); first += graph_.examples_at_once()) {
       const batch_type part = part_of(batch, first, at_once(batch, first));
       finder observer{*this, part.examples()};
-      const step_context context = training_context(options);
+      step_context context = training_context(options);
+      context.communicates = false;
       pass_over(phase::forward, part, context).run_all(regions_.get(), &observer);
       place = std::move(observer.place);
       options.first_example += static_cast<std::uint64_t>(part.examples());

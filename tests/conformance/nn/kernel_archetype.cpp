@@ -14,6 +14,7 @@
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/kernels/device_kernels.hpp"
+#include "gradus/nn/layers/layer_norm.hpp"
 #include "gradus/nn/network.hpp"
 
 namespace {
@@ -24,6 +25,8 @@ template <class Device, class Element>
 constexpr bool both_layouts =
     kernels::explain_kernels<Device, Element, gradus::nchw>() &&
     kernels::explain_kernels<Device, Element, gradus::nhwc>() &&
+    kernels::explain_group_norm<Device, Element, gradus::nchw>() &&
+    kernels::explain_group_norm<Device, Element, gradus::nhwc>() &&
     kernels::has_kernels<Device, Element, gradus::nchw>&& kernels::has_kernels<Device, Element, gradus::nhwc>;
 
 template <class Device>
@@ -45,6 +48,7 @@ static_assert(!kernels::has_matmul<archetypes::device, float>);
 static_assert(!kernels::has_max_pool2d<archetypes::device, float, gradus::nchw>);
 static_assert(!kernels::has_average_pool2d<archetypes::device, float, gradus::nchw>);
 static_assert(!kernels::has_batch_norm<archetypes::device, float, gradus::nchw>);
+static_assert(!kernels::has_group_norm<archetypes::device, float, gradus::nchw>);
 static_assert(!kernels::has_local_response_norm<archetypes::device, float, gradus::nchw>);
 static_assert(!kernels::has_dropout<archetypes::device, float, gradus::nchw>);
 static_assert(!kernels::has_copy_channels<archetypes::device, float, gradus::nchw>);
@@ -59,6 +63,11 @@ BOOST_AUTO_TEST_CASE(layers_run_on_the_required_overloads_only) {
   for (const gradus::conformance::result& each : gradus::conformance::check_layers<float, gradus::nhwc>(device)) {
     BOOST_TEST(each.failure == "", each.name << ": " << each.failure);
   }
+  using gradus::conformance::require_layer_contract;
+  const std::vector<gradus::nn::value_shape> image{{4, 5, 7}};
+  BOOST_CHECK_NO_THROW(
+      (require_layer_contract<float, gradus::nhwc>(device, gradus::nn::group_norm{.groups = 2}, image)));
+  BOOST_CHECK_NO_THROW((require_layer_contract<float, gradus::nhwc>(device, gradus::nn::layer_norm{}, image)));
 }
 
 BOOST_AUTO_TEST_CASE(networks_train_on_the_required_overloads_only) {

@@ -285,12 +285,22 @@ class reference_training {
         add(layer_name(i) + ".bias", {dense->out_features, 1, 1, 1});
       }
     } else if (const auto* const norm = std::get_if<nn::batch_norm>(&options)) {
-      if (norm->scale) {
-        add(layer_name(i) + ".weight", {in.channels, 1, 1, 1});
-      }
-      if (norm->shift) {
-        add(layer_name(i) + ".bias", {in.channels, 1, 1, 1});
-      }
+      add_affine(i, *norm, {in.channels, 1, 1, 1});
+    } else if (const auto* const of_groups = std::get_if<nn::group_norm>(&options)) {
+      add_affine(i, *of_groups, {in.channels, 1, 1, 1});
+    } else if (const auto* const of_layer = std::get_if<nn::layer_norm>(&options)) {
+      const bool whole = of_layer->axes == nn::norm_axes::image;
+      add_affine(i, *of_layer, whole ? in.batch(1) : gradus::image_extents{in.channels, 1, 1, 1});
+    }
+  }
+
+  template <class Norm>
+  void add_affine(std::size_t i, const Norm& norm, const gradus::image_extents& shape) {
+    if (norm.scale) {
+      add(layer_name(i) + ".weight", shape);
+    }
+    if (norm.shift) {
+      add(layer_name(i) + ".bias", shape);
     }
   }
 
@@ -300,7 +310,9 @@ class reference_training {
 
   /// Weight decay is for weights of products: not for biases and normalization.
   [[nodiscard]] bool decays(const std::string& name) const {
-    return name.ends_with(".weight") && !std::holds_alternative<nn::batch_norm>(layer_of(name).options);
+    const layer_options& options = layer_of(name).options;
+    return name.ends_with(".weight") && !std::holds_alternative<nn::batch_norm>(options) &&
+           !std::holds_alternative<nn::group_norm>(options) && !std::holds_alternative<nn::layer_norm>(options);
   }
 
   [[nodiscard]] const layer_spec& layer_of(const std::string& parameter) const {

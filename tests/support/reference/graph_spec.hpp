@@ -14,6 +14,8 @@
 #include "gradus/conformance/layers.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/nn/layers.hpp"
+#include "gradus/nn/layers/group_norm.hpp"
+#include "gradus/nn/layers/layer_norm.hpp"
 #include "gradus/nn/loss.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/value.hpp"
@@ -23,7 +25,16 @@ namespace gradus_test {
 using gradus::index_t;
 namespace nn = gradus::nn;
 
-using gradus::conformance::layer_options;
+namespace detail {
+
+template <class... Layers>
+std::variant<Layers..., nn::group_norm, nn::layer_norm> with_norms_of_examples(const std::variant<Layers...>&);
+
+}  // namespace detail
+
+/// The layers of the conformance suite, and others that graphs have.
+using layer_options =
+    decltype(detail::with_norms_of_examples(std::declval<const gradus::conformance::layer_options&>()));
 
 /// One layer and the values that it reads: 0 is the input of the network, i + 1 the output of layer i.
 struct layer_spec {
@@ -101,6 +112,10 @@ class shape_rule {
   result operator()(const nn::average_pool2d& options) const { return pooled(options); }
   result operator()(const nn::max_pool2d& options) const { return pooled(options); }
   result operator()(const nn::batch_norm&) const { return image(); }
+  result operator()(const nn::group_norm& options) const {
+    return image() && in_[0].channels % options.groups == 0 ? image() : result{};
+  }
+  result operator()(const nn::layer_norm&) const { return image(); }
   result operator()(const nn::concat&) const {
     nn::value_shape out = in_[0];
     out.channels = 0;
@@ -239,6 +254,19 @@ class options_text {
     std::ostringstream out;
     out << "nn::batch_norm{.momentum = " << options.momentum << ", .epsilon = " << options.epsilon
         << (options.scale ? "" : ", .scale = false") << (options.shift ? "" : ", .shift = false") << "}";
+    return out.str();
+  }
+  std::string operator()(const nn::group_norm& options) const {
+    std::ostringstream out;
+    out << "nn::group_norm{.groups = " << options.groups << ", .epsilon = " << options.epsilon
+        << (options.scale ? "" : ", .scale = false") << (options.shift ? "" : ", .shift = false") << "}";
+    return out.str();
+  }
+  std::string operator()(const nn::layer_norm& options) const {
+    std::ostringstream out;
+    out << "nn::layer_norm{.axes = nn::norm_axes::" << (options.axes == nn::norm_axes::image ? "image" : "channels")
+        << ", .epsilon = " << options.epsilon << (options.scale ? "" : ", .scale = false")
+        << (options.shift ? "" : ", .shift = false") << "}";
     return out.str();
   }
   std::string operator()(const nn::concat&) const { return "nn::concat{}"; }

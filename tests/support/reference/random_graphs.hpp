@@ -122,9 +122,21 @@ class graph_generator {
     return options;
   }
 
+  /// Statistics of examples: of groups of channels, of the whole image or of pixels.
+  bool add_norm_of_examples(std::size_t value) {
+    const bool scale = draw_.chance(75);
+    const bool shift = draw_.chance(75);
+    if (draw_.chance(50)) {
+      const index_t groups = draw_.chance(30) ? shapes_[value].channels : draw_.between(1, 3);
+      return add(nn::group_norm{.groups = groups, .epsilon = 1e-3, .scale = scale, .shift = shift}, {value});
+    }
+    const auto axes = draw_.chance(50) ? nn::norm_axes::image : nn::norm_axes::channels;
+    return add(nn::layer_norm{.axes = axes, .epsilon = 1e-3, .scale = scale, .shift = shift}, {value});
+  }
+
   bool add_random() {
     const std::size_t value = any_value();
-    switch (draw_.between(0, 19)) {
+    switch (draw_.between(0, 20)) {
       case 0:
       case 1:
       case 2:
@@ -140,6 +152,8 @@ class graph_generator {
       case 9:
       case 10:
         return add_sum(value);
+      case 19:
+        return add_norm_of_examples(value);
       case 11:
       case 12:
         return add_shortcut(value);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -394,6 +395,124 @@ class reference_network {
         const double normalized = (x(n, c, h, w) - mean) * inverse;
         gradients[input(i)](n, c, h, w) +=
             count > 1 ? gamma[channel] * inverse * (dy(n, c, h, w) - mean_gradient - normalized * mean_product) : 0;
+      });
+    }
+  }
+
+  /// The number of the set that shares a mean with an element, in its example.
+  [[nodiscard]] static index_t set_of(const nn::group_norm& options, const gradus::image_extents& shape, index_t c,
+                                      index_t /*h*/, index_t /*w*/) {
+    return c / (shape.c / options.groups);
+  }
+  [[nodiscard]] static index_t set_of(const nn::layer_norm& options, const gradus::image_extents& shape, index_t /*c*/,
+                                      index_t h, index_t w) {
+    return options.axes == nn::norm_axes::image ? 0 : h * shape.w + w;
+  }
+  /// The element of gamma and beta.
+  [[nodiscard]] static std::size_t affine_of(const nn::group_norm& /*options*/, const gradus::image_extents& /*shape*/,
+                                             index_t c, index_t /*h*/, index_t /*w*/) {
+    return static_cast<std::size_t>(c);
+  }
+  [[nodiscard]] static std::size_t affine_of(const nn::layer_norm& options, const gradus::image_extents& shape,
+                                             index_t c, index_t h, index_t w) {
+    return static_cast<std::size_t>(options.axes == nn::norm_axes::image ? (c * shape.h + h) * shape.w + w : c);
+  }
+  template <class Options>
+  [[nodiscard]] std::vector<double> affine_of_examples(std::size_t i, const Options& options, bool learned,
+                                                       const char* name, double otherwise) {
+    const nn::value_shape& shape = shapes_[i + 1];
+    const auto size = 1 + affine_of(options, shape.batch(1), shape.channels - 1, shape.height - 1, shape.width - 1);
+    return learned ? parameter(i, name) : std::vector<double>(size, otherwise);
+  }
+
+  /// The sums of the elements of each set of an example: sums[set] of function(c, h, w).
+  template <class Options, class Function>
+  [[nodiscard]] static std::map<index_t, double> set_sums(const Options& options, const gradus::image_extents& shape,
+                                                          const Function& function) {
+    std::map<index_t, double> sums;
+    for_each({1, shape.c, shape.h, shape.w}, [&](index_t, index_t c, index_t h, index_t w) {
+      sums[set_of(options, shape, c, h, w)] += function(c, h, w);
+    });
+    return sums;
+  }
+
+  template <class Options>
+  requires std::same_as<Options, nn::group_norm> || std::same_as<Options, nn::layer_norm>
+  void compute(std::size_t i, const Options& options, const values_type& values, reference_images& out,
+               bool /*training*/, const step_position&) {
+    const reference_images& x = values[input(i)];
+    const gradus::image_extents shape = x.shape;
+    saved_[i].clear();
+    const std::vector<double> gamma = affine_of_examples(i, options, options.scale, ".weight", 1);
+    const std::vector<double> beta = affine_of_examples(i, options, options.shift, ".bias", 0);
+    for (index_t n = 0; n < shape.n; ++n) {
+      const auto counts = set_sums(options, shape, [](index_t, index_t, index_t) { return 1.0; });
+      auto means = set_sums(options, shape, [&](index_t c, index_t h, index_t w) { return x(n, c, h, w); });
+      auto sizes = set_sums(options, shape, [&](index_t c, index_t h, index_t w) { return std::abs(x(n, c, h, w)); });
+      for (auto& [set, mean] : means) {
+        mean /= counts.at(set);
+        noise_.on_result(mean, sizes.at(set) / counts.at(set));
+      }
+      auto variances = set_sums(options, shape, [&](index_t c, index_t h, index_t w) {
+        return std::pow(x(n, c, h, w) - means.at(set_of(options, shape, c, h, w)), 2);
+      });
+      for (auto& [set, variance] : variances) {
+        variance /= counts.at(set);
+        noise_.on_result(variance, variance);
+        saved_[i].push_back(means.at(set));
+        saved_[i].push_back(1 / std::sqrt(variance + options.epsilon));
+      }
+      const std::size_t first = saved_[i].size() - 2 * variances.size();
+      for_each({1, shape.c, shape.h, shape.w}, [&](index_t, index_t c, index_t h, index_t w) {
+        const std::size_t at = first + 2 * static_cast<std::size_t>(set_of(options, shape, c, h, w));
+        const std::size_t element = affine_of(options, shape, c, h, w);
+        out(n, c, h, w) = gamma[element] * (x(n, c, h, w) - saved_[i][at]) * saved_[i][at + 1] + beta[element];
+      });
+    }
+  }
+
+  template <class Options>
+  requires std::same_as<Options, nn::group_norm> || std::same_as<Options, nn::layer_norm>
+  void differentiate(std::size_t i, const Options& options, values_type& gradients, const step_position&) {
+    const reference_images& x = value(input(i));
+    const reference_images& dy = gradients[i + 1];
+    const gradus::image_extents shape = x.shape;
+    const std::vector<double> gamma = affine_of_examples(i, options, options.scale, ".weight", 1);
+    for (index_t n = 0; n < shape.n; ++n) {
+      const auto counts = set_sums(options, shape, [](index_t, index_t, index_t) { return 1.0; });
+      const std::size_t first = static_cast<std::size_t>(n) * 2 * counts.size();
+      const auto inverse = [&](index_t c, index_t h, index_t w) {
+        return saved_[i][first + 2 * static_cast<std::size_t>(set_of(options, shape, c, h, w)) + 1];
+      };
+      const auto normalized = [&](index_t c, index_t h, index_t w) {
+        const double mean = saved_[i][first + 2 * static_cast<std::size_t>(set_of(options, shape, c, h, w))];
+        return (x(n, c, h, w) - mean) * inverse(c, h, w);
+      };
+      const auto scaled = [&](index_t c, index_t h, index_t w) {
+        return gamma[affine_of(options, shape, c, h, w)] * dy(n, c, h, w);
+      };
+      auto sums = set_sums(options, shape, scaled);
+      auto products = set_sums(options, shape,
+                               [&](index_t c, index_t h, index_t w) { return scaled(c, h, w) * normalized(c, h, w); });
+      for (auto& [set, sum] : sums) {
+        sum /= counts.at(set);
+        products.at(set) /= counts.at(set);
+        noise_.on_result(sum, std::abs(sum));
+        noise_.on_result(products.at(set), std::abs(products.at(set)));
+      }
+      for_each({1, shape.c, shape.h, shape.w}, [&](index_t, index_t c, index_t h, index_t w) {
+        const index_t set = set_of(options, shape, c, h, w);
+        const std::size_t element = affine_of(options, shape, c, h, w);
+        if (options.scale) {
+          gradient(i, ".weight")[element] += dy(n, c, h, w) * normalized(c, h, w);
+        }
+        if (options.shift) {
+          gradient(i, ".bias")[element] += dy(n, c, h, w);
+        }
+        gradients[input(i)](n, c, h, w) +=
+            counts.at(set) > 1
+                ? inverse(c, h, w) * (scaled(c, h, w) - sums.at(set) - normalized(c, h, w) * products.at(set))
+                : 0;
       });
     }
   }

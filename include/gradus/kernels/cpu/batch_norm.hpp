@@ -160,6 +160,78 @@ void normalize(cpu& device, const batch_norm_split& split, const Element* x, Ele
   });
 }
 
+/// Writes what follows from the statistics of channel c: the running averages, what backward reads, and the
+/// coefficients (3, C) of y. Arrays that are null are left out.
+template <class Real>
+void store_statistics(index_t c, index_t channels, double mean, double variance, double count,
+                      const batch_norm_affine<Real>& affine, double epsilon, const batch_norm_running<Real>& running,
+                      const batch_norm_saved<Real>& saved, Real* coefficients) {
+  const double inverse = 1.0 / std::sqrt(variance + epsilon);
+  if (running.mean != nullptr) {
+    running.mean[c] =
+        static_cast<Real>((1 - running.momentum) * static_cast<double>(running.mean[c]) + running.momentum * mean);
+  }
+  if (running.variance != nullptr) {
+    const double unbiased = count > 1 ? variance * count / (count - 1) : variance;
+    running.variance[c] = static_cast<Real>((1 - running.momentum) * static_cast<double>(running.variance[c]) +
+                                            running.momentum * unbiased);
+  }
+  if (saved.mean != nullptr) {
+    saved.mean[c] = static_cast<Real>(mean);
+  }
+  if (saved.inverse_deviation != nullptr) {
+    saved.inverse_deviation[c] = static_cast<Real>(inverse);
+  }
+  const double gamma = affine.gamma == nullptr ? 1.0 : static_cast<double>(affine.gamma[c]);
+  const double scale = gamma * inverse;
+  const auto rounded_mean = static_cast<Real>(mean);
+  const double beta = affine.beta == nullptr ? 0.0 : static_cast<double>(affine.beta[c]);
+  coefficients[c] = rounded_mean;
+  coefficients[channels + c] = static_cast<Real>(scale);
+  coefficients[2 * channels + c] = static_cast<Real>(beta + (static_cast<double>(rounded_mean) - mean) * scale);
+}
+
+/// Writes the coefficients (3, C) of dx = scale * (g - mean of g) - factor * (x - mean) for channel c.
+/// @param sum      of g
+/// @param product  sum of g * (x - mean)
+template <class Real>
+void store_gradient_coefficients(index_t c, index_t channels, double scale, double inverse, double sum, double product,
+                                 double count, Real* coefficients) {
+  coefficients[c] = static_cast<Real>(scale);
+  coefficients[channels + c] = static_cast<Real>(sum / count);
+  coefficients[2 * channels + c] = static_cast<Real>(scale * inverse * inverse * product / count);
+}
+
+/// dx and the gradient of the residual, with the coefficients of store_gradient_coefficients. A null output: no ReLU.
+template <class Element>
+void differentiate(cpu& device, const batch_norm_split& split, const Element* input, const Element* output,
+                   const Element* gradient, Element* dx, const computed<Element>* mean,
+                   const computed<Element>* coefficients, const batch_norm_gradients<Element>& gradients,
+                   const backward_epilogue<Element>& epilogue) {
+  for_each_run(device, split, [&](auto lanes, index_t offset, index_t length, index_t channel) {
+    gradients_run<Element> run;
+    run.x = input + offset;
+    run.y = output == nullptr ? nullptr : output + offset;
+    run.dy = gradient + offset;
+    run.dx = dx == nullptr ? nullptr : dx + offset;
+    run.dresidual = gradients.residual == nullptr ? nullptr : gradients.residual + offset;
+    run.relu_output = epilogue.relu_output == nullptr ? nullptr : epilogue.relu_output + offset;
+    run.mean = mean + channel;
+    run.coefficients = coefficients + channel;
+    run.channels = split.channels;
+    run.accumulate = epilogue.accumulate;
+    run.accumulate_residual = gradients.accumulate_residual;
+    const bool plain = run.dresidual == nullptr && run.dx != nullptr && run.relu_output == nullptr && !run.accumulate;
+    if (output == nullptr) {
+      plain ? differentiate_run<lanes.value, false, true>(length, run)
+            : differentiate_run<lanes.value, false, false>(length, run);
+    } else {
+      plain ? differentiate_run<lanes.value, true, true>(length, run)
+            : differentiate_run<lanes.value, true, false>(length, run);
+    }
+  });
+}
+
 inline void require_batch_norm_workspace(std::size_t wanted, std::size_t given) {
   if (given < wanted) {
     raise<shape_error>("batch_norm", "a workspace of " + std::to_string(wanted) + " bytes", std::to_string(given),
@@ -217,29 +289,7 @@ void batch_norm_forward_training(cpu& device, std::type_identity_t<image_view<co
     const double mean = static_cast<double>(shift(c)) + offset;
     const double difference = totals[split.channels + c] / count - offset * offset;
     const double variance = difference < 0 ? 0.0 : difference;  // keeps a NaN
-    const double inverse = 1.0 / std::sqrt(variance + epsilon);
-    if (running.mean != nullptr) {
-      running.mean[c] =
-          static_cast<real>((1 - running.momentum) * static_cast<double>(running.mean[c]) + running.momentum * mean);
-    }
-    if (running.variance != nullptr) {
-      const double unbiased = split.rows > 1 ? variance * count / (count - 1) : variance;
-      running.variance[c] = static_cast<real>((1 - running.momentum) * static_cast<double>(running.variance[c]) +
-                                              running.momentum * unbiased);
-    }
-    if (saved.mean != nullptr) {
-      saved.mean[c] = static_cast<real>(mean);
-    }
-    if (saved.inverse_deviation != nullptr) {
-      saved.inverse_deviation[c] = static_cast<real>(inverse);
-    }
-    const double gamma = affine.gamma == nullptr ? 1.0 : static_cast<double>(affine.gamma[c]);
-    const double scale = gamma * inverse;
-    const auto rounded_mean = static_cast<real>(mean);
-    const double beta = affine.beta == nullptr ? 0.0 : static_cast<double>(affine.beta[c]);
-    coefficients[c] = rounded_mean;
-    coefficients[split.channels + c] = static_cast<real>(scale);
-    coefficients[2 * split.channels + c] = static_cast<real>(beta + (static_cast<double>(rounded_mean) - mean) * scale);
+    detail::store_statistics(c, split.channels, mean, variance, count, affine, epsilon, running, saved, coefficients);
   }
   detail::normalize(device, split, input, y.data(), coefficients, epilogue);
 }
@@ -328,37 +378,14 @@ void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Elem
     if (gradients.gamma != nullptr) {
       gradients.gamma[c] = static_cast<real>(totals[split.channels + c] * inverse);
     }
-    // dx = scale * (g - mean of g) - factor * (x - mean)
-    work.coefficients[c] = static_cast<real>(scale);
-    work.coefficients[split.channels + c] = static_cast<real>(totals[c] / count);
-    work.coefficients[2 * split.channels + c] =
-        static_cast<real>(scale * inverse * inverse * totals[split.channels + c] / count);
+    detail::store_gradient_coefficients(c, split.channels, scale, inverse, totals[c], totals[split.channels + c], count,
+                                        work.coefficients);
   }
   if (dx.data() == nullptr && gradients.residual == nullptr) {
     return;
   }
-  detail::for_each_run(device, split, [&](auto lanes, index_t offset, index_t length, index_t channel) {
-    detail::gradients_run<Element> run;
-    run.x = input + offset;
-    run.y = output == nullptr ? nullptr : output + offset;
-    run.dy = gradient + offset;
-    run.dx = dx.data() == nullptr ? nullptr : dx.data() + offset;
-    run.dresidual = gradients.residual == nullptr ? nullptr : gradients.residual + offset;
-    run.relu_output = epilogue.relu_output == nullptr ? nullptr : epilogue.relu_output + offset;
-    run.mean = saved.mean + channel;
-    run.coefficients = work.coefficients + channel;
-    run.channels = split.channels;
-    run.accumulate = epilogue.accumulate;
-    run.accumulate_residual = gradients.accumulate_residual;
-    const bool plain = run.dresidual == nullptr && run.dx != nullptr && run.relu_output == nullptr && !run.accumulate;
-    if (output == nullptr) {
-      plain ? detail::differentiate_run<lanes.value, false, true>(length, run)
-            : detail::differentiate_run<lanes.value, false, false>(length, run);
-    } else {
-      plain ? detail::differentiate_run<lanes.value, true, true>(length, run)
-            : detail::differentiate_run<lanes.value, true, false>(length, run);
-    }
-  });
+  detail::differentiate(device, split, input, output, gradient, dx.data(), saved.mean, work.coefficients, gradients,
+                        epilogue);
 }
 
 }  // namespace gradus::kernels

@@ -271,6 +271,24 @@ void normalize(cuda& device, image_view<const E, Layout, cuda> x, image_view<E, 
   }
 }
 
+/// dx and the gradient of the residual.
+template <class E, class P, class Layout>
+void differentiate(cuda& device, const channel_view& view, const normalized_gradient<E, P>& call,
+                   const image_extents& shape) {
+  const auto images = device_images<Layout>::of(shape);
+  const auto run = [&]<int Width>() {
+    launch(device, "batch_norm_backward", image_grid(images.examples, images.image_size() / Width), block_threads,
+           &normalize_backward_kernel<Width, E, P>, images.examples, images.image_size(), images.channels,
+           static_cast<std::uint32_t>(view.inner), call);
+  };
+  if (channels_in_packets<E>(view) &&
+      on_packets(call.x, call.y, call.dy, call.dx, call.relu_output, call.residual_gradient)) {
+    run.template operator()<packet_width<E>>();
+  } else {
+    run.template operator()<1>();
+  }
+}
+
 /// Bytes of the partial sums and the coefficients.
 template <class P>
 [[nodiscard]] std::size_t batch_norm_bytes(const channel_view& view) noexcept {
@@ -366,7 +384,6 @@ void batch_norm_backward(cuda& device, image_view<const Element, Layout, cuda> x
     }
     return;
   }
-  const auto images = detail::device_images<Layout>::of(dy.extents());
   const Element* const output = act == activation::relu ? y.data() : nullptr;
   real* const coefficients = detail::coefficients_in<real>(workspace, view);
   detail::channel_sums(device, "batch_norm_backward", view, detail::on_packets(x.data(), dy.data(), output),
@@ -387,17 +404,7 @@ void batch_norm_backward(cuda& device, image_view<const Element, Layout, cuda> x
                                                         .coefficients = coefficients,
                                                         .accumulate = epilogue.accumulate,
                                                         .accumulate_residual = gradients.accumulate_residual};
-  const auto run = [&]<int Width>() {
-    launch(device, "batch_norm_backward", detail::image_grid(images.examples, images.image_size() / Width),
-           detail::block_threads, &detail::normalize_backward_kernel<Width, Element, real>, images.examples,
-           images.image_size(), images.channels, static_cast<std::uint32_t>(view.inner), call);
-  };
-  if (detail::channels_in_packets<Element>(view) &&
-      detail::on_packets(x.data(), output, dy.data(), dx.data(), epilogue.relu_output, gradients.residual)) {
-    run.template operator()<detail::packet_width<Element>>();
-  } else {
-    run.template operator()<1>();
-  }
+  detail::differentiate<Element, real, Layout>(device, view, call, dy.extents());
 }
 
 }  // namespace gradus::kernels

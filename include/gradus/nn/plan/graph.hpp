@@ -198,7 +198,17 @@ class graph {
       raise<configuration_error>("network.compile", "a layer with parameters that is trained", "all of them frozen",
                                  "freeze fewer layers; a network that only evaluates needs none of it");
     }
+    communicates_ = false;
     for (node& n : nodes_) {
+      if (n.layer->traits().communicates) {
+        communicates_ = true;
+        if (examples_at_once() < options.max_batch_size) {
+          raise<configuration_error>("network.compile",
+                                     {"a micro_batch_size of at least max_batch_size = ", options.max_batch_size,
+                                      ": layer '", n.name, "' (", n.layer->kind(), ") needs the whole batch at once"},
+                                     {examples_at_once()});
+        }
+      }
       n.layer->set_convolution_algorithm(options.convolution_algorithm);
       n.buffers = n.layer->buffers();
       n.first_buffer = buffer_count_;
@@ -243,6 +253,8 @@ class graph {
     const index_t part = options_.micro_batch_size.examples;
     return part > 0 && part < options_.max_batch_size ? part : options_.max_batch_size;
   }
+  /// True if a layer exchanges data with other ranks in training. @pre compiled()
+  [[nodiscard]] bool communicates() const noexcept { return communicates_; }
   /// The layers, in the order of append.
   [[nodiscard]] std::span<const node> nodes() const noexcept { return nodes_; }
   /// A number that no other graph of this process has; its values contain it.
@@ -482,6 +494,7 @@ class graph {
   std::uint64_t identity_ = next_identity();
   std::size_t scores_ = 0;
   bool has_loss_ = false;
+  bool communicates_ = false;
   compile_options options_;  // max_batch_size 0: not compiled
   dynamic_array<const parameter_description*> parameters_;
   index_t parameter_elements_ = 0;
