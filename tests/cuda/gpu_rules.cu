@@ -15,6 +15,7 @@
 
 #include "gradus/data/cuda_loader.cuh"
 #include "gradus/kernels/cuda.cuh"
+#include "gradus/optim/cuda_gradient_norm.cuh"
 #include "gradus/optim/cuda_passes.cuh"
 #include "gradus/optim/scaled_loss.hpp"
 #include "gradus/tensor/cuda.cuh"
@@ -160,6 +161,44 @@ BOOST_AUTO_TEST_SUITE(rules_on_a_gpu)
 BOOST_AUTO_TEST_CASE(rules_make_the_steps_of_the_cpu) {
   gradus_test::for_each_optimizer([](std::string_view name, const auto& rule) { check_steps(name, rule); });
   check_steps("averaged sgd", gradus_test::averaged_sgd);
+  check_steps("sgd clipped by norm", gradus_test::norm_clipped_sgd);
+  check_steps("adam clipped by norm", gradus_test::norm_clipped_adam);
+  check_steps("sgd clipped by value", gradus_test::value_clipped_sgd);
+  check_steps("lamb clipped by norm", optim::clipped_norm<optim::lamb>{.max_norm = 2});
+}
+
+// The norm is summed over the pieces of all calls, is in the report, and stays on the device until then.
+BOOST_AUTO_TEST_CASE(norms_are_those_of_the_cpu) {
+  gradus::cuda gpu;
+  gradus::cpu cpu{{.intra_op_threads = 1}};
+  const optim::clipped_norm<optim::sgd> rule{.max_norm = 20};
+  optim::clipped_norm<optim::sgd>::state<float, gradus::cuda> state{gpu, rule, size};
+  optim::clipped_norm<optim::sgd>::state<float> reference{cpu, rule, size};
+  std::vector<float> want = numbers(1, 1);
+  array values{gpu, want};
+  array gradients{gpu, want};
+  const std::span<const optim::segment> all{segments};
+  for (std::uint64_t step = 0; step < 4; ++step) {
+    const std::vector<float> now = numbers(static_cast<int>(step) + 2, step == 2 ? 0.1F : 0.5F);
+    gradients = now;
+    state.test(gpu, all.first(2), gradients.elements.data());
+    state.test(gpu, all.subspan(2), gradients.elements.data());
+    state.use_norm(gpu);
+    state.update_clipped(gpu, all.subspan(2), values.elements.data(), gradients.elements.data(), {0.05, step});
+    state.update_clipped(gpu, all.first(2), values.elements.data(), gradients.elements.data(), {0.05, step});
+    reference.update(cpu, all, want.data(), now.data(), {0.05, step});
+    BOOST_TEST(!state.gradient_norm().has_value());
+  }
+  BOOST_TEST(largest_difference(values.on_host(), want) < 2e-5);
+  const optim::gradient_norm_report have = state.take_norm_report();
+  const optim::gradient_norm_report expected = reference.take_norm_report();
+  BOOST_TEST(have.steps == 4);
+  BOOST_TEST(have.clipped_steps == 3);
+  BOOST_TEST(have.clipped_steps == expected.clipped_steps);
+  BOOST_TEST(have.last == expected.last, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(have.mean == expected.mean, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(have.largest == expected.largest, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(state.take_norm_report().steps == 0);
 }
 
 BOOST_AUTO_TEST_CASE(skipped_steps_do_not_count) {
@@ -167,11 +206,16 @@ BOOST_AUTO_TEST_CASE(skipped_steps_do_not_count) {
   check_skipped_steps("adagrad", optim::adagrad{.lr_decay = 0.5});
   check_skipped_steps("lamb", optim::lamb{.weight_decay = 0.1});
   check_skipped_steps("averaged sgd", gradus_test::averaged_sgd);
+  check_skipped_steps("sgd clipped by norm", gradus_test::norm_clipped_sgd);
+  check_skipped_steps("adam clipped by norm", gradus_test::norm_clipped_adam);
+  check_skipped_steps("sgd clipped by value", gradus_test::value_clipped_sgd);
 }
 
 BOOST_AUTO_TEST_CASE(captured_steps_have_their_own_number) {
   check_captured("adam", optim::adam{});
   check_captured("lamb", optim::lamb{});
+  check_captured("adam clipped by norm", gradus_test::norm_clipped_adam);
+  check_captured("sgd clipped by value", gradus_test::value_clipped_sgd);
 }
 
 BOOST_AUTO_TEST_CASE(averages_are_swapped_with_the_values) {
