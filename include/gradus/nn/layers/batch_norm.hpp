@@ -107,6 +107,34 @@ class batch_norm_base : public layer_base {
   kernels::activation activation_ = kernels::activation::identity;
 };
 
+/// The backward pass of a frozen layer that uses running statistics: dx = gamma / sqrt(variance + epsilon) * g is the
+/// forward pass of g with a mean of 0, as forward has written it to the state, and without beta.
+template <class Layout, class Element, class Device>
+void batch_norm_backward_inference(const backward_arguments<Element, Device>& call,
+                                   const parameter_element_t<Element>* gamma, const batch_norm& options) {
+  using number = parameter_element_t<Element>;
+  const image_batch<const Element, Device>& g = call.output_gradient;
+  const auto& residual = call.residual_gradient;
+  if (residual.needed()) {
+    copy_or_add(call.device, g.size(), g.data(), residual.images.data(), residual.epilogue.accumulate);
+  }
+  const auto& dx = call.input_gradients[0];
+  if (!dx.needed()) {
+    return;
+  }
+  const image_view<const Element, Layout, Device> from{g.device(), g.data(), g.extents()};
+  const image_view<Element, Layout, Device> to{dx.images.device(), dx.images.data(), dx.images.extents()};
+  auto* const zeros = reinterpret_cast<number*>(call.state.data());
+  const kernels::batch_norm_epilogue<Element> epilogue{.residual = dx.epilogue.accumulate ? dx.images.data() : nullptr,
+                                                       .act = kernels::activation::identity};
+  batch_norm_forward_inference(
+      call.device, from, to, kernels::batch_norm_affine<number>{.gamma = gamma, .beta = nullptr}, options.epsilon,
+      kernels::batch_norm_running<number>{zeros, call.buffers[1], options.momentum}, epilogue, call.workspace);
+  if (dx.epilogue.relu_output != nullptr) {
+    relu_backward(call.device, g.size(), dx.images.data(), dx.epilogue.relu_output, dx.images.data(), false);
+  }
+}
+
 }  // namespace detail
 
 template <class Element, class Layout, class Device>
@@ -130,7 +158,7 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
     if (!call.context.training || call.context.evaluates) {
       batch_norm_forward_inference(call.device, base::view(call.inputs[0]), base::view(call.output),
                                    affine(call.parameters), this->options_.epsilon, running, epilogue, call.workspace);
-      call.device.fill_zero(call.state.data(), call.state.size());  // for backward_inference
+      call.device.fill_zero(call.state.data(), call.state.size());  // for batch_norm_backward_inference
     } else if (call.context.again) {
       batch_norm_forward_again(call.device, base::view(call.inputs[0]), base::view(call.output), saved(call.state),
                                epilogue);
@@ -143,7 +171,7 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
 
   void backward(const typename base::backward_call& call) override {
     if (call.context.evaluates) {
-      backward_inference(call);
+      detail::batch_norm_backward_inference<Layout>(call, affine(call.parameters).gamma, this->options_);
       return;
     }
     kernels::batch_norm_gradients<Element> gradients;
@@ -158,31 +186,6 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
   }
 
  private:
-  /// The backward pass of a frozen layer that uses running statistics: dx = gamma / sqrt(variance + epsilon) * g is
-  /// the forward pass of g with a mean of 0, as forward has written it to the state, and without beta.
-  void backward_inference(const typename base::backward_call& call) {
-    const image_batch<const Element, Device>& g = call.output_gradient;
-    const auto& residual = call.residual_gradient;
-    if (residual.needed()) {
-      copy_or_add(call.device, g.size(), g.data(), residual.images.data(), residual.epilogue.accumulate);
-    }
-    const auto& dx = call.input_gradients[0];
-    if (!dx.needed()) {
-      return;
-    }
-    auto* const zeros = reinterpret_cast<parameter_element*>(call.state.data());
-    const kernels::batch_norm_epilogue<Element> epilogue{
-        .residual = dx.epilogue.accumulate ? dx.images.data() : nullptr, .act = kernels::activation::identity};
-    batch_norm_forward_inference(
-        call.device, base::view(g), base::view(dx.images), {.gamma = affine(call.parameters).gamma, .beta = nullptr},
-        this->options_.epsilon,
-        kernels::batch_norm_running<parameter_element>{zeros, call.buffers[1], this->options_.momentum}, epilogue,
-        call.workspace);
-    if (dx.epilogue.relu_output != nullptr) {
-      relu_backward(call.device, g.size(), dx.images.data(), dx.epilogue.relu_output, dx.images.data(), false);
-    }
-  }
-
   [[nodiscard]] kernels::batch_norm_affine<parameter_element> affine(
       std::span<const parameter_memory<parameter_element>> parameters) const {
     return {.gamma = this->options_.scale ? parameters[0].value : nullptr,

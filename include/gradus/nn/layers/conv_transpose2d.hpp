@@ -130,7 +130,8 @@ class conv_transpose2d_base : public layer_base {
     return {.backward_reads_output = false,
             .fuses_activation = true,
             .fuses_residual = true,
-            .masks_input_gradients = true};
+            .masks_input_gradients = true,
+            .skips_parameter_gradients = true};
   }
 
   [[nodiscard]] index_t multiply_adds() const noexcept override { return geometry_.multiply_adds(); }
@@ -198,11 +199,12 @@ class conv_transpose2d::layer final : public nn::layer<Element, Layout, Device, 
   }
 
   void backward(const typename base::backward_call& call) override {
-    conv_transpose2d_backward_weights(
-        call.device, this->geometry_, base::view(call.inputs[0]), base::view(call.output_gradient),
-        image_view<parameter_element_t<Element>, Layout, Device>{call.output_gradient.device(),
-                                                                 call.parameters[0].gradient, this->weight_extents_},
-        this->options_.bias ? call.parameters[1].gradient : nullptr, call.workspace);
+    if (parameter_element* const dw = call.parameters[0].gradient; dw != nullptr) {
+      conv_transpose2d_backward_weights(
+          call.device, this->geometry_, base::view(call.inputs[0]), base::view(call.output_gradient),
+          image_view<parameter_element, Layout, Device>{call.output_gradient.device(), dw, this->weight_extents_},
+          this->options_.bias ? call.parameters[1].gradient : nullptr, call.workspace);
+    }
     if (const auto& dx = call.input_gradients[0]; dx.needed()) {
       conv_transpose2d_backward_data(call.device, this->geometry_, base::view(call.output_gradient),
                                      weight(call.parameters, call.device), base::view(dx.images), dx.epilogue,

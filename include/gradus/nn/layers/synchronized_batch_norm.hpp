@@ -165,9 +165,12 @@ class synchronized_batch_norm::layer final
     const auto y = base::view(call.output);
     kernels::batch_norm_running<parameter_element> running{call.buffers[0], call.buffers[1], this->options_.momentum};
     const kernels::batch_norm_epilogue<Element> epilogue{.residual = call.residual, .act = this->activation_};
-    if (!call.context.training) {
-      batch_norm_forward_inference(call.device, x, y, affine(call.parameters), this->options_.epsilon, running,
-                                   epilogue, call.workspace);
+    if (!call.context.training || call.context.evaluates) {
+      if (y.size() != 0) {
+        batch_norm_forward_inference(call.device, x, y, affine(call.parameters), this->options_.epsilon, running,
+                                     epilogue, call.workspace);
+      }
+      call.device.fill_zero(call.state.data(), call.state.size());  // for batch_norm_backward_inference
       return;
     }
     if (!call.context.again) {
@@ -190,6 +193,12 @@ class synchronized_batch_norm::layer final
   }
 
   void backward(const typename base::backward_call& call) override {
+    if (call.context.evaluates) {
+      if (call.output_gradient.size() != 0) {
+        detail::batch_norm_backward_inference<Layout>(call, affine(call.parameters).gamma, this->options_);
+      }
+      return;
+    }
     const auto x = base::view(call.inputs[0]);
     const auto dy = base::view(call.output_gradient);
     kernels::batch_norm_gradients<Element> gradients;
