@@ -8,6 +8,7 @@
 #include <concepts>     // std::convertible_to
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t, std::uint8_t, std::uint64_t
+#include <optional>     // std::optional
 #include <span>         // std::span
 #include <type_traits>  // std::is_same_v, std::remove_const_t, std::remove_cvref_t
 
@@ -102,15 +103,23 @@ template <class Element>
           .strides = {one, example.h * example.w, example.w, 1}};
 }
 
+/// The same array: in_memory takes any mixture of arrays.
+template <class Element>
+[[nodiscard]] example_array<Element> examples_of(const example_array<Element>& array) noexcept {
+  return array;
+}
+
 /// Options of a data set in memory.
 struct in_memory_options {
-  int classes = 0;                       ///< number of classes; 0: the largest label plus 1
-  std::span<const double> weights = {};  ///< of the examples, finite and at least 0; empty: 1
+  int classes = 0;                                 ///< number of classes; 0: the largest label plus 1
+  std::span<const double> weights = {};            ///< of the examples, finite and at least 0; empty: 1
+  std::optional<std::int32_t> ignored_label = {};  ///< a label that is no class, of pixels without one
 };
 
 /// A data set of arrays that the program keeps; data::in_memory makes it. Inputs are numbers as they are: normalize
 /// them before, or with a layer. It is immutable; any number of threads may read it.
-/// @tparam Target  std::int32_t: a class for each example. float or double: real numbers of any (c, h, w)
+/// @tparam Target  std::int32_t: a class for each example, or for each pixel. float or double: real numbers of any
+///                 (c, h, w)
 template <class Input, class Target>
 class in_memory_dataset {
   static constexpr bool has_classes = std::is_same_v<Target, std::int32_t>;
@@ -119,7 +128,11 @@ class in_memory_dataset {
   /// As in_memory.
   in_memory_dataset(const example_array<Input>& inputs, const example_array<Target>& targets,
                     const in_memory_options& options, error_location where = error_location::current())
-      : inputs_{inputs}, targets_{targets}, weights_{options.weights}, classes_{options.classes} {
+      : inputs_{inputs},
+        targets_{targets},
+        weights_{options.weights},
+        classes_{options.classes},
+        ignored_{options.ignored_label} {
     const auto refuse = [&](message_part expected, message_part actual, message_part hint = {}) {
       raise<shape_error>("in_memory", expected, actual, hint, where);
     };
@@ -130,13 +143,14 @@ class in_memory_dataset {
       refuse({"a weight for each of ", inputs_.shape.n, " examples, or none"}, {weights_.size(), " weights"});
     }
     if constexpr (has_classes) {
-      if (targets_.shape.c != 1 || targets_.shape.h != 1 || targets_.shape.w != 1) {
-        refuse("one class for each example", {"targets of ", to_string(targets_.shape)},
-               "real targets are float or double");
+      if (targets_.shape.c != 1) {
+        refuse("a class for each example, (n), or for each pixel, (n, h, w)",
+               {"targets of ", to_string(targets_.shape)}, "real targets are float or double");
       }
       std::int32_t largest = -1;
       for (index_t i = 0; i < size(); ++i) {
-        largest = std::max(largest, label_at(i));
+        for_each(targets_, i,
+                 [&](std::int32_t label) { largest = label == ignored_ ? largest : std::max(largest, label); });
       }
       classes_ = classes_ > 0 ? classes_ : std::max(1, largest + 1);
     }
@@ -160,24 +174,26 @@ class in_memory_dataset {
 
   /// The number of classes.
   [[nodiscard]] int classes() const noexcept requires(has_classes) { return classes_; }
-  /// The class of example i. @pre 0 <= i < size()
-  [[nodiscard]] std::int32_t label(index_t i) const noexcept requires(has_classes) { return label_at(i); }
+  /// The extents of the labels of an example: (1, 1, 1, 1) for a class, (1, 1, h, w) for a class for each pixel.
+  [[nodiscard]] image_extents label_map() const noexcept requires(has_classes) { return one_of(targets_.shape); }
+  /// Writes the labels of example i, row after row. @pre 0 <= i < size()
+  void read_labels(index_t i, std::int32_t* labels) const noexcept requires(has_classes) { copy(targets_, i, labels); }
+  /// The label that is no class, if there is one.
+  [[nodiscard]] std::optional<std::int32_t> ignored_label() const noexcept requires(has_classes) { return ignored_; }
   /// The extents of a target: (1, c, h, w).
   [[nodiscard]] image_extents target() const noexcept requires(!has_classes) { return one_of(targets_.shape); }
   /// Writes target i, plane after plane. @pre 0 <= i < size()
   template <class Element>
   requires(!has_classes) void read_target(index_t i, Element* planes) const noexcept { copy(targets_, i, planes); }
-  /// The weight of example i. @pre 0 <= i < size()
+  /// True if there are weights.
+  [[nodiscard]] bool weighted() const noexcept { return !weights_.empty(); }
+  /// The weight of example i; 1 without weights. @pre 0 <= i < size()
   [[nodiscard]] double weight(index_t i) const noexcept {
     return weights_.empty() ? 1.0 : weights_[static_cast<std::size_t>(i)];
   }
 
  private:
   static image_extents one_of(const image_extents& all) noexcept { return {1, all.c, all.h, all.w}; }
-
-  [[nodiscard]] std::int32_t label_at(index_t i) const noexcept {
-    return static_cast<std::int32_t>(targets_.data[i * targets_.strides[0]]);
-  }
 
   template <class From, class Body>
   static void for_each(const example_array<From>& array, index_t i, const Body& body) noexcept {
@@ -208,6 +224,7 @@ class in_memory_dataset {
   example_array<Target> targets_;
   std::span<const double> weights_;
   int classes_;
+  std::optional<std::int32_t> ignored_;
   std::uint64_t hash_ = 0;
 };
 
@@ -216,6 +233,7 @@ class in_memory_dataset {
 ///
 ///   const auto set = data::in_memory(x, y);                          // real targets: float or double
 ///   const auto set = data::in_memory(x, labels, {.classes = 10});    // classes: std::int32_t
+///   const auto set = data::in_memory(x, examples_of(std::span{labels}, {1, 1, h, w}));  // of pixels
 ///
 /// @throws shape_error when there is not a target (and a weight) for each input
 template <class Input, class Target>

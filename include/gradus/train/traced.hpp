@@ -352,12 +352,8 @@ class traced_set {
   [[nodiscard]] index_t size() const { return static_cast<index_t>(set_->size()); }
   /// The extents of one example: (1, c, h, w).
   [[nodiscard]] image_extents example() const { return set_->example(); }
-  /// The number of classes.
-  [[nodiscard]] int classes() const { return static_cast<int>(set_->classes()); }
   /// The hash of the data set's content.
   [[nodiscard]] std::uint64_t hash() const { return static_cast<std::uint64_t>(set_->hash()); }
-  /// The label of example i, in [0, classes).
-  [[nodiscard]] std::int32_t label(index_t i) const { return set_->label(i); }
   /// Writes the c * h * w elements of example i to `planes`, as the data set does.
   template <class Element>
   requires requires(const Dataset& set, index_t i, Element* planes) { set.read(i, planes); }
@@ -366,6 +362,44 @@ class traced_set {
   template <class Element>
   requires requires(const Dataset& set, index_t i, std::uint64_t epoch, Element* planes) { set.read(i, epoch, planes); }
   void read(index_t i, std::uint64_t epoch, Element* planes) const { set_->read(i, epoch, planes); }
+
+  // The targets of the data set (data::dataset), of the kinds that it has.
+
+  /// The number of classes.
+  [[nodiscard]] int classes() const requires requires(const Dataset& set) { set.classes(); }
+  { return static_cast<int>(set_->classes()); }
+  /// The label of example i, in [0, classes).
+  [[nodiscard]] std::int32_t label(index_t i) const requires requires(const Dataset& set) { set.label(i); }
+  { return set_->label(i); }
+  /// The extents of the labels of an example: (1, 1, h, w).
+  [[nodiscard]] image_extents label_map() const requires requires(const Dataset& set) { set.label_map(); }
+  { return set_->label_map(); }
+  /// Writes the labels of example i to the pointer, row after row. Where they depend on the epoch, it comes before it.
+  template <class... Where>
+  requires requires(const Dataset& set, index_t i, Where... where) { set.read_labels(i, where...); }
+  void read_labels(index_t i, Where... where) const { set_->read_labels(i, where...); }
+  /// The label that is no class.
+  [[nodiscard]] auto ignored_label() const requires requires(const Dataset& set) { set.ignored_label(); }
+  { return set_->ignored_label(); }
+  /// The extents of a real target: (1, c, h, w).
+  [[nodiscard]] image_extents target() const requires requires(const Dataset& set) { set.target(); }
+  { return set_->target(); }
+  /// Writes target i to the pointer, plane after plane. Where it depends on the epoch, that comes before the pointer.
+  template <class... Where>
+  requires requires(const Dataset& set, index_t i, Where... where) { set.read_target(i, where...); }
+  void read_target(index_t i, Where... where) const { set_->read_target(i, where...); }
+  /// True if examples have weights.
+  [[nodiscard]] bool weighted() const requires requires(const Dataset& set, index_t i) { set.weight(i); }
+  {
+    if constexpr (requires { set_->weighted(); }) {
+      return set_->weighted();
+    } else {
+      return true;
+    }
+  }
+  /// The weight of example i.
+  [[nodiscard]] double weight(index_t i) const requires requires(const Dataset& set) { set.weight(i); }
+  { return set_->weight(i); }
 
   /// Called by the loader's thread before it prepares a batch; the result lives until the batch is ready.
   [[nodiscard]] trace::scope watch_batch() const { return watch("batch"); }

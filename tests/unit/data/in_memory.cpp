@@ -90,7 +90,9 @@ BOOST_AUTO_TEST_CASE(spans_with_classes_and_weights) {
   const auto set = data::in_memory(data::examples_of(std::span{elements}, {1, 1, 2, 2}),
                                    data::examples_of(std::span{labels}, {1, 1, 1, 1}), {.weights = weights});
   BOOST_TEST(set.classes() == 3);
-  BOOST_TEST(set.label(0) == 2);
+  std::int32_t label = -1;
+  set.read_labels(0, &label);
+  BOOST_TEST(label == 2);
   BOOST_TEST(set.weight(1) == 2.0);
   gradus::cpu device{{.intra_op_threads = 1}};
   data::loader<float, gradus::nhwc> loader{device, set, {.global_batch_size = 2, .shuffle = false}};
@@ -100,6 +102,27 @@ BOOST_AUTO_TEST_CASE(spans_with_classes_and_weights) {
   BOOST_TEST(batch->weights[0] == 0.5F);
   BOOST_TEST(batch->weights[1] == 2.0F);
   BOOST_TEST(batch->targets.size() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(spans_with_a_class_for_each_pixel) {
+  const std::vector<float> elements(2 * 6);
+  const std::vector<std::int32_t> labels{0, 1, 2, 255, 4, 5, 5, 4, 3, 2, 1, 0};
+  const auto set = data::in_memory(data::examples_of(std::span{elements}, {1, 1, 2, 3}),
+                                   data::examples_of(std::span{labels}, {1, 1, 2, 3}), {.ignored_label = 255});
+  BOOST_TEST(set.classes() == 6);
+  BOOST_TEST(!set.weighted());
+  gradus::cpu device{{.intra_op_threads = 1}};
+  data::loader<float, gradus::nhwc> loader{device, set, {.global_batch_size = 2, .shuffle = false}};
+  loader.start_epoch(0);
+  const auto* batch = loader.next();
+  BOOST_TEST(std::vector<std::int32_t>(batch->labels.begin(), batch->labels.end()) == labels,
+             boost::test_tools::per_element());
+  BOOST_TEST(batch->weights.empty());
+  require_in_memory_text(text_of_failure([&] {
+                           static_cast<void>(data::in_memory(data::examples_of(std::span{elements}, {1, 1, 2, 3}),
+                                                             data::examples_of(std::span{labels}, {1, 2, 1, 3})));
+                         }),
+                         "expected a class for each example, (n), or for each pixel, (n, h, w)");
 }
 
 BOOST_AUTO_TEST_CASE(loaders_give_real_targets_in_their_layout) {
