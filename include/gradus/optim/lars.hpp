@@ -27,10 +27,9 @@ namespace gradus::optim {
 ///   v <- momentum * v + r * local * (g + weight_decay * p)          (v starts at 0)
 ///   p <- p - v
 ///
-/// with Euclidean norms over the whole parameter. A factor of the learning rate (segment::learning_rate_factor) scales v
-/// in the last line instead. Segments without `decay` take a plain momentum step, without weight
-/// decay and with local = 1. You, Gitman, Ginsburg: "Large batch training of convolutional networks", 2017, algorithm
-/// 1.
+/// with Euclidean norms over the whole parameter. A factor of the learning rate (segment::learning_rate_factor) scales
+/// v in the last line instead. Segments without `decay` take a plain momentum step, without weight decay and with local
+/// = 1. You, Gitman, Ginsburg: "Large batch training of convolutional networks", 2017, algorithm 1.
 struct lars {
   /// The name of the rule in messages and files.
   static constexpr std::string_view name = "lars";

@@ -133,10 +133,10 @@ class step_end_of final : public step_end {
   /// Makes the values those of rank 0, those of frozen layers too. Called by all ranks, when they have compared what
   /// they train.
   void start() {
-    strategy_->start();
-    if (group_->size() > 1 && !parameters_->frozen.empty()) {
+    if (group_->size() > 1 && !parameters_->frozen.empty()) {  // before the ranks may go on without each other
       group_->broadcast(std::as_writable_bytes(parameters_->frozen), 0);
     }
+    strategy_->start();
   }
 
   /// Not where an update needs all gradients: the next step needs the scale of this one.

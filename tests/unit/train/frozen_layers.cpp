@@ -152,6 +152,11 @@ BOOST_AUTO_TEST_CASE(every_strategy_takes_the_steps_of_one_process) {
                    1e-9);
     require_frozen("parameter servers on all ranks",
                    ranks_that_train(ranks, parallel::parameter_server{.servers = ranks, .colocate = true}), 1e-9);
+    for (const frozen_outcome& each : ranks_that_train(
+             ranks, parallel::parameter_server{
+                        .servers = ranks, .colocate = true, .mode = parallel::server_mode::bounded_staleness})) {
+      BOOST_TEST((each.frozen == each.given));
+    }
     require_frozen("model_averaging", ranks_that_train(ranks, parallel::model_averaging{.synchronous_steps = 1000}),
                    1e-9);
   }
