@@ -183,6 +183,33 @@ const std::vector<conv::shape> shapes{
     {.batch = 1, .in = 34, .height = 3, .width = 7, .out = 1024},
     padded({.batch = 1, .in = 512, .height = 8, .width = 9, .out = 20, .stride_height = 2, .stride_width = 2}, {3, 3},
            {1, 1}),
+    // Dilation: alone and with strides that share a factor with it or not, beyond the image, of groups, of one pixel.
+    padded({.batch = 2, .in = 5, .height = 9, .width = 8, .out = 19, .dilation_height = 2, .dilation_width = 3}, {3, 3},
+           {2, 3}),
+    padded({.batch = 1,
+            .in = 6,
+            .height = 13,
+            .width = 12,
+            .out = 7,
+            .stride_height = 2,
+            .stride_width = 3,
+            .groups = 1,
+            .dilation_height = 4,
+            .dilation_width = 2},
+           {3, 2}, {4, 1}),
+    padded({.batch = 2, .in = 4, .height = 5, .width = 7, .out = 3, .dilation_height = 12, .dilation_width = 9}, {3, 3},
+           {12, 9}),
+    padded({.batch = 2,
+            .in = 16,
+            .height = 9,
+            .width = 10,
+            .out = 16,
+            .groups = 16,
+            .dilation_height = 2,
+            .dilation_width = 2},
+           {3, 3}, {2, 2}),
+    padded({.batch = 1, .in = 3, .height = 1, .width = 1, .out = 2, .dilation_height = 5, .dilation_width = 2}, {3, 3},
+           {5, 2}),
     // Several panels of results, pixels of several images, rows that meet only padding in some rows of taps.
     padded({.batch = 3, .in = 9, .height = 14, .width = 14, .out = 64}, {5, 3}, {2, 1}),
     padded({.batch = 2, .in = 70, .height = 2, .width = 7, .out = 150}, {7, 1}, {6, 0}),
@@ -250,6 +277,16 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Case, cases) {
 }
 
 using layouts = std::tuple<gradus::nchw, gradus::nhwc>;
+
+// One image of this size is computed at a time, so gradients of weights and bias are added up.
+BOOST_AUTO_TEST_CASE_TEMPLATE(large_dilated_images_agree_with_the_definition, Layout, layouts) {
+  const conv::problem p{padded({.batch = 3, .height = 740, .width = 750, .dilation_width = 2}, {1, 2}, {0, 1})};
+  const gradus::kernels::detail::dilated_convolution<float> all{p.geometry,
+                                                                gradus::kernels::detail::channel_order_of<Layout>};
+  BOOST_TEST(all.images_at_once(3) == 1);
+  gradus::cpu device{{.intra_op_threads = 2}};
+  BOOST_TEST(conv::worst<Layout>(p, conv::run<float, Layout>(p, device, 3)) < tolerance<float>);
+}
 
 // The errors of Winograd scale with its results: it subtracts terms that it has added before.
 BOOST_AUTO_TEST_CASE_TEMPLATE(winograd_agrees_with_the_definition, Layout, layouts) {
@@ -322,6 +359,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(pairs_of_terms_agree_with_the_definition, Layout, 
   namespace detail = gradus::kernels::detail;
   for (const conv::shape& s : shapes) {
     const conv::problem p{s};
+    if (detail::is_dilated(p.geometry)) {
+      continue;  // the tiles have no dilation
+    }
     const auto x = conv::stored<bfloat16, Layout>(p.x);
     const auto w = conv::stored<float, Layout>(p.w);
     const auto dy = conv::stored<bfloat16, Layout>(p.dy);
