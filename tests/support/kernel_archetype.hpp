@@ -17,6 +17,7 @@
 #include "gradus/kernels/cpu/scale_channels.hpp"
 #include "gradus/kernels/cpu/strided_copy.hpp"
 #include "gradus/kernels/cpu/group_norm.hpp"
+#include "gradus/kernels/cpu/synchronized_batch_norm.hpp"
 #include "gradus/kernels/device_kernels.hpp"
 
 namespace archetypes {
@@ -181,6 +182,41 @@ void batch_norm_backward(kernel_device& device, view<const Element, Layout> x, v
                          const gradus::kernels::backward_epilogue<Element>& epilogue, workspace_span workspace) {
   batch_norm_backward(device.host(), on_host(device, x), on_host(device, y), on_host(device, dy), on_host(device, dx),
                       affine, saved, act, gradients, epilogue, workspace);
+}
+
+// ---- synchronized_batch_norm
+
+template <class Element, class Layout>
+std::size_t synchronized_batch_norm_workspace_bytes(kernel_device& device, const gradus::image_extents& shape) {
+  return gradus::kernels::synchronized_batch_norm_workspace_bytes<Element, Layout>(device.host(), shape);
+}
+template <class Element, class Layout>
+void batch_norm_moments(kernel_device& device, view<const Element, Layout> x, std::span<double> moments,
+                        workspace_span workspace) {
+  batch_norm_moments(device.host(), on_host(device, x), moments, workspace);
+}
+template <class Real>
+void batch_norm_store_statistics(kernel_device& device, std::span<const double> moments, double count,
+                                 const gradus::kernels::batch_norm_affine<Real>& affine, double epsilon,
+                                 const gradus::kernels::batch_norm_running<Real>& running,
+                                 const gradus::kernels::batch_norm_saved<Real>& saved, workspace_span workspace) {
+  batch_norm_store_statistics(device.host(), moments, count, affine, epsilon, running, saved, workspace);
+}
+template <class Element, class Layout>
+void batch_norm_gradient_sums(kernel_device& device, view<const Element, Layout> x, view<const Element, Layout> dy,
+                              const gradus::kernels::batch_norm_saved<real<Element>>& saved,
+                              const gradus::kernels::batch_norm_gradients<Element>& gradients, std::span<double> sums,
+                              workspace_span workspace) {
+  batch_norm_gradient_sums(device.host(), on_host(device, x), on_host(device, dy), saved, gradients, sums, workspace);
+}
+template <class Element, class Layout>
+void batch_norm_differentiate(kernel_device& device, view<const Element, Layout> x, view<const Element, Layout> dy,
+                              view<Element, Layout> dx, const gradus::kernels::batch_norm_affine<real<Element>>& affine,
+                              const gradus::kernels::batch_norm_saved<real<Element>>& saved,
+                              std::span<const double> sums, double count,
+                              const gradus::kernels::backward_epilogue<Element>& epilogue, workspace_span workspace) {
+  batch_norm_differentiate(device.host(), on_host(device, x), on_host(device, dy), on_host(device, dx), affine, saved,
+                           sums, count, epilogue, workspace);
 }
 
 // ---- group_norm

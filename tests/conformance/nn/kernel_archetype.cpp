@@ -10,12 +10,15 @@
 
 #include "kernel_archetype.hpp"
 
+#include "gradus/comm/self.hpp"
 #include "gradus/conformance/layers.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/kernels/device_kernels.hpp"
 #include "gradus/nn/layers/layer_norm.hpp"
+#include "gradus/nn/layers/synchronized_batch_norm.hpp"
 #include "gradus/nn/network.hpp"
+#include "gradus/parallel/synchronized_statistics.hpp"
 
 namespace {
 
@@ -27,6 +30,8 @@ constexpr bool both_layouts =
     kernels::explain_kernels<Device, Element, gradus::nhwc>() &&
     kernels::explain_group_norm<Device, Element, gradus::nchw>() &&
     kernels::explain_group_norm<Device, Element, gradus::nhwc>() &&
+    kernels::explain_synchronized_batch_norm<Device, Element, gradus::nchw>() &&
+    kernels::explain_synchronized_batch_norm<Device, Element, gradus::nhwc>() &&
     kernels::has_kernels<Device, Element, gradus::nchw>&& kernels::has_kernels<Device, Element, gradus::nhwc>;
 
 template <class Device>
@@ -48,6 +53,7 @@ static_assert(!kernels::has_matmul<archetypes::device, float>);
 static_assert(!kernels::has_max_pool2d<archetypes::device, float, gradus::nchw>);
 static_assert(!kernels::has_average_pool2d<archetypes::device, float, gradus::nchw>);
 static_assert(!kernels::has_batch_norm<archetypes::device, float, gradus::nchw>);
+static_assert(!kernels::has_synchronized_batch_norm<archetypes::device, float, gradus::nchw>);
 static_assert(!kernels::has_group_norm<archetypes::device, float, gradus::nchw>);
 static_assert(!kernels::has_local_response_norm<archetypes::device, float, gradus::nchw>);
 static_assert(!kernels::has_dropout<archetypes::device, float, gradus::nchw>);
@@ -68,6 +74,10 @@ BOOST_AUTO_TEST_CASE(layers_run_on_the_required_overloads_only) {
   BOOST_CHECK_NO_THROW(
       (require_layer_contract<float, gradus::nhwc>(device, gradus::nn::group_norm{.groups = 2}, image)));
   BOOST_CHECK_NO_THROW((require_layer_contract<float, gradus::nhwc>(device, gradus::nn::layer_norm{}, image)));
+  gradus::comm::self alone;
+  gradus::parallel::synchronized_statistics statistics{alone};
+  BOOST_CHECK_NO_THROW((require_layer_contract<float, gradus::nhwc>(
+      device, gradus::nn::synchronized_batch_norm{.group = &statistics}, image)));
 }
 
 BOOST_AUTO_TEST_CASE(networks_train_on_the_required_overloads_only) {

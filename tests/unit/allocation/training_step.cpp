@@ -17,9 +17,12 @@
 #include "gradus/core/float16.hpp"
 #include "gradus/nn/layers/activations.hpp"
 #include "gradus/nn/layers/elementwise.hpp"
+#include "gradus/nn/layers/layer_norm.hpp"
+#include "gradus/nn/layers/synchronized_batch_norm.hpp"
 #include "gradus/optim/adam_w.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/parallel/all_reduce.hpp"
+#include "gradus/parallel/synchronized_statistics.hpp"
 #include "gradus/train/step_end.hpp"
 
 #include "counter.hpp"
@@ -79,6 +82,8 @@ BOOST_AUTO_TEST_CASE(the_counter_counts) {
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(a_training_step_allocates_nothing, Batch, batch_types) {
   gradus::cpu device{{.intra_op_threads = 2}};
+  gradus::comm::self alone;
+  gradus::parallel::synchronized_statistics one_rank{alone};
   using images = decltype(Batch::images);
   nn::network<typename images::value_type, typename images::layout_type> net{device, {1, 28, 28}};
   nn::value x = net.input();
@@ -86,6 +91,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_training_step_allocates_nothing, Batch, batch_ty
   x = net.add("relu1", nn::relu{}, x);
   x = net.add("swish", nn::elementwise([](auto v) { return v * sigmoid(v); }), x);
   x = net.add("prelu", nn::prelu{}, x);
+  x = net.add("norm1", nn::group_norm{.groups = 4}, x);
+  x = net.add("norm2", nn::layer_norm{.axes = nn::norm_axes::channels}, x);
+  x = net.add("norm3", nn::layer_norm{}, x);
+  x = net.add("norm4", nn::synchronized_batch_norm{.group = &one_rank}, x);
   x = net.add("pool1", nn::max_pool2d{}, x);
   const nn::value branch = net.add("branch", nn::conv2d{.out_channels = 3}, x);
   x = net.add("concat", nn::concat{}, {x, branch});

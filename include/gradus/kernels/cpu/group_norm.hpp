@@ -190,10 +190,11 @@ class group_norm_forward_pass {
     double* const squares = sums + split_.piece;
     std::fill_n(sums, width, 0.0);
     std::fill_n(squares, width, 0.0);
-    sum_rows_of_terms<Element>(split_.channels, width, sums, squares, [=]<class Packet>(Packet, index_t c, index_t i) {
-      const auto difference = Packet::load(strip + c * plane + i) - Packet::load(strip + i);
-      return lane_sums<Packet>{difference, difference * difference};
-    });
+    sum_columns_of_terms<Element>(
+        split_.channels, width, sums, squares, [=]<class Packet>(Packet, index_t c, index_t i) {
+          const auto difference = Packet::load(strip + c * plane + i) - Packet::load(strip + i);
+          return lane_sums<Packet>{difference, difference * difference};
+        });
     const auto count = static_cast<double>(split_.channels);
     for (index_t i = 0; i < width; ++i) {
       const double offset = sums[i] / count;

@@ -3,7 +3,7 @@
 // How group normalization divides a batch on the CPU, and its loops over runs of adjacent elements.
 #pragma once
 
-#include <algorithm>  // std::clamp, std::fill_n, std::max
+#include <algorithm>  // std::clamp, std::fill_n, std::max, std::min
 #include <array>      // std::array
 #include <cmath>      // std::sqrt
 #include <cstddef>    // std::byte, std::size_t
@@ -168,6 +168,24 @@ struct group_norm_workspace {
   }
 };
 
+/// As sum_rows_of_terms, for a few columns of long rows: 16 terms of a column are added in registers.
+template <class Element, class Term>
+void sum_columns_of_terms(index_t rows, index_t columns, double* first, double* second, const Term& term) noexcept {
+  for (index_t top = 0; top < rows; top += short_sum) {
+    const index_t bottom = std::min(rows, top + short_sum);
+    for_each_packet<Element>(0, columns, [&]<class Packet>(Packet, index_t i) {
+      using reals = packet<computed<Element>, static_cast<int>(Packet::lanes)>;
+      lane_sums<Packet> sums;
+      for (index_t row = top; row < bottom; ++row) {
+        const auto next = term(Packet{}, row, i);
+        sums.add(next.first, next.second);
+      }
+      reals::add_to(first + i, sums.first);
+      reals::add_to(second + i, sums.second);
+    });
+  }
+}
+
 /// Two sums for each pixel of a unit.
 using pixel_sums = std::array<double, 4096>;
 
@@ -219,27 +237,68 @@ struct group_norm_coefficients {
   const Real* second = nullptr;  ///< mean of gamma * g * xhat
 };
 
+/// Coefficients of a run: one for each element, or one number for all. The number is copied, because the compiler must
+/// assume that a store changes what a pointer points to.
+template <bool PerLane, class Real>
+class held_coefficient {
+ public:
+  explicit held_coefficient(const Real* from) noexcept
+      : from_{from}, value_{PerLane || from == nullptr ? Real{} : *from} {}
+
+  template <class Packet>
+  [[nodiscard]] GRADUS_ALWAYS_INLINE typename Packet::type get(index_t i) const noexcept {
+    if constexpr (PerLane) {
+      return Packet::load(from_ + i);
+    } else {
+      return Packet::broadcast(value_);
+    }
+  }
+
+ private:
+  const Real* from_;
+  Real value_;
+};
+
 /// xhat = (x - mean) * inverse + rest
-template <bool SetPerLane, class Packet, class Element>
-GRADUS_ALWAYS_INLINE typename Packet::type normalized(const Element* x,
-                                                      const group_norm_coefficients<computed<Element>>& at,
-                                                      index_t i) noexcept {
-  return (Packet::load(x + i) - coefficient<SetPerLane, Packet>(at.mean, i)) *
-             coefficient<SetPerLane, Packet>(at.inverse, i) +
-         coefficient<SetPerLane, Packet>(at.rest, i);
-}
+template <bool PerLane, class Real>
+class held_statistics {
+ public:
+  explicit held_statistics(const group_norm_coefficients<Real>& at) noexcept
+      : mean_{at.mean}, inverse_{at.inverse}, rest_{at.rest} {}
+
+  template <class Packet>
+  [[nodiscard]] GRADUS_ALWAYS_INLINE typename Packet::type inverse(index_t i) const noexcept {
+    return inverse_.template get<Packet>(i);
+  }
+  template <class Packet>
+  [[nodiscard]] GRADUS_ALWAYS_INLINE typename Packet::type normalized(typename Packet::type x,
+                                                                      index_t i) const noexcept {
+    return (x - mean_.template get<Packet>(i)) * inverse<Packet>(i) + rest_.template get<Packet>(i);
+  }
+
+ private:
+  held_coefficient<PerLane, Real> mean_;
+  held_coefficient<PerLane, Real> inverse_;
+  held_coefficient<PerLane, Real> rest_;
+};
 
 /// y = act(gamma * xhat + beta + residual). With Plain, without residual and activation.
 template <bool SetPerLane, bool AffinePerLane, bool Plain, class Element>
 void normalize_set_run(index_t count, const Element* x, Element* y, const Element* residual, bool relu,
-                       const group_norm_coefficients<computed<Element>> at) noexcept {
+                       const group_norm_coefficients<computed<Element>>& at) noexcept {
+  using real = computed<Element>;
+  const held_statistics<SetPerLane, real> set{at};
+  const held_coefficient<AffinePerLane, real> gamma{at.gamma};
+  const held_coefficient<AffinePerLane, real> beta{at.beta};
+  const bool scales = at.gamma != nullptr;
+  const bool shifts = at.beta != nullptr;
   for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
-    auto value = normalized<SetPerLane, Packet>(x, at, i);
-    if (at.gamma != nullptr) {
-      value *= coefficient<AffinePerLane, Packet>(at.gamma, i);
+    auto value = set.template normalized<Packet>(Packet::load(x + i), i);
+    if (scales) {
+      value *= gamma.template get<Packet>(i);
     }
-    if (at.beta != nullptr) {
-      value += coefficient<AffinePerLane, Packet>(at.beta, i);
+    if (shifts) {
+      value += beta.template get<Packet>(i);
     }
     if constexpr (!Plain) {
       if (residual != nullptr) {
@@ -253,24 +312,25 @@ void normalize_set_run(index_t count, const Element* x, Element* y, const Elemen
   });
 }
 
-/// gamma * g
-template <bool AffinePerLane, class Packet, class Element>
-GRADUS_ALWAYS_INLINE typename Packet::type scaled_gradient(const Element* dy, const computed<Element>* gamma,
-                                                           index_t i) noexcept {
-  const auto gradient = Packet::load(dy + i);
-  return gamma == nullptr ? gradient : gradient * coefficient<AffinePerLane, Packet>(gamma, i);
-}
-
 /// dx = inverse * (gamma * g - first - xhat * second), then added and masked as the epilogue says. With Plain, without
 /// an epilogue. Where a set has one element, gamma * g equals its mean exactly, and dx is 0.
 template <bool SetPerLane, bool AffinePerLane, bool Plain, class Element>
 void differentiate_set_run(index_t count, const Element* x, const Element* dy, Element* dx, const Element* relu_output,
-                           bool accumulate, const group_norm_coefficients<computed<Element>> at) noexcept {
+                           bool accumulate, const group_norm_coefficients<computed<Element>>& at) noexcept {
+  using real = computed<Element>;
+  const held_statistics<SetPerLane, real> set{at};
+  const held_coefficient<SetPerLane, real> first{at.first};
+  const held_coefficient<SetPerLane, real> second{at.second};
+  const held_coefficient<AffinePerLane, real> gamma{at.gamma};
+  const bool scales = at.gamma != nullptr;
   for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
-    auto value =
-        coefficient<SetPerLane, Packet>(at.inverse, i) *
-        (scaled_gradient<AffinePerLane, Packet>(dy, at.gamma, i) - coefficient<SetPerLane, Packet>(at.first, i) -
-         normalized<SetPerLane, Packet>(x, at, i) * coefficient<SetPerLane, Packet>(at.second, i));
+    auto gradient = Packet::load(dy + i);
+    if (scales) {
+      gradient *= gamma.template get<Packet>(i);
+    }
+    auto value = set.template inverse<Packet>(i) *
+                 (gradient - first.template get<Packet>(i) -
+                  set.template normalized<Packet>(Packet::load(x + i), i) * second.template get<Packet>(i));
     if constexpr (!Plain) {
       if (accumulate) {
         value += Packet::load(dx + i);

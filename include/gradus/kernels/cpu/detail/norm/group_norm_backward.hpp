@@ -232,16 +232,15 @@ class group_norm_backward_pass {
     const Element* const x = x_ + origin;
     const Element* const dy = dy_ + origin;
     const real* const scale = gamma_;
-    const group_norm_coefficients<real> at{.mean = statistics_.mean + statistic,
-                                           .inverse = statistics_.inverse + statistic,
-                                           .rest = statistics_.rest + statistic};
+    const held_statistics<true, real> set{of_set(statistic)};
     if (of_parameters()) {
       for (index_t c = 0; c < split_.channels; ++c) {
         double* const sums = work_.parameter_sums + 2 * (unit * split_.channels + c);
         sums[0] = sums[1] = 0;
         sum_terms<Element>(1, width, sums[0], sums[1], [=]<class Packet>(Packet, index_t, index_t i) {
           const auto gradient = Packet::load(dy + c * plane + i);
-          return lane_sums<Packet>{gradient, gradient * normalized<true, Packet>(x + c * plane, at, i)};
+          return lane_sums<Packet>{gradient,
+                                   gradient * set.template normalized<Packet>(Packet::load(x + c * plane + i), i)};
         });
       }
     }
@@ -253,11 +252,15 @@ class group_norm_backward_pass {
     double* const products = sums + split_.piece;
     std::fill_n(sums, width, 0.0);
     std::fill_n(products, width, 0.0);
-    sum_rows_of_terms<Element>(split_.channels, width, sums, products, [=]<class Packet>(Packet, index_t c, index_t i) {
-      const real* const own = scale == nullptr ? nullptr : scale + c;
-      const auto gradient = scaled_gradient<false, Packet>(dy + c * plane, own, i);
-      return lane_sums<Packet>{gradient, gradient * normalized<true, Packet>(x + c * plane, at, i)};
-    });
+    sum_columns_of_terms<Element>(
+        split_.channels, width, sums, products, [=]<class Packet>(Packet, index_t c, index_t i) {
+          auto gradient = Packet::load(dy + c * plane + i);
+          if (scale != nullptr) {
+            gradient *= Packet::broadcast(scale[c]);
+          }
+          return lane_sums<Packet>{gradient,
+                                   gradient * set.template normalized<Packet>(Packet::load(x + c * plane + i), i)};
+        });
     for (index_t i = 0; i < width; ++i) {
       store_means(statistic + i, 1, sums[i], products[i]);
     }
@@ -266,7 +269,7 @@ class group_norm_backward_pass {
     }
   }
 
-  /// The coefficients of a set of vectors, without those of the channels.
+  /// The coefficients of a set, without those of the channels.
   [[nodiscard]] group_norm_coefficients<real> of_set(index_t set) const {
     return {.mean = statistics_.mean + set, .inverse = statistics_.inverse + set, .rest = statistics_.rest + set};
   }
@@ -281,11 +284,12 @@ class group_norm_backward_pass {
     const group_norm_coefficients<real> origin = of_set(begin * groups + group);
     sum_rows_of_terms<Element>(
         end - begin, count, sums + first, sums + channels + first, [=]<class Packet>(Packet, index_t row, index_t c) {
-          const index_t set = row * groups;
-          const group_norm_coefficients<real> own{
-              .mean = origin.mean + set, .inverse = origin.inverse + set, .rest = origin.rest + set};
+          const index_t at_row = row * groups;
+          const held_statistics<false, real> set{
+              {.mean = origin.mean + at_row, .inverse = origin.inverse + at_row, .rest = origin.rest + at_row}};
           const auto gradient = Packet::load(dy + row * channels + c);
-          return lane_sums<Packet>{gradient, gradient * normalized<false, Packet>(x + row * channels, own, c)};
+          return lane_sums<Packet>{gradient,
+                                   gradient * set.template normalized<Packet>(Packet::load(x + row * channels + c), c)};
         });
   }
 
@@ -306,12 +310,16 @@ class group_norm_backward_pass {
     const Element* const x = x_ + unit * split_.width + first;
     const Element* const dy = dy_ + unit * split_.width + first;
     const real* const scale = gamma(unit % split_.groups * split_.width + first);
-    const group_norm_coefficients<real> at = of_set(unit);
-    sum_terms<Element>(1, std::min(split_.piece, split_.width - first), sums[0], sums[1],
-                       [=]<class Packet>(Packet, index_t, index_t i) {
-                         const auto gradient = scaled_gradient<true, Packet>(dy, scale, i);
-                         return lane_sums<Packet>{gradient, gradient * normalized<false, Packet>(x, at, i)};
-                       });
+    const held_statistics<false, real> set{of_set(unit)};
+    sum_terms<Element>(
+        1, std::min(split_.piece, split_.width - first), sums[0], sums[1],
+        [=]<class Packet>(Packet, index_t, index_t i) {
+          auto gradient = Packet::load(dy + i);
+          if (scale != nullptr) {
+            gradient *= Packet::load(scale + i);
+          }
+          return lane_sums<Packet>{gradient, gradient * set.template normalized<Packet>(Packet::load(x + i), i)};
+        });
   }
 
   void finish_vector(index_t unit) const {
