@@ -19,12 +19,12 @@
 #include "gradus/kernels/cuda.cuh"
 #include "gradus/kernels/cuda/cosine.cuh"
 #include "gradus/kernels/cuda/formula.cuh"
-#include "gradus/nn/metrics.hpp"
-#include "gradus/nn/predict.hpp"
-#include "gradus/tensor/copy.hpp"
 #include "gradus/kernels/cuda/group_norm.cuh"
 #include "gradus/kernels/cuda/synchronized_batch_norm.cuh"
 #include "gradus/nn/layers/synchronized_batch_norm.hpp"
+#include "gradus/nn/metrics.hpp"
+#include "gradus/nn/predict.hpp"
+#include "gradus/tensor/copy.hpp"
 #include "layer_outcomes.hpp"
 
 namespace {

@@ -12,8 +12,8 @@
 #include "gradus/nn/layers/activations.hpp"
 #include "gradus/nn/layers/conv_transpose2d.hpp"
 #include "gradus/nn/layers/elementwise.hpp"
-#include "gradus/nn/layers/pad2d.hpp"
 #include "gradus/nn/layers/layer_norm.hpp"
+#include "gradus/nn/layers/pad2d.hpp"
 #include "gradus/nn/losses.hpp"
 #include "gradus/nn/network.hpp"
 

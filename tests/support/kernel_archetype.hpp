@@ -13,10 +13,10 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu.hpp"
 #include "gradus/kernels/cpu/channel_softmax.hpp"
+#include "gradus/kernels/cpu/group_norm.hpp"
 #include "gradus/kernels/cpu/resize2d.hpp"
 #include "gradus/kernels/cpu/scale_channels.hpp"
 #include "gradus/kernels/cpu/strided_copy.hpp"
-#include "gradus/kernels/cpu/group_norm.hpp"
 #include "gradus/kernels/cpu/synchronized_batch_norm.hpp"
 #include "gradus/kernels/device_kernels.hpp"
 
