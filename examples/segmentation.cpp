@@ -6,6 +6,7 @@
 //
 // The picture shows fields that the network has not seen, its prediction and the truth.
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -19,7 +20,9 @@
 #include "gradus/data/loader.hpp"
 #include "gradus/models/unet.hpp"
 #include "gradus/nn/network.hpp"
+#include "gradus/nn/predict.hpp"
 #include "gradus/optim/adam.hpp"
+#include "gradus/train/metrics.hpp"
 #include "gradus/train/progress.hpp"
 #include "gradus/train/trainer.hpp"
 
@@ -81,28 +84,27 @@ class fields {
 /// The picture of three examples.
 template <class Network>
 void draw(const std::string& path, Network& net, gradus::cpu& device, const fields& set) {
-  std::vector<std::vector<field_picture>> rows;
-  gradus::image_tensor<float, gradus::nhwc> image{device, set.example()};  // one channel: no order of channels
-  std::vector<std::int32_t> labels(side * side);
-  for (index_t i = 0; i < 3; ++i) {
-    set.read(i, image.data());
-    set.read_labels(i, labels.data());
-    const auto scores = net.forward(image);
-    field_picture noisy{"field", side, side, {}};
-    field_picture found{"prediction", side, side, {}};
-    field_picture truth{"truth", side, side, {}};
-    for (int y = 0; y < side; ++y) {
-      for (int x = 0; x < side; ++x) {
-        int best = 0;
-        for (int c = 1; c < classes; ++c) {
-          best = scores(0, c, y, x) > scores(0, best, y, x) ? c : best;
-        }
-        noisy.values.push_back(0.25F + 0.35F * image(0, 0, y, x));
-        found.values.push_back(static_cast<float>(best) / (classes - 1));
-        truth.values.push_back(static_cast<float>(labels[static_cast<std::size_t>(y * side + x)]) / (classes - 1));
-      }
+  constexpr index_t examples = 3;
+  constexpr auto pixels = static_cast<std::size_t>(side * side);
+  gradus::image_tensor<float, gradus::nhwc> images{device, {examples, 1, side, side}};
+  std::vector<std::int32_t> labels(examples * pixels);
+  for (index_t i = 0; i < examples; ++i) {  // one channel: pixels are row after row
+    set.read(i, images.data() + static_cast<std::size_t>(i) * pixels);
+    set.read_labels(i, labels.data() + static_cast<std::size_t>(i) * pixels);
+  }
+  const std::vector<std::int32_t> predicted = nn::predicted_labels(nn::predict(net, images));
+  const auto picture = [&](const char* title, std::size_t example, const auto& value) {
+    field_picture result{title, side, side, {}};
+    for (std::size_t pixel = example * pixels; pixel < (example + 1) * pixels; ++pixel) {
+      result.values.push_back(value(pixel));
     }
-    rows.push_back({noisy, found, truth});
+    return result;
+  };
+  std::vector<std::vector<field_picture>> rows;
+  for (std::size_t i = 0; i < examples; ++i) {
+    rows.push_back({picture("field", i, [&](std::size_t k) { return 0.25F + 0.35F * images.data()[k]; }),
+                    picture("prediction", i, [&](std::size_t k) { return 0.5F * static_cast<float>(predicted[k]); }),
+                    picture("truth", i, [&](std::size_t k) { return 0.5F * static_cast<float>(labels[k]); })});
   }
   write_pictures(path, rows);
 }
@@ -123,8 +125,9 @@ int run(const std::string& picture, index_t examples) {
   gradus::train::trainer trainer{net, gradus::optim::adam{}};
   trainer.fit(loader, {.epochs = 4, .learning_rate = 0.003}, gradus::train::progress{});
 
-  const auto report = trainer.evaluate(test_loader);
-  std::printf("pixels that are right: %.4f\n", report.accuracy);
+  const auto [report, overlaps] = trainer.evaluate(test_loader, gradus::metrics::intersection_over_union{});
+  std::printf("pixels that are right: %.4f, intersection over union: background %.2f, discs %.2f, rings %.2f\n",
+              report.accuracy, overlaps.per_class[0], overlaps.per_class[1], overlaps.per_class[2]);
   if (!picture.empty()) {
     draw(picture, net, device, test);
     std::printf("picture: %s\n", picture.c_str());
