@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Writes layers_norms.txt: what PyTorch's normalizations compute, for tests/property/nn/golden_norms.cpp.
+"""Writes layers_norms.txt: what PyTorch's normalizations compute, for tests/property/nn/norms.cpp.
 
     python3 tests/golden/layers_norms.py
 
