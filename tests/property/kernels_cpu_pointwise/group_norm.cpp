@@ -88,7 +88,7 @@ struct set_norm_results {
 
 /// With `extra`: a residual and a ReLU forward, a gradient that is added to and masked backward.
 set_norm_results expected_set_norm(const set_norm_case& tested, const set_norm_inputs& in, bool affine, bool extra) {
-  const auto [over, groups, epsilon] = tested.parameters;
+  const auto [over, groups, added] = tested.parameters;
   const image_extents shape = tested.shape;
   const auto set_of = [&](index_t n, index_t c, index_t h, index_t w) {
     const index_t width = std::max(index_t{1}, shape.c / groups);
@@ -118,7 +118,7 @@ set_norm_results expected_set_norm(const set_norm_case& tested, const set_norm_i
   plain_images y{shape}, dx{shape}, dgamma{in.gamma.shape}, dbeta{in.gamma.shape};
   const auto normal = [&](index_t n, index_t c, index_t h, index_t w) {
     const sums& set = sets[set_of(n, c, h, w)];
-    return (in.x(n, c, h, w) - set.mean) / std::sqrt(set.variance + epsilon);
+    return (in.x(n, c, h, w) - set.mean) / std::sqrt(set.variance + added);
   };
   const auto scaled = [&](index_t n, index_t c, index_t h, index_t w) {
     return in.dy(n, c, h, w) * (affine ? affine_at(in.gamma, c, h, w) : 1.0);
@@ -138,7 +138,7 @@ set_norm_results expected_set_norm(const set_norm_case& tested, const set_norm_i
   for_each_place(shape, [&](index_t n, index_t c, index_t h, index_t w) {
     const sums& set = sets[set_of(n, c, h, w)];
     double value =
-        (scaled(n, c, h, w) - set.gradient - normal(n, c, h, w) * set.product) / std::sqrt(set.variance + epsilon);
+        (scaled(n, c, h, w) - set.gradient - normal(n, c, h, w) * set.product) / std::sqrt(set.variance + added);
     value += extra ? in.residual(n, c, h, w) : 0.0;
     dx(n, c, h, w) = extra && !(in.relu(n, c, h, w) > 0) ? 0.0 : value;
   });
