@@ -18,11 +18,11 @@ namespace gradus::kernels::detail {
 /// Sums the elements of each channel. Chunks of pixels are summed apart and then added in order. Only the shape sets
 /// the chunks, so the sums do not depend on the number of threads.
 template <class Element>
-class channel_sums {
+class bias_gradients {
   using real = parameter_element_t<Element>;
 
  public:
-  channel_sums(const image_extents& images, channel_order order) : images_{images}, order_{order} {
+  bias_gradients(const image_extents& images, channel_order order) : images_{images}, order_{order} {
     const index_t pixels = images.n * images.h * images.w;
     chunks_ = order == channel_order::last ? std::clamp<index_t>(pixels / least_pixels, 1, most_chunks) : 1;
   }
