@@ -12,7 +12,7 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/conv_transpose2d.hpp"
 #include "gradus/kernels/cpu/conv2d.hpp"
-#include "gradus/kernels/cpu/detail/conv2d/image_sums.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/bias_gradients.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
@@ -24,7 +24,7 @@ template <network_element Element, detail::convolution_layout Layout>
   if (which == pass::backward_weights) {
     return std::max(
         conv2d_workspace_bytes<Element, Layout>(device, geometry, batch, which),
-        detail::image_sums<Element>{geometry.input(batch), detail::channel_order_of<Layout>}.workspace_bytes());
+        detail::bias_gradients<Element>{geometry.input(batch), detail::channel_order_of<Layout>}.workspace_bytes());
   }
   return conv2d_workspace_bytes<Element, Layout>(device, geometry, batch,
                                                  which == pass::forward ? pass::backward_data : pass::forward);
@@ -59,7 +59,7 @@ void conv_transpose2d_backward_weights(cpu& device, const conv2d_geometry& geome
                                        image_view<parameter_element_t<Element>, Layout, cpu> dw,
                                        parameter_element_t<Element>* dbias, std::span<std::byte> workspace) {
   if (dbias != nullptr) {
-    const detail::image_sums<Element> sums{dy.extents(), detail::channel_order_of<Layout>};
+    const detail::bias_gradients<Element> sums{dy.extents(), detail::channel_order_of<Layout>};
     sums.run(device, dy.data(), dbias, workspace.data());
   }
   conv2d_backward_weights<Element, Layout>(device, geometry, dy, x, dw, nullptr, workspace);
