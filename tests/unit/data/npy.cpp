@@ -87,7 +87,7 @@ class npy_folder {
 };
 
 template <class Element>
-std::vector<Element> counted(std::size_t count, std::size_t bound = 1U << 20U) {
+std::vector<Element> numbers_from_zero(std::size_t count, std::size_t bound = 1U << 20U) {
   std::vector<Element> numbers(count);
   for (std::size_t i = 0; i < count; ++i) {
     numbers[i] = static_cast<Element>(i % bound);
@@ -267,7 +267,7 @@ BOOST_AUTO_TEST_CASE(writes_the_bytes_that_numpy_writes) {
   const auto require_same = [&](const std::string& written, const std::string& name) {
     BOOST_TEST((bytes_of(written) == bytes_of(numpy_file(name))), name);
   };
-  require_same(folder.write("u1", counted<std::uint8_t>(6), {2, 3}), "u1.npy");
+  require_same(folder.write("u1", numbers_from_zero<std::uint8_t>(6), {2, 3}), "u1.npy");
   require_same(folder.write("i1", std::vector<std::int8_t>{-1, 0, 1, 2, 3, 4}, {2, 3}), "i1.npy");
   require_same(folder.write("i2", std::vector<std::int16_t>{-1, 0, 1, 2, 3, 4}, {2, 3}), "i2.npy");
   require_same(folder.write("i4", std::vector<std::int32_t>{-1, 0, 1, 2, 3, 4}, {2, 3}), "i4.npy");
@@ -277,12 +277,12 @@ BOOST_AUTO_TEST_CASE(writes_the_bytes_that_numpy_writes) {
     halves.emplace_back(static_cast<float>(i));
   }
   require_same(folder.write("f2", halves, {2, 3}), "f2.npy");
-  require_same(folder.write("f4", counted<float>(6), {2, 3}), "f4.npy");
-  require_same(folder.write("f8", counted<double>(6), {2, 3}), "f8.npy");
+  require_same(folder.write("f4", numbers_from_zero<float>(6), {2, 3}), "f4.npy");
+  require_same(folder.write("f8", numbers_from_zero<double>(6), {2, 3}), "f8.npy");
   const bool truths[] = {true, true, true, true, true, true};
   data::write_npy(folder.path("bool"), truths, {2, 3});
   require_same(folder.path("bool"), "bool.npy");
-  require_same(folder.write("vector", counted<float>(5), {5}), "vector.npy");
+  require_same(folder.write("vector", numbers_from_zero<float>(5), {5}), "vector.npy");
   require_same(folder.write("none", std::vector<float>{}, {0, 4}), "none.npy");
 
   gradus::cpu device{{.intra_op_threads = 1}};
@@ -307,28 +307,30 @@ BOOST_AUTO_TEST_CASE(writes_the_bytes_that_numpy_writes) {
   require_same(folder.path("number"), "number.npy");
 
   const auto refused = [&](const std::vector<index_t>& extents) {
-    return idx_files::message_of<gradus::shape_error>([&] { folder.write("x", counted<float>(6), extents); });
+    return idx_files::message_of<gradus::shape_error>([&] { folder.write("x", numbers_from_zero<float>(6), extents); });
   };
   GRADUS_CHECK_MESSAGE(refused({2, 2}), {"write_npy '", "expected extents of 6 numbers, got (2, 2)", "npy.cpp"});
   GRADUS_CHECK_MESSAGE(refused({-2, -3}), {"got (-2, -3)"});
   GRADUS_CHECK_MESSAGE(refused({std::int64_t{1} << 62, 8}), {"expected extents of 6 numbers"});
   GRADUS_CHECK_MESSAGE(
-      idx_files::message_of<format_error>([] { data::write_npy("/dev/full", counted<float>(6), {6}); }),
+      idx_files::message_of<format_error>([] { data::write_npy("/dev/full", numbers_from_zero<float>(6), {6}); }),
       {"expected a file that can be written"});
-  GRADUS_CHECK_MESSAGE(idx_files::message_of<format_error>(
-                           [&] { data::write_npy(folder.path("no/such/folder.npy"), counted<float>(6), {6}); }),
+  GRADUS_CHECK_MESSAGE(idx_files::message_of<format_error>([&] {
+                         data::write_npy(folder.path("no/such/folder.npy"), numbers_from_zero<float>(6), {6});
+                       }),
                        {"expected a file that can be written, got No such file"});
 }
 
 BOOST_AUTO_TEST_CASE(shapes_of_examples) {
   const npy_folder folder;
-  const auto y = folder.write("y.npy", counted<float>(2), {2});
+  const auto y = folder.write("y.npy", numbers_from_zero<float>(2), {2});
   const auto example = [&](const std::string& x, data::npy_options options = {}) {
     return data::npy{x, y, std::move(options)}.example();
   };
-  BOOST_TEST((example(folder.write("1", counted<float>(2), {2})) == gradus::image_extents{1, 1, 1, 1}));
-  BOOST_TEST((example(folder.write("2", counted<float>(6), {2, 3})) == gradus::image_extents{1, 3, 1, 1}));
-  BOOST_TEST((example(folder.write("3", counted<float>(12), {2, 3, 2})) == gradus::image_extents{1, 1, 3, 2}));
+  BOOST_TEST((example(folder.write("1", numbers_from_zero<float>(2), {2})) == gradus::image_extents{1, 1, 1, 1}));
+  BOOST_TEST((example(folder.write("2", numbers_from_zero<float>(6), {2, 3})) == gradus::image_extents{1, 3, 1, 1}));
+  BOOST_TEST(
+      (example(folder.write("3", numbers_from_zero<float>(12), {2, 3, 2})) == gradus::image_extents{1, 1, 3, 2}));
   const auto images = numpy_file("images.npy");
   BOOST_TEST((example(images) == gradus::image_extents{1, 3, 2, 2}));
   const auto last = numpy_file("images_last.npy");
@@ -342,21 +344,22 @@ BOOST_AUTO_TEST_CASE(shapes_of_examples) {
     return idx_files::message_of<format_error>([&] { (void)example(x); });
   };
   GRADUS_CHECK_MESSAGE(refused(numpy_file("number.npy")), {"an array of 1 to 4 axes", "got the shape ()"});
-  GRADUS_CHECK_MESSAGE(refused(folder.write("5", counted<float>(2), {2, 1, 1, 1, 1})),
+  GRADUS_CHECK_MESSAGE(refused(folder.write("5", numbers_from_zero<float>(2), {2, 1, 1, 1, 1})),
                        {"got the shape (2, 1, 1, 1, 1)"});
-  GRADUS_CHECK_MESSAGE(refused(folder.write("0", counted<float>(0), {2, 0})), {"examples of at least one element"});
+  GRADUS_CHECK_MESSAGE(refused(folder.write("0", numbers_from_zero<float>(0), {2, 0})),
+                       {"examples of at least one element"});
   GRADUS_CHECK_MESSAGE(
       idx_files::message_of<gradus::shape_error>([&] {
-        const data::npy set{folder.write("3x", counted<float>(3), {3}), y};
+        const data::npy set{folder.write("3x", numbers_from_zero<float>(3), {3}), y};
       }),
       {"y.npy': expected a target for each of the 3 examples of '", "3x', got the shape (2,)", "npy.cpp"});
 }
 
 BOOST_AUTO_TEST_CASE(bytes_are_normalized_as_those_in_memory) {
   const npy_folder folder;
-  const auto bytes = counted<std::uint8_t>(4 * 2 * 3 * 3);
+  const auto bytes = numbers_from_zero<std::uint8_t>(4 * 2 * 3 * 3);
   const auto x = folder.write("x.npy", bytes, {4, 2, 3, 3});
-  const auto y = folder.write("y.npy", counted<std::uint8_t>(4), {4});
+  const auto y = folder.write("y.npy", numbers_from_zero<std::uint8_t>(4), {4});
   const data::normalization normalize{.mean = {0.25, 0.5}, .deviation = {0.5, 0.125}};
   const data::npy files{x, y, {.normalize = normalize}};
   const data::image_dataset memory{{4, 2, 3, 3}, bytes, {0, 1, 2, 3}, 4, normalize};
@@ -376,9 +379,9 @@ BOOST_AUTO_TEST_CASE(bytes_are_normalized_as_those_in_memory) {
 
 BOOST_AUTO_TEST_CASE(loaders_give_what_they_give_of_arrays_in_memory) {
   const npy_folder folder;
-  const auto x = counted<float>(7 * 2 * 3 * 2);
-  const auto real = counted<double>(7 * 2 * 3 * 1);
-  const auto labels = counted<std::int32_t>(7, 5);
+  const auto x = numbers_from_zero<float>(7 * 2 * 3 * 2);
+  const auto real = numbers_from_zero<double>(7 * 2 * 3 * 1);
+  const auto labels = numbers_from_zero<std::int32_t>(7, 5);
   const auto x_file = folder.write("x.npy", x, {7, 2, 3, 2});
   const auto inputs = data::examples_of(std::span{x}, {1, 2, 3, 2});
   const data::npy with_classes{x_file, folder.write("labels.npy", labels, {7})};
@@ -393,13 +396,13 @@ BOOST_AUTO_TEST_CASE(loaders_give_what_they_give_of_arrays_in_memory) {
   require_same_epochs(with_numbers, data::in_memory(inputs, data::examples_of(std::span{real}, {1, 2, 3, 1})));
   // Integers as real targets.
   const data::npy ages{x_file, folder.path("labels.npy"), {.targets = data::npy_targets::real}};
-  const auto as_numbers = counted<double>(7, 5);
+  const auto as_numbers = numbers_from_zero<double>(7, 5);
   require_same_epochs(ages, data::in_memory(inputs, data::examples_of(std::span{as_numbers}, {1, 1, 1, 1})));
 }
 
 BOOST_AUTO_TEST_CASE(labels_of_pixels) {
   const npy_folder folder;
-  const auto x = folder.write("x.npy", counted<float>(3 * 2 * 2), {3, 2, 2});
+  const auto x = folder.write("x.npy", numbers_from_zero<float>(3 * 2 * 2), {3, 2, 2});
   std::vector<std::uint8_t> labels{0, 1, 2, 255, 0, 0, 0, 3, 1, 1, 1, 1};
   const auto y = folder.write("y.npy", labels, {3, 2, 2});
   const data::npy set{x, y, {.ignored_label = 255}};
@@ -421,7 +424,7 @@ BOOST_AUTO_TEST_CASE(labels_of_pixels) {
 
 BOOST_AUTO_TEST_CASE(targets_that_are_no_classes_are_refused) {
   const npy_folder folder;
-  const auto x = folder.write("x.npy", counted<float>(4), {4});
+  const auto x = folder.write("x.npy", numbers_from_zero<float>(4), {4});
   const auto refused = [&](const std::string& y, data::npy_options options = {}) {
     return idx_files::message_of<format_error>([&] { const data::npy set{x, y, options}; });
   };
@@ -429,16 +432,17 @@ BOOST_AUTO_TEST_CASE(targets_that_are_no_classes_are_refused) {
                        {"label -1 of example 2"});
   GRADUS_CHECK_MESSAGE(refused(folder.write("l", std::vector<std::int64_t>{0, 1, std::int64_t{1} << 40, 0}, {4})),
                        {"label 1099511627776 of example 2"});
-  GRADUS_CHECK_MESSAGE(refused(folder.write("hot", counted<std::int32_t>(12), {4, 3})),
+  GRADUS_CHECK_MESSAGE(refused(folder.write("hot", numbers_from_zero<std::int32_t>(12), {4, 3})),
                        {"integers of the shape (4, 3)", "y.argmax(axis=1)", "npy_targets::real"});
-  GRADUS_CHECK_MESSAGE(refused(folder.write("f", counted<float>(4), {4}), {.targets = data::npy_targets::classes}),
-                       {"classes, which are integers, got elements of type '<f4'"});
+  GRADUS_CHECK_MESSAGE(
+      refused(folder.write("f", numbers_from_zero<float>(4), {4}), {.targets = data::npy_targets::classes}),
+      {"classes, which are integers, got elements of type '<f4'"});
 }
 
 BOOST_AUTO_TEST_CASE(weights_of_examples) {
   const npy_folder folder;
-  const auto x = folder.write("x.npy", counted<float>(3), {3});
-  const auto y = folder.write("y.npy", counted<float>(3), {3});
+  const auto x = folder.write("x.npy", numbers_from_zero<float>(3), {3});
+  const auto y = folder.write("y.npy", numbers_from_zero<float>(3), {3});
   const data::npy set{x, y, {.weights = folder.write("w.npy", std::vector<double>{0.5, 2, 1}, {3})}};
   BOOST_TEST(set.weight(1) == 2.0);
   BOOST_TEST(set.hash() != (data::npy{x, y}).hash());
@@ -454,20 +458,22 @@ BOOST_AUTO_TEST_CASE(weights_of_examples) {
   refusing.start_epoch(0);
   GRADUS_CHECK_MESSAGE(idx_files::message_of<format_error>([&] { (void)refusing.next(); }),
                        {"finite weights of at least 0"});
-  GRADUS_CHECK_MESSAGE(idx_files::message_of<gradus::shape_error>([&] {
-                         const data::npy two{x, y, {.weights = folder.write("two.npy", counted<float>(2), {2})}};
-                       }),
-                       {"two.npy': expected a weight for each of the 3 examples"});
-  GRADUS_CHECK_MESSAGE(idx_files::message_of<format_error>([&] {
-                         const data::npy table{x, y, {.weights = folder.write("table.npy", counted<float>(3), {3, 1})}};
-                       }),
-                       {"weights of the shape (N,), got the shape (3, 1)"});
+  GRADUS_CHECK_MESSAGE(
+      idx_files::message_of<gradus::shape_error>([&] {
+        const data::npy two{x, y, {.weights = folder.write("two.npy", numbers_from_zero<float>(2), {2})}};
+      }),
+      {"two.npy': expected a weight for each of the 3 examples"});
+  GRADUS_CHECK_MESSAGE(
+      idx_files::message_of<format_error>([&] {
+        const data::npy table{x, y, {.weights = folder.write("table.npy", numbers_from_zero<float>(3), {3, 1})}};
+      }),
+      {"weights of the shape (N,), got the shape (3, 1)"});
 }
 
 BOOST_AUTO_TEST_CASE(hashes_differ_with_the_content) {
   const npy_folder folder;
-  const auto y = folder.write("y.npy", counted<float>(1), {1});
-  auto numbers = counted<float>((std::size_t{64} << 20U) / 4 + 100);  // more than is hashed as a whole
+  const auto y = folder.write("y.npy", numbers_from_zero<float>(1), {1});
+  auto numbers = numbers_from_zero<float>((std::size_t{64} << 20U) / 4 + 100);  // more than is hashed as a whole
   const auto hash_of = [&] {
     const auto extent = static_cast<index_t>(numbers.size());
     return data::npy{folder.write("x.npy", numbers, {1, extent}), y}.hash();

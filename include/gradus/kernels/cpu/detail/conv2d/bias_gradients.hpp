@@ -18,19 +18,11 @@ namespace gradus::kernels::detail {
 /// Sums the elements of each channel. Chunks of pixels are summed apart and then added in order. Only the shape sets
 /// the chunks, so the sums do not depend on the number of threads.
 template <class Element>
-<<<<<<<< HEAD:include/gradus/kernels/cpu/detail/conv2d/image_sums.hpp
-class image_sums {
-  using real = parameter_element_t<Element>;
-
- public:
-  image_sums(const image_extents& images, channel_order order) : images_{images}, order_{order} {
-========
 class bias_gradients {
   using real = parameter_element_t<Element>;
 
  public:
   bias_gradients(const image_extents& images, channel_order order) : images_{images}, order_{order} {
->>>>>>>> wip/geometry:include/gradus/kernels/cpu/detail/conv2d/bias_gradients.hpp
     const index_t pixels = images.n * images.h * images.w;
     chunks_ = order == channel_order::last ? std::clamp<index_t>(pixels / least_pixels, 1, most_chunks) : 1;
   }
