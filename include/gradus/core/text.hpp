@@ -82,11 +82,11 @@ GRADUS_COLD inline void append_text(std::string& to, std::initializer_list<text_
 }
 
 /// Appends `piece`, and spaces up to `width` characters.
-GRADUS_COLD inline void append_left(std::string& to, std::string_view piece, std::size_t width) {
+inline void append_left(std::string& to, std::string_view piece, std::size_t width) {
   to.append(piece).append(piece.size() < width ? width - piece.size() : 0, ' ');
 }
 /// Appends spaces, so that `piece` ends after `width` characters, and `piece`.
-GRADUS_COLD inline void append_right(std::string& to, std::string_view piece, std::size_t width) {
+inline void append_right(std::string& to, std::string_view piece, std::size_t width) {
   to.append(piece.size() < width ? width - piece.size() : 0, ' ').append(piece);
 }
 

@@ -160,8 +160,8 @@ class softmax_cross_entropy::loss final : public loss_function<Element, Layout, 
   void prepare(Device& device) override {
     if (!options_.class_weights.empty()) {
       std::vector<number> weights(options_.class_weights.begin(), options_.class_weights.end());
-      class_weights_.emplace_back(device, extents<1>{shape_.channels});
-      device.copy_from_host(class_weights_[0].data(), weights.data(), weights.size() * sizeof(number));
+      class_weights_.emplace(device, extents<1>{shape_.channels});
+      device.copy_from_host(class_weights_->data(), weights.data(), weights.size() * sizeof(number));
     }
   }
 
@@ -189,7 +189,7 @@ class softmax_cross_entropy::loss final : public loss_function<Element, Layout, 
           .pixels = targets().labels,
           .channels_last = dense_strides<Layout, 4>(scores.extents())[1] == 1 && shape_.channels > 1,
           .label_smoothing = options_.label_smoothing,
-          .class_weights = class_weights_.empty() ? nullptr : class_weights_[0].data(),
+          .class_weights = class_weights_ ? class_weights_->data() : nullptr,
           .example_weights = batch_targets.weights.empty() ? nullptr : batch_targets.weights.data(),
           .ignores = options_.ignored_label.has_value(),
           .ignored_label = options_.ignored_label.value_or(0)};
@@ -206,7 +206,7 @@ class softmax_cross_entropy::loss final : public loss_function<Element, Layout, 
 
   softmax_cross_entropy options_;
   value_shape shape_;
-  std::vector<tensor<number, 1, row_major, Device>> class_weights_;  // one or none
+  std::optional<tensor<number, 1, row_major, Device>> class_weights_;
 };
 
 }  // namespace gradus::nn

@@ -129,17 +129,28 @@ GRADUS_COLD auto with_weight_gradients(const cpu& device, const tile_kernels<com
 template <class Layout, class Element>
 void correlate(cpu& device, const conv2d_geometry& g, pass which, index_t batch, const Element* x,
                const computed<Element>* w, const tile_output<Element>& output, std::span<std::byte> workspace) {
-  const auto run = [&](const conv2d_geometry& of, index_t images, const Element* from, const tile_output<Element>& to,
-                       std::span<std::byte> memory) {
-    with_correlations<Layout, Element>(
-        device, current_storage_kernels<Element>(), of, which, images,
-        [&](const correlations<Element>& all) { all.run(device, from, w, to, memory.data()); });
-  };
   if (is_dilated(g)) {
-    correlate_dilated(device, g, channel_order_of<Layout>, which, batch, x, output, workspace, run);
-  } else {
-    run(g, batch, x, output, workspace);
+    correlate_dilated(device, g, channel_order_of<Layout>, which, batch, x, w, output, workspace,
+                      &correlate<Layout, Element>);
+    return;
   }
+  with_correlations<Layout, Element>(
+      device, current_storage_kernels<Element>(), g, which, batch,
+      [&](const correlations<Element>& all) { all.run(device, x, w, output, workspace.data()); });
+}
+
+/// Computes the gradients of the weights and, unless it is null, of the bias.
+template <class Layout, class Element>
+void differentiate_weights(cpu& device, const conv2d_geometry& g, index_t batch, const Element* x, const Element* dy,
+                           computed<Element>* dw, computed<Element>* dbias, std::span<std::byte> workspace) {
+  if (is_dilated(g)) {
+    dilated_weight_gradients(device, g, channel_order_of<Layout>, batch, x, dy, dw, dbias, workspace,
+                             &differentiate_weights<Layout, Element>);
+    return;
+  }
+  with_weight_gradients<Layout, Element>(
+      device, current_tile_kernels<computed<Element>>(), g, batch,
+      [&](const auto& gradients) { gradients.run(device, x, dy, dw, dbias, workspace.data()); });
 }
 
 /// Layouts for which this header has convolutions.
@@ -154,10 +165,8 @@ template <network_element Element, detail::convolution_layout Layout>
                                                  pass which) {
   using real = parameter_element_t<Element>;
   if (detail::is_dilated(geometry)) {
-    const detail::dilated_convolution<Element> all{geometry, detail::channel_order_of<Layout>};
-    const index_t images = all.images_at_once(batch);
-    return detail::dilated_workspace<Element>{all, which, images, nullptr}.bytes +
-           conv2d_workspace_bytes<Element, Layout>(device, all.part(), all.parts(images), which);
+    return detail::dilated_workspace_bytes<Element>(device, geometry, detail::channel_order_of<Layout>, batch, which,
+                                                    &conv2d_workspace_bytes<Element, Layout>);
   }
   return detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {
     if (which == pass::backward_weights) {
@@ -196,19 +205,8 @@ void conv2d_backward_weights(cpu& device, const conv2d_geometry& geometry, image
                              image_view<const Element, Layout, cpu> dy,
                              image_view<parameter_element_t<Element>, Layout, cpu> dw,
                              parameter_element_t<Element>* dbias, std::span<std::byte> workspace) {
-  const auto run = [&](const conv2d_geometry& of, index_t images, const Element* from, const Element* slopes,
-                       parameter_element_t<Element>* to, parameter_element_t<Element>* to_bias,
-                       std::span<std::byte> memory) {
-    detail::with_weight_gradients<Layout, Element>(
-        device, detail::current_tile_kernels<parameter_element_t<Element>>(), of, images,
-        [&](const auto& gradients) { gradients.run(device, from, slopes, to, to_bias, memory.data()); });
-  };
-  if (detail::is_dilated(geometry)) {
-    detail::dilated_weight_gradients(device, geometry, detail::channel_order_of<Layout>, x.extent(axis::n), x.data(),
-                                     dy.data(), dw.data(), dbias, workspace, run);
-  } else {
-    run(geometry, x.extent(axis::n), x.data(), dy.data(), dw.data(), dbias, workspace);
-  }
+  detail::differentiate_weights<Layout>(device, geometry, x.extent(axis::n), x.data(), dy.data(), dw.data(), dbias,
+                                        workspace);
 }
 
 }  // namespace gradus::kernels

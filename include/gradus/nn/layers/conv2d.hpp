@@ -197,19 +197,17 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::co
     if (!dx.needed()) {
       return;
     }
-    const auto weights = weight(call.parameters, call.device);
+    const bool pads = kernels::has_pad2d<Device, Element, Layout> && this->pads();
+    const image_view<Element, Layout, Device> target = pads ? padded_images(call) : base::view(dx.images);
+    conv2d_backward_data(call.device, this->geometry_, base::view(call.output_gradient),
+                         weight(call.parameters, call.device), target,
+                         pads ? kernels::backward_epilogue<Element>{} : dx.epilogue, workspace(call));
     if constexpr (kernels::has_pad2d<Device, Element, Layout>) {
-      if (this->pads()) {
-        const image_view<Element, Layout, Device> padded = padded_images(call);
-        conv2d_backward_data(call.device, this->geometry_, base::view(call.output_gradient), weights, padded,
-                             kernels::backward_epilogue<Element>{}, workspace(call));
-        pad2d_backward(call.device, this->padded_, image_view<const Element, Layout, Device>{padded},
+      if (pads) {
+        pad2d_backward(call.device, this->padded_, image_view<const Element, Layout, Device>{target},
                        base::view(dx.images), dx.epilogue);
-        return;
       }
     }
-    conv2d_backward_data(call.device, this->geometry_, base::view(call.output_gradient), weights, base::view(dx.images),
-                         dx.epilogue, workspace(call));
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <numeric>    // std::gcd
 #include <span>       // std::span
 
+#include "gradus/core/config.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/conv2d.hpp"
@@ -300,12 +301,32 @@ struct dilated_workspace {
   }
 };
 
+/// The bytes of workspace of a dilated pass.
+/// @param of_parts  those of the convolution of the parts
+template <class Element>
+[[nodiscard]] std::size_t dilated_workspace_bytes(cpu& device, const conv2d_geometry& g, channel_order order,
+                                                  index_t batch, pass which,
+                                                  std::size_t (*of_parts)(cpu&, const conv2d_geometry&, index_t batch,
+                                                                          pass which)) {
+  const dilated_convolution<Element> all{g, order};
+  const index_t images = all.images_at_once(batch);
+  return dilated_workspace<Element>{all, which, images, nullptr}.bytes +
+         of_parts(device, all.part(), all.parts(images), which);
+}
+
+/// A pass that consists of correlations: of x and w.
+template <class Element>
+using correlation_pass = void(cpu& device, const conv2d_geometry& g, pass which, index_t batch, const Element* x,
+                              const computed<Element>* w, const tile_output<Element>& output,
+                              std::span<std::byte> workspace);
+
 /// A pass of a dilated convolution that consists of correlations.
-/// @param run  runs the pass for the convolution of the parts: run(geometry, images, x, output, workspace)
-template <class Element, class Run>
-void correlate_dilated(cpu& device, const conv2d_geometry& g, channel_order order, pass which, index_t batch,
-                       const Element* x, const tile_output<Element>& output, std::span<std::byte> workspace,
-                       const Run& run) {
+/// @param run  runs the pass for the convolution of the parts
+template <class Element>
+GRADUS_COLD void correlate_dilated(cpu& device, const conv2d_geometry& g, channel_order order, pass which,
+                                   index_t batch, const Element* x, const computed<Element>* w,
+                                   const tile_output<Element>& output, std::span<std::byte> workspace,
+                                   correlation_pass<Element>* run) {
   using side = typename dilated_convolution<Element>::side;
   const dilated_convolution<Element> all{g, order};
   const index_t most = all.images_at_once(batch);
@@ -329,18 +350,25 @@ void correlate_dilated(cpu& device, const conv2d_geometry& g, channel_order orde
     }
     const tile_output<Element> of_parts{
         .c = results, .bias = output.bias, .accumulate = added != nullptr, .relu = output.relu};
-    run(all.part(), all.parts(images), source, of_parts, workspace.subspan(memory.bytes));
+    run(device, all.part(), which, all.parts(images), source, w, of_parts, workspace.subspan(memory.bytes));
     all.scatter(device, to, images, results, output.mask == nullptr ? nullptr : output.mask + offset,
                 output.c + offset);
   }
 }
 
+/// The gradients of the weights and, unless it is null, of the bias.
+template <class Element>
+using weight_gradient_pass = void(cpu& device, const conv2d_geometry& g, index_t batch, const Element* x,
+                                  const Element* dy, computed<Element>* dw, computed<Element>* dbias,
+                                  std::span<std::byte> workspace);
+
 /// The gradients of the weights and of the bias of a dilated convolution.
-/// @param run  computes them for the convolution of the parts: run(geometry, images, x, dy, dw, dbias, workspace)
-template <class Element, class Run>
-void dilated_weight_gradients(cpu& device, const conv2d_geometry& g, channel_order order, index_t batch,
-                              const Element* x, const Element* dy, computed<Element>* dw, computed<Element>* dbias,
-                              std::span<std::byte> workspace, const Run& run) {
+/// @param run  computes them for the convolution of the parts
+template <class Element>
+GRADUS_COLD void dilated_weight_gradients(cpu& device, const conv2d_geometry& g, channel_order order, index_t batch,
+                                          const Element* x, const Element* dy, computed<Element>* dw,
+                                          computed<Element>* dbias, std::span<std::byte> workspace,
+                                          weight_gradient_pass<Element>* run) {
   using side = typename dilated_convolution<Element>::side;
   const dilated_convolution<Element> all{g, order};
   const index_t most = all.images_at_once(batch);
@@ -355,7 +383,7 @@ void dilated_weight_gradients(cpu& device, const conv2d_geometry& g, channel_ord
     all.gather(device, side::in, images, x + first * all.image(side::in), memory.in);
     all.gather(device, side::out, images, dy + first * all.image(side::out), memory.out);
     const bool adds = first > 0;
-    run(all.part(), all.parts(images), memory.in, memory.out, adds ? memory.dw : dw,
+    run(device, all.part(), all.parts(images), memory.in, memory.out, adds ? memory.dw : dw,
         dbias == nullptr ? nullptr
         : adds           ? memory.dbias
                          : dbias,
