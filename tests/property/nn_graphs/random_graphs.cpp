@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(of_bfloat16) {
 }
 
 BOOST_AUTO_TEST_CASE(of_float16) {
-  check<gradus::float16>("float16", {.relative = 0x1p-11, .absolute = 0x1p-24}, 7);
+  check<gradus::float16>("float16", {.relative = 0x1p-11, .absolute = 0x1p-24, .largest = 0x1p13}, 7);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
