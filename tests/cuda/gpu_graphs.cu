@@ -10,6 +10,7 @@
 
 #include "gradus/core/float16.hpp"
 #include "gradus/kernels/cuda.cuh"
+#include "gradus/kernels/cuda/group_norm.cuh"
 #include "gradus/kernels/cuda/shaping.cuh"
 #include "gradus/optim/cuda_passes.cuh"
 #include "gradus/tensor/cuda.cuh"

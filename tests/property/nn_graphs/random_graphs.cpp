@@ -56,6 +56,13 @@ struct run_spec {
       sets[static_cast<std::size_t>(draw.chance(40) ? static_cast<index_t>(sets.size()) - 1
                                                     : draw.between(0, static_cast<index_t>(sets.size()) - 1))];
   run.winograd = !draw.chance(20);
+  if (draw.chance(20)) {
+    run.optimizations = {.fuse_activations = draw.chance(50),
+                         .relu_in_place = draw.chance(50),
+                         .fuse_sums = draw.chance(50),
+                         .share_gradients = draw.chance(50),
+                         .reuse_memory = draw.chance(50)};
+  }
   return run;
 }
 

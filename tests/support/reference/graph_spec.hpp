@@ -119,7 +119,7 @@ template <class Options>
                     options.padding.rule(), options.padding.left(), options.padding.right())};
 }
 
-/// Whether a padding mode can put so many elements before and after `extent` others.
+/// Whether a padding mode can put these numbers of elements before and after `extent` others.
 [[nodiscard]] inline bool can_pad(nn::padding_mode mode, index_t extent, index_t before, index_t after) {
   const index_t most = std::max(before, after);
   return (mode != nn::padding_mode::reflect || most < extent) && (mode != nn::padding_mode::circular || most <= extent);
