@@ -163,8 +163,14 @@ class graph_generator {
     return options;
   }
 
+  /// The value, or a ReLU of it: the next layer then masks its gradient.
+  [[nodiscard]] std::size_t maybe_relu(std::size_t value) {
+    return draw_.chance(30) && add(nn::relu{}, {value}) ? last() : value;
+  }
+
   /// A transposed convolution, often with what plans fuse: a sum and a ReLU.
   bool add_transposed_convolution(std::size_t value) {
+    value = maybe_relu(value);
     if (!add(transposed_convolution(value), {value})) {
       return false;
     }
@@ -267,6 +273,7 @@ class graph_generator {
 
   /// Layers that move or combine elements.
   bool add_shaping(std::size_t value) {
+    value = maybe_relu(value);
     switch (draw_.between(0, 9)) {
       case 0: {
         const index_t rows = draw_.between(0, 2);
