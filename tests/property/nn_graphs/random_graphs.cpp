@@ -56,6 +56,13 @@ struct run_spec {
       sets[static_cast<std::size_t>(draw.chance(40) ? static_cast<index_t>(sets.size()) - 1
                                                     : draw.between(0, static_cast<index_t>(sets.size()) - 1))];
   run.winograd = !draw.chance(20);
+  if (draw.chance(20)) {
+    run.optimizations = {.fuse_activations = draw.chance(50),
+                         .relu_in_place = draw.chance(50),
+                         .fuse_sums = draw.chance(50),
+                         .share_gradients = draw.chance(50),
+                         .reuse_memory = draw.chance(50)};
+  }
   return run;
 }
 
@@ -116,7 +123,7 @@ BOOST_AUTO_TEST_CASE(of_bfloat16) {
 }
 
 BOOST_AUTO_TEST_CASE(of_float16) {
-  check<gradus::float16>("float16", {.relative = 0x1p-11, .absolute = 0x1p-24}, 7);
+  check<gradus::float16>("float16", {.relative = 0x1p-11, .absolute = 0x1p-24, .largest = 0x1p13}, 7);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "compare_networks.hpp"
+#include "graph_text.hpp"
 
 namespace gradus_test {
 

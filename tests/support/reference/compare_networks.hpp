@@ -260,6 +260,8 @@ class reference_training {
     values.push_back(net_.parts());
   }
 
+  /// Of all values and their gradients.
+  [[nodiscard]] double largest() const noexcept { return net_.largest(); }
   [[nodiscard]] bool scales_by_norms() const noexcept { return training_.rule.which == rule_spec::kind::lars; }
 
   training_outcome outcome;
@@ -278,6 +280,12 @@ class reference_training {
                                       convolution->kernel.height, convolution->kernel.width});
       if (convolution->bias) {
         add(layer_name(i) + ".bias", {convolution->out_channels, 1, 1, 1});
+      }
+    } else if (const auto* const transposed = std::get_if<nn::conv_transpose2d>(&options)) {
+      add(layer_name(i) + ".weight", {in.channels, transposed->out_channels / transposed->groups,
+                                      transposed->kernel.height, transposed->kernel.width});
+      if (transposed->bias) {
+        add(layer_name(i) + ".bias", {transposed->out_channels, 1, 1, 1});
       }
     } else if (const auto* const dense = std::get_if<nn::dense>(&options)) {
       add(layer_name(i) + ".weight", {dense->out_features, in.channels, in.height, in.width});
@@ -396,16 +404,16 @@ class reference_training {
 class rounded_reference {
  public:
   rounded_reference(const graph_spec& spec, const training_spec& training, const rounding& rounded)
-      : spec_{spec}, exact_{spec, training, {}}, relative_{rounded.relative} {
-    for (const std::uint64_t seed : {1, 2, 3, 4}) {
+      : spec_{spec}, exact_{spec, training, {}}, rounded_{rounded} {
+    for (const std::uint64_t seed : {1U, 2U, 3U, 4U}) {
       noisy_.emplace_back(spec, training, rounding_noise{rounded, seed});
     }
   }
 
-  /// Whether no ReLU, maximum, best class or norm of 0 is so close that rounding could decide it: then results are
-  /// comparable.
+  /// Whether no ReLU, maximum, best class or norm of 0 is so close that rounding could decide it, and no number is too
+  /// large for the element type: then results are comparable.
   [[nodiscard]] bool decided() const {
-    if (!decided_norms()) {
+    if (!(exact_.largest() <= rounded_.largest) || !decided_norms()) {
       return false;
     }
     for (std::size_t pass = 0; pass < exact_.values.size(); ++pass) {
@@ -474,7 +482,7 @@ class rounded_reference {
     for (const double number : expected) {
       size = std::max(size, std::abs(number));
     }
-    const double allowed = 40 * noise + 8 * relative_ * size;
+    const double allowed = 40 * noise + 8 * rounded_.relative * size;
     const double found = largest_distance(got, expected);
     if (!(found <= allowed)) {
       out << what << ": differs by " << found << " of " << size << ", rounding allows " << allowed << '\n';
@@ -570,7 +578,7 @@ class rounded_reference {
   graph_spec spec_;
   reference_training exact_;
   std::vector<reference_training> noisy_;
-  double relative_ = 0;
+  rounding rounded_;
 };
 
 }  // namespace gradus_test

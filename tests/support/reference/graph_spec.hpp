@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The graph of a network as data: it builds the network, it is what the plain reference computes, and it prints as C++.
+// The graph of a network as data: it builds the network, and it is what the plain reference computes.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <variant>
@@ -14,8 +15,11 @@
 #include "gradus/conformance/layers.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/nn/layers.hpp"
+#include "gradus/nn/layers/conv_transpose2d.hpp"
 #include "gradus/nn/layers/group_norm.hpp"
 #include "gradus/nn/layers/layer_norm.hpp"
+#include "gradus/nn/layers/pad2d.hpp"
+#include "gradus/nn/layers/shaping.hpp"
 #include "gradus/nn/loss.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/value.hpp"
@@ -28,13 +32,14 @@ namespace nn = gradus::nn;
 namespace detail {
 
 template <class... Layers>
-std::variant<Layers..., nn::group_norm, nn::layer_norm> with_norms_of_examples(const std::variant<Layers...>&);
+std::variant<Layers..., nn::group_norm, nn::layer_norm, nn::conv_transpose2d, nn::pad2d, nn::upsample2d, nn::crop2d,
+             nn::pixel_shuffle, nn::reshape, nn::permute, nn::multiply, nn::softmax>
+with_other_layers(const std::variant<Layers...>&);
 
 }  // namespace detail
 
 /// The layers of the conformance suite, and others that graphs have.
-using layer_options =
-    decltype(detail::with_norms_of_examples(std::declval<const gradus::conformance::layer_options&>()));
+using layer_options = decltype(detail::with_other_layers(std::declval<const gradus::conformance::layer_options&>()));
 
 /// One layer and the values that it reads: 0 is the input of the network, i + 1 the output of layer i.
 struct layer_spec {
@@ -47,9 +52,17 @@ struct layer_spec {
 
 /// Whether the layer has parameters.
 [[nodiscard]] inline bool has_parameters(const layer_spec& layer) {
-  const auto* const norm = std::get_if<nn::batch_norm>(&layer.options);
-  return std::holds_alternative<nn::conv2d>(layer.options) || std::holds_alternative<nn::dense>(layer.options) ||
-         (norm != nullptr && (norm->scale || norm->shift));
+  return std::visit(
+      [](const auto& options) {
+        if constexpr (requires { options.scale&& options.shift; }) {  // a normalization
+          return options.scale || options.shift;
+        } else {
+          return requires {
+            options.bias;
+          };
+        }
+      },
+      layer.options);
 }
 
 /// A network that ends with softmax cross-entropy over the output of its last layer.
@@ -87,12 +100,44 @@ struct window_spec {
                                          : window_spec{(input + before + after - kernel) / stride + 1, before};
 }
 
+/// The distance of the taps of a kernel: 1 for layers without dilation.
+template <class Options>
+[[nodiscard]] nn::size2d dilation_of(const Options& options) {
+  if constexpr (requires { options.dilation; }) {
+    return options.dilation;
+  } else {
+    return {1, 1};
+  }
+}
+
 template <class Options>
 [[nodiscard]] std::pair<window_spec, window_spec> windows_of(const Options& options, const nn::value_shape& in) {
-  return {window_of(in.height, options.kernel.height, options.stride.height, options.padding.rule(),
-                    options.padding.top(), options.padding.bottom()),
-          window_of(in.width, options.kernel.width, options.stride.width, options.padding.rule(),
-                    options.padding.left(), options.padding.right())};
+  const nn::size2d dilation = dilation_of(options);
+  return {window_of(in.height, (options.kernel.height - 1) * dilation.height + 1, options.stride.height,
+                    options.padding.rule(), options.padding.top(), options.padding.bottom()),
+          window_of(in.width, (options.kernel.width - 1) * dilation.width + 1, options.stride.width,
+                    options.padding.rule(), options.padding.left(), options.padding.right())};
+}
+
+/// Whether a padding mode can put these numbers of elements before and after `extent` others.
+[[nodiscard]] inline bool can_pad(nn::padding_mode mode, index_t extent, index_t before, index_t after) {
+  const index_t most = std::max(before, after);
+  return (mode != nn::padding_mode::reflect || most < extent) && (mode != nn::padding_mode::circular || most <= extent);
+}
+
+/// The element of 0 ... extent - 1 that a padding mode puts at a position before, among or after them; -1 for none.
+[[nodiscard]] inline index_t source_of(nn::padding_mode mode, index_t position, index_t extent) {
+  const bool inside = position >= 0 && position < extent;
+  switch (mode) {
+    case nn::padding_mode::reflect:
+      return inside ? position : position < 0 ? -position : 2 * (extent - 1) - position;
+    case nn::padding_mode::replicate:
+      return std::clamp<index_t>(position, 0, extent - 1);
+    case nn::padding_mode::circular:
+      return (position + extent) % extent;
+    default:
+      return inside ? position : -1;
+  }
 }
 
 /// Whether every window along one axis holds an element of the image, as pooling needs.
@@ -132,8 +177,91 @@ class shape_rule {
       return {};
     }
     const auto [rows, columns] = windows_of(options, in_[0]);
-    return windows(options.out_channels, rows, columns);
+    const auto pads = [&](const window_spec& window, index_t extent, index_t kernel, index_t dilation, index_t stride,
+                          index_t after) {
+      const index_t reach = (window.outputs - 1) * stride + (kernel - 1) * dilation + 1;
+      const bool same = options.padding.rule() == nn::padding::kind::same;
+      return can_pad(options.padding_mode, extent, window.before,
+                     same ? std::max<index_t>(0, reach - window.before - extent) : after);
+    };
+    return pads(rows, in_[0].height, options.kernel.height, options.dilation.height, options.stride.height,
+                options.padding.bottom()) &&
+                   pads(columns, in_[0].width, options.kernel.width, options.dilation.width, options.stride.width,
+                        options.padding.right())
+               ? windows(options.out_channels, rows, columns)
+               : result{};
   }
+  result operator()(const nn::conv_transpose2d& options) const {
+    if (!image() || in_[0].channels % options.groups != 0 || options.out_channels % options.groups != 0) {
+      return {};
+    }
+    const index_t height = (in_[0].height - 1) * options.stride.height - options.padding.top() -
+                           options.padding.bottom() + (options.kernel.height - 1) * options.dilation.height + 1 +
+                           options.output_padding.height;
+    const index_t width = (in_[0].width - 1) * options.stride.width - options.padding.left() - options.padding.right() +
+                          (options.kernel.width - 1) * options.dilation.width + 1 + options.output_padding.width;
+    return height > 0 && width > 0 ? result{{options.out_channels, height, width}} : result{};
+  }
+  result operator()(const nn::pad2d& options) const {
+    const nn::padding& pad = options.padding;
+    return image() && can_pad(options.mode, in_[0].height, pad.top(), pad.bottom()) &&
+                   can_pad(options.mode, in_[0].width, pad.left(), pad.right())
+               ? result{{in_[0].channels, in_[0].height + pad.top() + pad.bottom(),
+                         in_[0].width + pad.left() + pad.right()}}
+               : result{};
+  }
+  result operator()(const nn::upsample2d& options) const {
+    const bool sized = options.size != nn::size2d{0, 0};
+    if (in_[0].flattened || (in_.size() == 2 && (in_[1].flattened || sized))) {
+      return {};
+    }
+    if (in_.size() == 2) {
+      return result{{in_[0].channels, in_[1].height, in_[1].width}};
+    }
+    return sized ? result{{in_[0].channels, options.size.height, options.size.width}}
+                 : result{{in_[0].channels, in_[0].height * options.scale.height, in_[0].width * options.scale.width}};
+  }
+  result operator()(const nn::crop2d& options) const {
+    if (in_[0].flattened || (in_.size() == 2 && in_[1].flattened)) {
+      return {};
+    }
+    const nn::size2d size = in_.size() == 2 ? nn::size2d{in_[1].height, in_[1].width} : options.size;
+    return options.top + size.height <= in_[0].height && options.left + size.width <= in_[0].width
+               ? result{{in_[0].channels, size.height, size.width}}
+               : result{};
+  }
+  result operator()(const nn::pixel_shuffle& options) const {
+    const index_t squares = options.factor * options.factor;
+    return image() && in_[0].channels % squares == 0
+               ? result{{in_[0].channels / squares, in_[0].height * options.factor, in_[0].width * options.factor}}
+               : result{};
+  }
+  result operator()(const nn::reshape& options) const {
+    nn::value_shape out{options.channels, options.height, options.width};
+    const index_t known =
+        std::max<index_t>(out.channels, 1) * std::max<index_t>(out.height, 1) * std::max<index_t>(out.width, 1);
+    for (index_t* const extent : {&out.channels, &out.height, &out.width}) {
+      *extent = *extent == -1 ? in_[0].size() / known : *extent;
+    }
+    return in_.size() == 1 && out.size() == in_[0].size() ? result{out} : result{};
+  }
+  result operator()(const nn::permute& options) const {
+    const std::array<index_t, 4> in{1, in_[0].channels, in_[0].height, in_[0].width};
+    const auto extent = [&](std::size_t k) { return in[static_cast<std::size_t>(options.axes[k])]; };
+    return image() ? result{{extent(0), extent(1), extent(2)}} : result{};
+  }
+  result operator()(const nn::multiply&) const {
+    if (in_.size() != 2 || in_[0] == in_[1]) {
+      return in_.size() == 2 ? result{in_[0]} : result{};
+    }
+    for (const std::size_t k : {0U, 1U}) {
+      if (!in_[k].flattened && in_[1 - k] == nn::value_shape{in_[k].channels, 1, 1}) {
+        return in_[k];
+      }
+    }
+    return {};
+  }
+  result operator()(const nn::softmax&) const { return in_.size() == 1 ? result{in_[0]} : result{}; }
   result operator()(const nn::dense& options) const {
     return in_.size() == 1 ? result{{options.out_features, 1, 1}} : result{};
   }
@@ -240,116 +368,6 @@ void build(Network& net, const graph_spec& spec) {
     }
   }
   net.loss(nn::softmax_cross_entropy{}, values.back());
-}
-
-/// The options of a layer as C++.
-class options_text {
- public:
-  std::string operator()(const nn::add&) const { return "nn::add{}"; }
-  std::string operator()(const nn::average_pool2d& options) const {
-    return pool("average_pool2d", options, options.count_padding ? ", .count_padding = true" : "");
-  }
-  std::string operator()(const nn::max_pool2d& options) const { return pool("max_pool2d", options, ""); }
-  std::string operator()(const nn::batch_norm& options) const {
-    std::ostringstream out;
-    out << "nn::batch_norm{.momentum = " << options.momentum << ", .epsilon = " << options.epsilon
-        << (options.scale ? "" : ", .scale = false") << (options.shift ? "" : ", .shift = false") << "}";
-    return out.str();
-  }
-  std::string operator()(const nn::group_norm& options) const {
-    std::ostringstream out;
-    out << "nn::group_norm{.groups = " << options.groups << ", .epsilon = " << options.epsilon
-        << (options.scale ? "" : ", .scale = false") << (options.shift ? "" : ", .shift = false") << "}";
-    return out.str();
-  }
-  std::string operator()(const nn::layer_norm& options) const {
-    std::ostringstream out;
-    out << "nn::layer_norm{.axes = nn::norm_axes::" << (options.axes == nn::norm_axes::image ? "image" : "channels")
-        << ", .epsilon = " << options.epsilon << (options.scale ? "" : ", .scale = false")
-        << (options.shift ? "" : ", .shift = false") << "}";
-    return out.str();
-  }
-  std::string operator()(const nn::concat&) const { return "nn::concat{}"; }
-  std::string operator()(const nn::conv2d& options) const {
-    std::ostringstream out;
-    out << "nn::conv2d{.out_channels = " << options.out_channels << ", " << windows(options)
-        << ", .groups = " << options.groups << (options.bias ? "" : ", .bias = false") << "}";
-    return out.str();
-  }
-  std::string operator()(const nn::dense& options) const {
-    return "nn::dense{.out_features = " + std::to_string(options.out_features) +
-           (options.bias ? "" : ", .bias = false") + "}";
-  }
-  std::string operator()(const nn::dropout& options) const {
-    std::ostringstream out;
-    out << "nn::dropout{.rate = " << options.rate << ", .name = \"" << options.name << "\"}";
-    return out.str();
-  }
-  std::string operator()(const nn::flatten&) const { return "nn::flatten{}"; }
-  std::string operator()(const nn::global_average_pool2d&) const { return "nn::global_average_pool2d{}"; }
-  std::string operator()(const nn::local_response_norm& options) const {
-    std::ostringstream out;
-    out << "nn::local_response_norm{.radius = " << options.radius << ", .alpha = " << options.alpha
-        << ", .beta = " << options.beta << ", .k = " << options.k << "}";
-    return out.str();
-  }
-  std::string operator()(const nn::pad_channels& options) const {
-    return "nn::pad_channels{.before = " + std::to_string(options.before) +
-           ", .after = " + std::to_string(options.after) + "}";
-  }
-  std::string operator()(const nn::relu&) const { return "nn::relu{}"; }
-
- private:
-  template <class Options>
-  [[nodiscard]] static std::string windows(const Options& options) {
-    std::ostringstream out;
-    out << ".kernel = {" << options.kernel.height << ", " << options.kernel.width << "}, .stride = {"
-        << options.stride.height << ", " << options.stride.width << "}, .padding = nn::padding::";
-    switch (options.padding.rule()) {
-      case nn::padding::kind::same:
-        out << "same()";
-        break;
-      case nn::padding::kind::valid:
-        out << "valid()";
-        break;
-      case nn::padding::kind::explicit_amount:
-        out << "explicit_padding(" << options.padding.top() << ", " << options.padding.bottom() << ", "
-            << options.padding.left() << ", " << options.padding.right() << ")";
-        break;
-    }
-    return out.str();
-  }
-
-  template <class Options>
-  [[nodiscard]] static std::string pool(const char* name, const Options& options, const char* more) {
-    return "nn::" + std::string{name} + "{" + windows(options) + more + "}";
-  }
-};
-
-/// The statements that build the network.
-[[nodiscard]] inline std::string to_cpp(const graph_spec& spec) {
-  std::ostringstream out;
-  out << "nn::network<Element, Layout> net{device, {.channels = " << spec.input.channels
-      << ", .height = " << spec.input.height << ", .width = " << spec.input.width << "}};\n"
-      << "const nn::value v0 = net.input();\n";
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    out << "const nn::value v" << i + 1 << " = net.add(\"" << layer_name(i) << "\", "
-        << std::visit(options_text{}, named_options(spec, i)) << ", ";
-    const std::vector<std::size_t>& inputs = spec.layers[i].inputs;
-    for (std::size_t k = 0; k < inputs.size(); ++k) {
-      out << (k > 0 ? ", v" : inputs.size() > 1 ? "{v" : "v") << inputs[k];
-    }
-    out << (inputs.size() > 1 ? "});\n" : ");\n");
-    if (spec.layers[i].frozen) {
-      out << "net.freeze(\"" << layer_name(i) << (spec.layers[i].evaluates ? "\", {.evaluates = true});\n" : "\");\n");
-    }
-    if (has_parameters(spec.layers[i]) && spec.layers[i].learning_rate_factor != 1) {
-      out << "net.group(\"" << layer_name(i) << ".*\", {.learning_rate_factor = " << spec.layers[i].learning_rate_factor
-          << "});\n";
-    }
-  }
-  out << "net.loss(nn::softmax_cross_entropy{}, v" << spec.layers.size() << ");\n";
-  return out.str();
 }
 
 }  // namespace gradus_test

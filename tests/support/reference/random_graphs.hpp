@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Random graphs of layers: shortcuts, long skips, values that several layers read, branches without parameters, sums of
-// a value and itself, odd shapes.
+// a value and itself, odd shapes, decoders that enlarge images again.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -106,13 +107,198 @@ class graph_generator {
       options.stride = stride();
       options.padding = padding(options.kernel);
     }
-    if (draw_.chance(25)) {
-      const index_t groups = draw_.chance(50) ? in : 2;
-      if (in % groups == 0 && options.out_channels % groups == 0) {
-        options.groups = groups;
+    if (draw_.chance(20)) {
+      options.dilation = {draw_.between(1, 3), draw_.between(1, 2)};
+    }
+    if (draw_.chance(20)) {
+      options.padding_mode = padding_mode();
+    }
+    options.groups = groups(in, options.out_channels);
+    return options;
+  }
+
+  [[nodiscard]] index_t groups(index_t in, index_t out) {
+    const index_t result = !draw_.chance(25) ? 1 : draw_.chance(50) ? in : 2;
+    return in % result == 0 && out % result == 0 ? result : 1;
+  }
+
+  [[nodiscard]] nn::padding_mode padding_mode() { return static_cast<nn::padding_mode>(draw_.between(0, 3)); }
+
+  [[nodiscard]] nn::padding amounts(index_t rows, index_t columns) {
+    return nn::padding::explicit_padding(draw_.between(0, rows), draw_.between(0, rows), draw_.between(0, columns),
+                                         draw_.between(0, columns));
+  }
+
+  /// A transposed convolution that keeps the shape, as sums need, or that enlarges images in most cases.
+  [[nodiscard]] nn::conv_transpose2d transposed_convolution(std::size_t value) {
+    nn::conv_transpose2d options;
+    const index_t in = shapes_[value].channels;
+    options.bias = draw_.chance(70);
+    if (draw_.chance(40)) {
+      options = same_transposed_convolution(value);
+    } else {
+      options.out_channels = draw_.chance(50) ? in : draw_.one_of({1, 2, 3, 4, 8, 16});
+      options.kernel = kernel();
+      options.stride = stride();
+      options.dilation = draw_.chance(25) ? nn::size2d{draw_.between(1, 3), draw_.between(1, 2)} : nn::size2d{1, 1};
+      options.padding = amounts(options.kernel.height - 1, options.kernel.width - 1);
+      if (draw_.chance(50)) {
+        options.output_padding = {draw_.between(0, std::max(options.stride.height, options.dilation.height) - 1),
+                                  draw_.between(0, std::max(options.stride.width, options.dilation.width) - 1)};
       }
     }
+    options.groups = groups(in, options.out_channels);
     return options;
+  }
+  [[nodiscard]] nn::conv_transpose2d same_transposed_convolution(std::size_t value) {
+    nn::conv_transpose2d options{.out_channels = shapes_[value].channels};
+    const index_t rows = draw_.between(0, 1);
+    const index_t columns = draw_.between(0, 1);
+    options.kernel = {1 + 2 * rows, 1 + 2 * columns};
+    options.dilation = {draw_.one_of({1, 1, 2}), draw_.one_of({1, 1, 2})};
+    const index_t above = rows * options.dilation.height;
+    const index_t left = columns * options.dilation.width;
+    options.padding = nn::padding::explicit_padding(above, above, left, left);
+    options.bias = draw_.chance(70);
+    return options;
+  }
+
+  /// The value, or a ReLU of it: the next layer then masks its gradient.
+  [[nodiscard]] std::size_t maybe_relu(std::size_t value) {
+    return draw_.chance(30) && add(nn::relu{}, {value}) ? last() : value;
+  }
+
+  /// A transposed convolution, often with what plans fuse: a sum and a ReLU.
+  bool add_transposed_convolution(std::size_t value) {
+    value = maybe_relu(value);
+    if (!add(transposed_convolution(value), {value})) {
+      return false;
+    }
+    if (draw_.chance(40)) {
+      add_sum(last());
+    }
+    return !draw_.chance(50) || add(nn::relu{}, {last()});
+  }
+
+  /// Images of another size, with it given by options or by another value.
+  bool add_resized(std::size_t value) {
+    const nn::value_shape& shape = shapes_[value];
+    if (draw_.chance(50)) {
+      nn::upsample2d options;
+      if (draw_.chance(50)) {
+        options.mode = nn::interpolation::bilinear;
+        options.align_corners = draw_.chance(40);
+      }
+      const std::size_t other = static_cast<std::size_t>(draw_.between(0, static_cast<index_t>(last())));
+      if (draw_.chance(20) && other != value) {
+        return add(options, {value, other});
+      }
+      if (draw_.chance(50)) {
+        options.scale = {draw_.between(1, 3), draw_.between(1, 2)};
+      } else {
+        options.size = {draw_.between(1, 9), draw_.between(1, 9)};
+      }
+      return add(options, {value});
+    }
+    for (std::size_t other = 0; other < shapes_.size(); ++other) {
+      const bool fits = shapes_[other].height <= shape.height && shapes_[other].width <= shape.width;
+      if (fits && other != value && shapes_[other] != shape && draw_.chance(30)) {
+        return add(nn::crop2d{}, {value, other});
+      }
+    }
+    nn::crop2d options{.top = draw_.between(0, shape.height - 1), .left = draw_.between(0, shape.width - 1)};
+    options.size = {draw_.between(1, shape.height - options.top), draw_.between(1, shape.width - options.left)};
+    return add(options, {value});
+  }
+
+  /// The elements in other extents: a whole divisor for the channels and the rows, or the rest where one is -1.
+  bool add_reshape(std::size_t value) {
+    const index_t size = shapes_[value].size();
+    const auto divisor = [&](index_t number) {
+      index_t result = draw_.chance(40) ? shapes_[value].channels : draw_.between(1, 12);
+      while (number % result != 0) {
+        --result;
+      }
+      return result;
+    };
+    nn::reshape options{.channels = divisor(size)};
+    options.height = divisor(size / options.channels);
+    options.width = size / options.channels / options.height;
+    switch (draw_.between(0, 5)) {
+      case 0:
+        options.channels = -1;
+        break;
+      case 1:
+        options.height = -1;
+        break;
+      case 2:
+        options.width = -1;
+        break;
+      default:
+        break;
+    }
+    return add(options, {value});
+  }
+
+  bool add_permute(std::size_t value) {
+    std::array<gradus::axis, 3> axes{gradus::axis::c, gradus::axis::h, gradus::axis::w};
+    std::swap(axes[0], axes[static_cast<std::size_t>(draw_.between(0, 2))]);
+    std::swap(axes[1], axes[static_cast<std::size_t>(draw_.between(1, 2))]);
+    return add(nn::permute{.axes = axes}, {value});
+  }
+
+  /// A product with a value of the same shape, or with a gate of each channel.
+  bool add_product(std::size_t value) {
+    std::vector<std::size_t> others;
+    for (std::size_t v = 0; v < shapes_.size(); ++v) {
+      if (std::visit(shape_rule{{shapes_[value], shapes_[v]}}, layer_options{nn::multiply{}}) &&
+          (v != value || draw_.chance(10))) {
+        others.push_back(v);
+      }
+    }
+    std::size_t other = value;
+    if (!others.empty() && draw_.chance(60)) {
+      other = others[static_cast<std::size_t>(draw_.between(0, static_cast<index_t>(others.size()) - 1))];
+    } else if (add(nn::global_average_pool2d{}, {value})) {
+      if (draw_.chance(50)) {
+        add(nn::dense{.out_features = shapes_[value].channels}, {last()});
+      }
+      if (draw_.chance(50)) {
+        add(nn::softmax{}, {last()});
+      }
+      other = last();
+    }
+    return draw_.chance(50) ? add(nn::multiply{}, {value, other}) : add(nn::multiply{}, {other, value});
+  }
+
+  /// Layers that move or combine elements.
+  bool add_shaping(std::size_t value) {
+    value = maybe_relu(value);
+    switch (draw_.between(0, 9)) {
+      case 0: {
+        const index_t rows = draw_.between(0, 2);
+        nn::pad2d options{.padding = amounts(rows, draw_.between(0, 2)), .mode = padding_mode()};
+        options.value = options.mode == nn::padding_mode::zeros && draw_.chance(50) ? 0.5 : 0;
+        return add(options, {value});
+      }
+      case 1:
+      case 2:
+      case 3:
+        return add_resized(value);
+      case 4: {
+        const index_t channels = shapes_[value].channels;
+        return add(nn::pixel_shuffle{.factor = channels % 9 == 0 ? 3 : channels % 4 == 0 ? 2 : 1}, {value});
+      }
+      case 5:
+        return add_reshape(value);
+      case 6:
+        return add_permute(value);
+      case 7:
+      case 8:
+        return add_product(value);
+      default:
+        return add(nn::softmax{}, {value});
+    }
   }
 
   [[nodiscard]] nn::batch_norm normalization() {
@@ -136,7 +322,7 @@ class graph_generator {
 
   bool add_random() {
     const std::size_t value = any_value();
-    switch (draw_.between(0, 20)) {
+    switch (draw_.between(0, 28)) {
       case 0:
       case 1:
       case 2:
@@ -174,6 +360,16 @@ class graph_generator {
         return add(nn::local_response_norm{.radius = draw_.between(0, 3), .alpha = 0.1, .beta = 0.75, .k = 2}, {value});
       case 17:
         return add(nn::dropout{.rate = 0.25}, {value});
+      case 20:
+      case 21:
+      case 22:
+        return add_transposed_convolution(value);
+      case 23:
+      case 24:
+      case 25:
+      case 26:
+      case 27:
+        return add_shaping(value);
       case 18:
         return add(nn::pad_channels{.before = draw_.between(0, 2), .after = draw_.between(0, 2)}, {value});
       default:
@@ -209,7 +405,7 @@ class graph_generator {
     if (draw_.chance(50) && add(nn::relu{}, {value})) {
       value = last();
     }
-    if (!add(options, {value})) {
+    if (draw_.chance(40) ? !add(same_transposed_convolution(value), {value}) : !add(options, {value})) {
       return false;
     }
     if (draw_.chance(50)) {
@@ -293,6 +489,16 @@ class graph_generator {
   std::vector<nn::value_shape> shapes_;
 };
 
+/// Calls body(options) for a convolution or a transposed one.
+template <class Body>
+void if_convolution(layer_options& layer, const Body& body) {
+  if (auto* const convolution = std::get_if<nn::conv2d>(&layer)) {
+    body(*convolution);
+  } else if (auto* const transposed = std::get_if<nn::conv_transpose2d>(&layer)) {
+    body(*transposed);
+  }
+}
+
 /// Smaller graphs and simpler layers that a failure may have in common with a graph, the most promising first.
 [[nodiscard]] inline std::vector<graph_spec> smaller_graphs(const graph_spec& spec) {
   std::vector<graph_spec> result;
@@ -369,11 +575,11 @@ class graph_generator {
     bool changed = candidate.input.channels > channels;
     candidate.input.channels = std::min(candidate.input.channels, channels);
     for (layer_spec& layer : candidate.layers) {
-      if (auto* const convolution = std::get_if<nn::conv2d>(&layer.options)) {
-        changed = changed || convolution->out_channels > channels;
-        convolution->out_channels = std::min(convolution->out_channels, channels);
-        convolution->groups = 1;
-      }
+      if_convolution(layer.options, [&](auto& convolution) {
+        changed = changed || convolution.out_channels > channels;
+        convolution.out_channels = std::min(convolution.out_channels, channels);
+        convolution.groups = 1;
+      });
     }
     if (changed) {
       keep(std::move(candidate));
@@ -382,23 +588,29 @@ class graph_generator {
   // Simpler options.
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     graph_spec candidate = spec;
-    if (auto* const convolution = std::get_if<nn::conv2d>(&candidate.layers[i].options)) {
-      const nn::conv2d before = *convolution;
-      if (before.kernel != nn::size2d{1, 1} || before.stride != nn::size2d{1, 1}) {
-        *convolution = {.out_channels = before.out_channels, .groups = before.groups, .bias = before.bias};
+    if_convolution(candidate.layers[i].options, [&](auto& convolution) {
+      const auto before = convolution;
+      const nn::size2d one{1, 1};
+      if (before.kernel != one || before.stride != one) {
+        convolution = {.out_channels = before.out_channels, .groups = before.groups, .bias = before.bias};
+        keep(candidate);
+      }
+      if (before.dilation != one) {
+        convolution = before;
+        convolution.dilation = one;
         keep(candidate);
       }
       if (before.groups != 1) {
-        *convolution = before;
-        convolution->groups = 1;
+        convolution = before;
+        convolution.groups = 1;
         keep(candidate);
       }
       if (before.bias) {
-        *convolution = before;
-        convolution->bias = false;
+        convolution = before;
+        convolution.bias = false;
         keep(candidate);
       }
-    }
+    });
   }
   return result;
 }

@@ -17,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "element_moves.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/kernels/dropout.hpp"
 #include "graph_spec.hpp"
@@ -43,8 +44,9 @@ struct reference_images {
 
 /// How an element type rounds.
 struct rounding {
-  double relative = 0;  ///< the error of a stored number, of its size
-  double absolute = 0;  ///< gradients below it may become zero
+  double relative = 0;      ///< the error of a stored number, of its size
+  double absolute = 0;      ///< gradients below it may become zero
+  double largest = 0x1p30;  ///< of the numbers that are compared: larger ones may become infinite
 };
 
 /// Relative errors of rounding, drawn at random: how far the results of arithmetic with rounding may be from the exact
@@ -105,6 +107,8 @@ class reference_network {
   /// Of the last pass: the values of all parts of the batch, one after another.
   [[nodiscard]] const std::vector<std::vector<reference_images>>& parts() const noexcept { return parts_; }
   [[nodiscard]] const std::vector<nn::value_shape>& shapes() const noexcept { return shapes_; }
+  /// The largest absolute number of all passes, of values and their gradients.
+  [[nodiscard]] double largest() const noexcept { return largest_; }
 
   struct step_position {
     std::uint64_t step = 0;
@@ -163,9 +167,10 @@ class reference_network {
             compute(i, options, values, out, training && !spec_.layers[i].evaluates, position);
           },
           named_options(spec_, i));
-      if (!std::holds_alternative<nn::flatten>(spec_.layers[i].options)) {
+      if (!std::visit([](const auto& options) { return copies_elements(options); }, spec_.layers[i].options)) {
         noise_.on_values(out.elements);
       }
+      note_largest(out);
       values.push_back(std::move(out));
     }
   }
@@ -175,7 +180,14 @@ class reference_network {
       std::visit([&](const auto& options) { differentiate(i, options, gradients, position); }, named_options(spec_, i));
       for (const std::size_t value : spec_.layers[i].inputs) {
         noise_.on_gradients(gradients[value].elements);
+        note_largest(gradients[value]);
       }
+    }
+  }
+
+  void note_largest(const reference_images& images) {
+    for (const double element : images.elements) {
+      largest_ = std::abs(element) <= largest_ ? largest_ : std::abs(element);  // also NaN
     }
   }
 
@@ -237,15 +249,21 @@ class reference_network {
     }
   }
 
-  /// Calls body(h, w, r, s) for the elements of the window (p, q) that are in the image: those at the tap (r, s).
+  /// Calls body(h, w, r, s) for the elements of the window (p, q) that are in the image, or that a padding mode copies
+  /// from it: those at the tap (r, s).
   template <class Options, class Body>
   static void for_each_tap(const Options& options, const nn::value_shape& in, index_t p, index_t q, const Body& body) {
     const auto [rows, columns] = windows_of(options, in);
+    const nn::size2d dilation = dilation_of(options);
+    auto mode = nn::padding_mode::zeros;
+    if constexpr (requires { options.padding_mode; }) {
+      mode = options.padding_mode;
+    }
     for (index_t r = 0; r < options.kernel.height; ++r) {
       for (index_t s = 0; s < options.kernel.width; ++s) {
-        const index_t h = p * options.stride.height + r - rows.before;
-        const index_t w = q * options.stride.width + s - columns.before;
-        if (h >= 0 && h < in.height && w >= 0 && w < in.width) {
+        const index_t h = source_of(mode, p * options.stride.height + r * dilation.height - rows.before, in.height);
+        const index_t w = source_of(mode, q * options.stride.width + s * dilation.width - columns.before, in.width);
+        if (h >= 0 && w >= 0) {
           body(h, w, r, s);
         }
       }
@@ -563,7 +581,28 @@ class reference_network {
       });
     });
   }
-  void compute(std::size_t i, const nn::conv2d& options, const values_type& values, reference_images& out, bool,
+  /// Likewise for a transposed convolution with outputs (n, o, p, q): every input spreads over the kernel's extent.
+  template <class Body>
+  void for_each_product(std::size_t i, const nn::conv_transpose2d& options, const gradus::image_extents& out,
+                        const Body& body) {
+    const index_t outputs = out.c / options.groups;  // of a group
+    for_each(shapes_[input(i)].batch(out.n), [&](index_t n, index_t c, index_t h, index_t w) {
+      const index_t group = c / (shapes_[input(i)].channels / options.groups);
+      for_each({1, outputs, options.kernel.height, options.kernel.width},
+               [&](index_t, index_t o, index_t r, index_t s) {
+                 const index_t p = h * options.stride.height - options.padding.top() + r * options.dilation.height;
+                 const index_t q = w * options.stride.width - options.padding.left() + s * options.dilation.width;
+                 const index_t weight = ((c * outputs + o) * options.kernel.height + r) * options.kernel.width + s;
+                 if (p >= 0 && p < out.h && q >= 0 && q < out.w) {
+                   body(n, group * outputs + o, p, q, c, h, w, static_cast<std::size_t>(weight));
+                 }
+               });
+    });
+  }
+
+  template <class Options>
+  requires std::same_as<Options, nn::conv2d> || std::same_as<Options, nn::conv_transpose2d>
+  void compute(std::size_t i, const Options& options, const values_type& values, reference_images& out, bool,
                const step_position&) {
     std::vector<double> weights = parameter(i, ".weight");
     noise_.on_values(weights);
@@ -577,7 +616,9 @@ class reference_network {
                        out(n, o, p, q) += values[input(i)](n, c, h, w) * weights[k];
                      });
   }
-  void differentiate(std::size_t i, const nn::conv2d& options, values_type& gradients, const step_position&) {
+  template <class Options>
+  requires std::same_as<Options, nn::conv2d> || std::same_as<Options, nn::conv_transpose2d>
+  void differentiate(std::size_t i, const Options& options, values_type& gradients, const step_position&) {
     std::vector<double> weights = parameter(i, ".weight");
     noise_.on_values(weights);
     std::vector<double>& dw = gradient(i, ".weight");
@@ -650,14 +691,27 @@ class reference_network {
     }
   }
 
-  void compute(std::size_t i, const nn::flatten&, const values_type& values, reference_images& out, bool,
+  /// Layers that move elements, or mix some of them with given weights.
+  template <class Options>
+  requires moves_elements<Options>
+  void compute(std::size_t i, const Options& options, const values_type& values, reference_images& out, bool,
                const step_position&) {
-    out.elements = values[input(i)].elements;
+    for_each_source(options, shapes_[input(i)], shapes_[i + 1], [&](const move_of_element& move) {
+      for (index_t n = 0; n < out.shape.n; ++n) {
+        out(n, move.c, move.h, move.w) +=
+            move.weight * (move.constant ? 1 : values[input(i)](n, move.from_c, move.from_h, move.from_w));
+      }
+    });
   }
-  void differentiate(std::size_t i, const nn::flatten&, values_type& gradients, const step_position&) {
-    for (std::size_t e = 0; e < gradients[i + 1].elements.size(); ++e) {
-      gradients[input(i)].elements[e] += gradients[i + 1].elements[e];
-    }
+  template <class Options>
+  requires moves_elements<Options>
+  void differentiate(std::size_t i, const Options& options, values_type& gradients, const step_position&) {
+    for_each_source(options, shapes_[input(i)], shapes_[i + 1], [&](const move_of_element& move) {
+      for (index_t n = 0; n < gradients[i + 1].shape.n && !move.constant; ++n) {
+        gradients[input(i)](n, move.from_c, move.from_h, move.from_w) +=
+            move.weight * gradients[i + 1](n, move.c, move.h, move.w);
+      }
+    });
   }
 
   [[nodiscard]] static double divisor(const nn::local_response_norm& options, const reference_images& x, index_t n,
@@ -690,15 +744,75 @@ class reference_network {
     });
   }
 
-  void compute(std::size_t i, const nn::pad_channels& options, const values_type& values, reference_images& out, bool,
+  /// The element of input k of a product that belongs to one of the output.
+  [[nodiscard]] std::size_t factor(std::size_t i, std::size_t k, index_t n, index_t c, index_t h, index_t w) const {
+    const nn::value_shape& in = shapes_[input(i, k)];
+    const bool whole = in == shapes_[i + 1];
+    return static_cast<std::size_t>(((n * in.channels + c) * in.height + (whole ? h : 0)) * in.width + (whole ? w : 0));
+  }
+  void compute(std::size_t i, const nn::multiply&, const values_type& values, reference_images& out, bool,
                const step_position&) {
-    for_each(values[input(i)].shape, [&](index_t n, index_t c, index_t h, index_t w) {
-      out(n, options.before + c, h, w) = values[input(i)](n, c, h, w);
+    for_each(out.shape, [&](index_t n, index_t c, index_t h, index_t w) {
+      out(n, c, h, w) = values[input(i, 0)].elements[factor(i, 0, n, c, h, w)] *
+                        values[input(i, 1)].elements[factor(i, 1, n, c, h, w)];
     });
   }
-  void differentiate(std::size_t i, const nn::pad_channels& options, values_type& gradients, const step_position&) {
-    for_each(gradients[input(i)].shape, [&](index_t n, index_t c, index_t h, index_t w) {
-      gradients[input(i)](n, c, h, w) += gradients[i + 1](n, options.before + c, h, w);
+  void differentiate(std::size_t i, const nn::multiply&, values_type& gradients, const step_position&) {
+    for_each(gradients[i + 1].shape, [&](index_t n, index_t c, index_t h, index_t w) {
+      for (const std::size_t k : {0U, 1U}) {
+        gradients[input(i, k)].elements[factor(i, k, n, c, h, w)] +=
+            gradients[i + 1](n, c, h, w) * value(input(i, 1 - k)).elements[factor(i, 1 - k, n, c, h, w)];
+      }
+    });
+  }
+
+  /// Calls body(elements) with the numbers of the elements that a softmax adds up, for each such set.
+  template <class Body>
+  void for_each_softmax(std::size_t i, index_t examples, const Body& body) const {
+    const nn::value_shape& shape = shapes_[i + 1];
+    const index_t pixels = shape.flattened ? 1 : shape.height * shape.width;
+    const index_t terms = shape.size() / pixels;
+    for (index_t n = 0; n < examples; ++n) {
+      for (index_t pixel = 0; pixel < pixels; ++pixel) {
+        std::vector<std::size_t> elements;
+        for (index_t c = 0; c < terms; ++c) {
+          elements.push_back(static_cast<std::size_t>((n * terms + c) * pixels + pixel));
+        }
+        body(elements);
+      }
+    }
+  }
+  void compute(std::size_t i, const nn::softmax&, const values_type& values, reference_images& out, bool,
+               const step_position&) {
+    const std::vector<double>& x = values[input(i)].elements;
+    for_each_softmax(i, out.shape.n, [&](const std::vector<std::size_t>& elements) {
+      double largest = x[elements[0]];
+      for (const std::size_t e : elements) {
+        largest = std::max(largest, x[e]);
+      }
+      double sum = 0;
+      for (const std::size_t e : elements) {
+        sum += std::exp(x[e] - largest);
+      }
+      for (const std::size_t e : elements) {
+        out.elements[e] = std::exp(x[e] - largest) / sum;
+      }
+    });
+  }
+  void differentiate(std::size_t i, const nn::softmax&, values_type& gradients, const step_position&) {
+    const std::vector<double>& y = value(i + 1).elements;
+    const std::vector<double>& dy = gradients[i + 1].elements;
+    for_each_softmax(i, gradients[i + 1].shape.n, [&](const std::vector<std::size_t>& elements) {
+      double sum = 0;
+      double size = 0;
+      for (const std::size_t e : elements) {
+        sum += y[e] * dy[e];
+        size += std::abs(y[e] * dy[e]);
+      }
+      noise_.on_result(sum, size);
+      for (const std::size_t e : elements) {
+        gradients[input(i)].elements[e] += y[e] * (dy[e] - sum);
+      }
     });
   }
 
@@ -724,6 +838,7 @@ class reference_network {
   named_numbers gradients_;
   named_numbers buffers_;
   std::vector<std::vector<reference_images>> parts_;
+  double largest_ = 0;
   std::vector<std::vector<double>> saved_;  // of each layer, from forward to backward
 };
 

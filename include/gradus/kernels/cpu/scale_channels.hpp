@@ -52,7 +52,7 @@ void multiply_planes(const scale_channels_shape& s, index_t begin, index_t end, 
 }
 
 template <class Element>
-void store_sum(computed<Element> sum, Element* to, bool accumulate) noexcept {
+void store_factor_sum(computed<Element> sum, Element* to, bool accumulate) noexcept {
   *to = static_cast<Element>(accumulate ? static_cast<computed<Element>>(*to) + sum : sum);
 }
 
@@ -80,7 +80,7 @@ void sum_planes(const scale_channels_shape& s, index_t begin, index_t end, const
     for (; i < s.pixels; ++i) {
       sum += static_cast<real>(a[i]) * static_cast<real>(b[i]);
     }
-    store_sum(sum, dfactors + plane, accumulate);
+    store_factor_sum(sum, dfactors + plane, accumulate);
   }
 }
 
@@ -132,7 +132,7 @@ void sum_pixels(const scale_channels_shape& s, index_t image, index_t first, ind
     }
   }
   for (index_t i = 0; i < last - first; ++i) {
-    store_sum(totals[static_cast<std::size_t>(i)], dfactors + image * s.channels + first + i, accumulate);
+    store_factor_sum(totals[static_cast<std::size_t>(i)], dfactors + image * s.channels + first + i, accumulate);
   }
 }
 

@@ -33,7 +33,7 @@ struct device_copy {
         continue;
       }
       sorted[count] = each;
-      for (int k = count++; k > 0 && sorted[k - 1].to < sorted[k].to; --k) {
+      for (int k = count++; k > 0 && sorted[k].to > sorted[k - 1].to; --k) {
         std::swap(sorted[k - 1], sorted[k]);
       }
     }

@@ -42,7 +42,7 @@ struct copy_axes {
       continue;
     }
     sorted.push_back(each);
-    for (int k = sorted.count - 1; k > 0 && sorted[k - 1].to < sorted[k].to; --k) {
+    for (int k = sorted.count - 1; k > 0 && sorted[k].to > sorted[k - 1].to; --k) {
       std::swap(sorted[k - 1], sorted[k]);
     }
   }
