@@ -5,6 +5,7 @@
 
 #include <chrono>           // std::chrono::milliseconds
 #include <concepts>         // std::convertible_to, std::movable, std::same_as
+#include <cstddef>          // std::size_t
 #include <iterator>         // std::data
 #include <source_location>  // std::source_location
 #include <span>             // std::span
@@ -134,8 +135,8 @@ concept has_failure = requires(C& communicator, std::string_view reason) {
 ///      reason. An operation that can complete may complete;
 ///   12. when a rank destroys its communicator, other ranks that wait for its part in a collective or a message throw
 ///      communication_error with that rank; messages that it has sent before can still be received.
-/// It may have `register_memory(std::span<Element>)`, see the function with that name, and, if ranks can access each
-/// other's memory, `make_window(std::span<Element>)`, see makes_windows.
+/// It may have `register_memory(std::span<Element>)` and `reserve_messages(std::size_t)`, see the functions with these
+/// names, and, if ranks can access each other's memory, `make_window(std::span<Element>)`, see makes_windows.
 /// All ranks begin collectives in the same order. Any number may be under way, and they may be waited for in any order.
 /// Only one thread at a time uses a communicator and its requests; other threads use duplicates.
 /// A communicator that has failed remains failed. Semantics: tests/conformance/comm.
@@ -237,6 +238,17 @@ template <class Communicator, mutable_buffer Range>
     return communicator.register_memory(detail::as_output(data));
   } else {
     return no_registration{};
+  }
+}
+
+/// Announces that this rank may have `count` more sends and receives under way at a time. Calls add up. If all ranks
+/// announce theirs before they begin them, messages allocate nothing, however late other ranks are. Communicators
+/// without reserve_messages do nothing.
+/// @throws std::bad_alloc
+template <class Communicator>
+void reserve_messages(Communicator& communicator, std::size_t count) {
+  if constexpr (requires { communicator.reserve_messages(count); }) {
+    communicator.reserve_messages(count);
   }
 }
 

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <chrono>       // std::chrono::milliseconds
+#include <cstddef>      // std::size_t
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
+#include "gradus/comm/communicator.hpp"
 #include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
 
@@ -29,6 +31,9 @@ class forwarding {
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return wrapper().inner().time_limit(); }
   /// Sets the time limit of later waits. @throws configuration_error unless it is above 0
   void set_time_limit(std::chrono::milliseconds limit) { wrapper().inner().set_time_limit(limit); }
+
+  /// Makes room for more messages at a time; see comm::reserve_messages.
+  void reserve_messages(std::size_t count) { comm::reserve_messages(wrapper().inner(), count); }
 
   /// Begins to send to another rank; see comm::send.
   template <transferable Element>

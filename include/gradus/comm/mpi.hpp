@@ -121,6 +121,12 @@ class mpi {
     return channel_ == nullptr ? MPI_COMM_NULL : channel_->communicator();
   }
 
+  /// Makes room for more messages at a time; see comm::reserve_messages. MPI allocates what it needs itself.
+  void reserve_messages(std::size_t count) {
+    detail::require_open(detail::caller{*this}, "reserve_messages", std::source_location::current());
+    channel_->reserve(count);
+  }
+
   /// Begins to send to another rank; see comm::send.
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <concepts>         // std::same_as
-#include <cstddef>          // std::byte
+#include <cstddef>          // std::byte, std::size_t
 #include <cstdint>          // std::uint8_t
 #include <exception>        // std::exception
 #include <memory>           // std::make_shared, std::make_unique, std::shared_ptr, std::unique_ptr
@@ -183,6 +183,11 @@ class recorded : public forwarding<recorded<Communicator, Recorder>> {
   template <transferable Element>
   [[nodiscard]] auto make_window(std::span<Element> data) requires makes_windows<Communicator, Element> {
     return base_.make_window(data);
+  }
+  /// Makes room for more messages at a time; see comm::reserve_messages.
+  void reserve_messages(std::size_t count) {
+    comm::reserve_messages(base_, count);
+    operations_->reserve(count, *recorder_, *operations_);
   }
   /// A communicator of the same ranks with separate messages. Called by all ranks.
   [[nodiscard]] recorded duplicate() {

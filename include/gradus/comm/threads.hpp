@@ -96,6 +96,12 @@ class threads {
     limit_ = limit;
   }
 
+  /// Makes room for more messages at a time; see comm::reserve_messages.
+  void reserve_messages(std::size_t count) {
+    detail::require_open(detail::caller{*this}, "reserve_messages", std::source_location::current());
+    channel_->reserve_messages(count);
+  }
+
   /// Begins to send to another rank; see comm::send.
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {

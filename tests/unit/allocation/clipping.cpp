@@ -88,6 +88,11 @@ BOOST_AUTO_TEST_CASE(a_step_with_clipped_gradients_allocates_nothing) {
       2, [](gradus::comm::threads& world) { return count_steps(world, parallel::sharded_update{}); });
   BOOST_TEST(counts[0] == 0);
   BOOST_TEST(counts[1] == 0);
+  const auto served = gradus::comm::run_ranks(2, [](gradus::comm::threads& world) {
+    return count_steps(world, parallel::parameter_server{.servers = 2, .colocate = true});
+  });
+  BOOST_TEST(served[0] == 0);
+  BOOST_TEST(served[1] == 0);
   gradus::comm::self alone;
   BOOST_TEST(count_steps(alone, parallel::parameter_server{.colocate = true}) == 0);
 }

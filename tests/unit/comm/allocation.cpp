@@ -3,11 +3,15 @@
 // Once a communicator is warm, communication allocates nothing: this program counts the calls of operator new.
 #include <boost/test/unit_test.hpp>
 
-#include <array>   // std::array
-#include <memory>  // std::make_unique
-#include <vector>  // std::vector
+#include <array>    // std::array
+#include <cstddef>  // std::size_t
+#include <memory>   // std::make_shared, std::make_unique
+#include <span>     // std::span
+#include <vector>   // std::vector
 
 #include "gradus/comm/collectives.hpp"
+#include "gradus/comm/flight_recorder.hpp"
+#include "gradus/comm/recorded.hpp"
 #include "gradus/comm/threads.hpp"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -66,6 +70,38 @@ long allocations_when_warm(Communicator& world) {
   return allocations - before;
 }
 
+/// All receives of both ranks wait before the first send begins.
+template <class Communicator>
+long allocations_when_reserved(Communicator& world) {
+  constexpr std::size_t letters = 50;
+  std::array<float, letters> out{};
+  std::array<float, letters> in{};
+  std::array<comm::request, 2 * letters> pending;
+  const int other = 1 - world.rank();
+  comm::reserve_messages(world, 20);
+  comm::reserve_messages(world, pending.size() - 20);
+  for (int i = 0; i < 20; ++i) {  // their meetings exist already
+    comm::barrier(world).wait();
+  }
+  const long before = allocations;
+  comm::barrier(world).wait();
+  for (std::size_t i = 0; i < letters; ++i) {
+    pending[i] = comm::receive(world, other, std::span{&in[i], 1}, static_cast<int>(i));
+  }
+  comm::barrier(world).wait();
+  for (std::size_t i = 0; i < letters; ++i) {
+    out[i] = 1;
+    pending[letters + i] = comm::send(world, other, std::span{&out[i], 1}, static_cast<int>(i));
+  }
+  for (comm::request& each : pending) {
+    each.wait();
+  }
+  comm::barrier(world).wait();
+  const long after = allocations;
+  comm::barrier(world).wait();
+  return in == out ? after - before : -1;
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(comm_allocation)
@@ -88,6 +124,22 @@ BOOST_AUTO_TEST_CASE(a_warm_ring_allocates_nothing) {
     comm::collectives around{world.duplicate(),
                              {.all_reduce = comm::parse_all_reduce_spec("ring"), .segment_bytes = 10000}};
     return allocations_when_warm(around);
+  });
+  for (const long count : counts) {
+    BOOST_TEST(count == 0);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(messages_of_thread_ranks_that_are_reserved_allocate_nothing) {
+  for (const long count : comm::run_ranks(2, [](comm::threads& world) { return allocations_when_reserved(world); })) {
+    BOOST_TEST(count == 0);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(messages_of_a_wrapper_that_are_reserved_allocate_nothing) {
+  const auto counts = comm::run_ranks(2, [](comm::threads& world) {
+    comm::recorded recorded{world.duplicate(), std::make_shared<comm::flight_recorder>()};
+    return allocations_when_reserved(recorded);
   });
   for (const long count : counts) {
     BOOST_TEST(count == 0);

@@ -65,6 +65,7 @@ bool contains(const std::string& text, std::string_view part) {
 class noting_channel final : public parallel::detail::message_channel {
  public:
   explicit noting_channel(gradus::comm::threads channel) : inner_{std::move(channel)} {}
+  void reserve_messages(std::size_t count) override { inner_.reserve_messages(count); }
   gradus::comm::request send(int peer, std::span<const std::uint8_t> data, int tag) override {
     tags.push_back(tag);
     return inner_.send(peer, data, tag);

@@ -38,7 +38,11 @@ class mpi_channel;
 /// Waits by MPI_Testall, so that every wait has a time limit and detects failures of other ranks.
 class mpi_operation final : public operation {
  public:
-  explicit mpi_operation(mpi_channel& channel) noexcept : channel_{&channel} {}
+  /// With room for one part, as messages have.
+  explicit mpi_operation(mpi_channel& channel) : channel_{&channel}, statuses_(1) {
+    requests_.reserve(1);
+    expected_.reserve(1);
+  }
 
   /// @param number  the result of mpi_membership::begin for it
   void open(const call_description& what, std::chrono::milliseconds limit, std::uint64_t number) {
@@ -152,6 +156,12 @@ class mpi_channel {
     operation.open(what, limit, membership_->begin(what));
     operations_.take();
     return operation;
+  }
+
+  /// Makes `count` more operations.
+  void reserve(std::size_t count) {
+    const std::scoped_lock lock{mutex_};
+    operations_.reserve(count, *this);
   }
 
   void put_back(mpi_operation& operation) noexcept {

@@ -224,6 +224,12 @@ class mpi_shared_channel {
     }
   }
 
+  /// Makes room for `count` more messages.
+  void reserve_messages(std::size_t count) {
+    messages_.reserve_messages(count);
+    operations_.reserve(count, *this);
+  }
+
   /// Stops all collectives: from now on no rank touches the buffers of those under way.
   void give_up() noexcept {
     broken_ = true;

@@ -11,8 +11,8 @@
 namespace gradus::comm::detail {
 
 /// The operations of one channel. Nothing is allocated while one is idle. How many are under way at a time depends on
-/// how late the other ranks are. So the pool begins with eight operations and then doubles: steady-state steps do not
-/// allocate.
+/// how late the other ranks are. So the pool begins with eight operations and then doubles, and ranks whose steps must
+/// not allocate reserve operations.
 template <class Operation>
 class operation_pool {
  public:
@@ -21,15 +21,20 @@ class operation_pool {
   template <class... Arguments>
   [[nodiscard]] Operation& idle(Arguments&... arguments) {
     if (idle_.empty()) {
-      const std::size_t more = all_.empty() ? 8 : all_.size();
-      all_.reserve(all_.size() + more);
-      idle_.reserve(all_.size() + more);
-      for (std::size_t made = 0; made < more; ++made) {
-        all_.push_back(std::make_unique<Operation>(arguments...));
-        idle_.push_back(all_.back().get());
-      }
+      reserve(all_.empty() ? 8 : all_.size(), arguments...);
     }
     return *idle_.back();
+  }
+
+  /// Makes `more` operations from `arguments`.
+  template <class... Arguments>
+  void reserve(std::size_t more, Arguments&... arguments) {
+    all_.reserve(all_.size() + more);
+    idle_.reserve(all_.size() + more);
+    for (std::size_t made = 0; made < more; ++made) {
+      all_.push_back(std::make_unique<Operation>(arguments...));
+      idle_.push_back(all_.back().get());
+    }
   }
 
   /// Marks the operation that idle() returned last as used.

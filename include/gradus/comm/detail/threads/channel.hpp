@@ -269,7 +269,8 @@ class thread_message {
 };
 
 /// A separate space of messages and collectives for the ranks of a world. It allocates only until it has as many
-/// meetings and messages as are ever under way at a time.
+/// meetings and messages as are ever under way at a time. How many messages that are depends on how late ranks are:
+/// where steps must not allocate, ranks reserve them.
 class thread_channel {
  public:
   explicit thread_channel(std::shared_ptr<thread_world> world)
@@ -332,6 +333,13 @@ class thread_channel {
     const auto to = static_cast<std::size_t>(sending ? what.peer : rank);
     return thread_message::post(boxes_[to * departed_.size() + from], sending, rank, what, data, bytes, limit,
                                 [this]() -> thread_message& { return fresh_message(); });
+  }
+
+  /// Makes `count` more messages. A message is in use while one of its two ends is, so one for each end that a rank has
+  /// at a time is enough.
+  void reserve_messages(std::size_t count) {
+    const std::scoped_lock lock{pool_mutex_};
+    add_messages(count);
   }
 
   /// Marks that the rank begins no more operations.
@@ -428,11 +436,20 @@ class thread_channel {
     }
   }
 
+  /// Makes messages and puts them into the pool, which is locked.
+  void add_messages(std::size_t count) {
+    messages_.reserve(messages_.size() + count);
+    for (; count > 0; --count) {
+      messages_.push_back(std::make_unique<thread_message>(*world_, departed_, pool_mutex_, pool_));
+      messages_.back()->next_ = pool_;
+      pool_ = messages_.back().get();
+    }
+  }
+
   thread_message& fresh_message() {
     const std::scoped_lock lock{pool_mutex_};
     if (pool_ == nullptr) {
-      messages_.push_back(std::make_unique<thread_message>(*world_, departed_, pool_mutex_, pool_));
-      return *messages_.back();
+      add_messages(messages_.empty() ? 8 : messages_.size());
     }
     thread_message& message = *pool_;
     pool_ = message.next_;

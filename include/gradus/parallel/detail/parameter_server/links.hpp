@@ -20,6 +20,8 @@ namespace gradus::parallel::detail {
 /// The messages of a communicator, without its type.
 class message_channel {
  public:
+  /// See comm::reserve_messages.
+  virtual void reserve_messages(std::size_t count) = 0;
   virtual comm::request send(int peer, std::span<const std::uint8_t> data, int tag) = 0;
   virtual comm::request receive(int peer, std::span<std::uint8_t> data, int tag) = 0;
   /// Tells the other ranks that this one has failed.
@@ -38,6 +40,7 @@ class messages_on final : public message_channel {
  public:
   explicit messages_on(Communicator channel) : channel_{std::move(channel)} {}
 
+  void reserve_messages(std::size_t count) override { comm::reserve_messages(channel_, count); }
   comm::request send(int peer, std::span<const std::uint8_t> data, int tag) override {
     return comm::send(channel_, peer, data, tag);
   }
@@ -92,6 +95,13 @@ class server_links {
   }
 
   [[nodiscard]] message_channel& channel() noexcept { return *channel_; }
+
+  /// Makes room for `count` more transfers at a time to or from a rank, so that no step allocates messages.
+  void reserve(int peer, std::size_t count) {
+    if (peer != channel_->rank()) {
+      channel_->reserve_messages(count);
+    }
+  }
 
   void send(transfer& under_way, int peer, std::span<const std::uint8_t> data, int tag) {
     under_way.active_ = true;

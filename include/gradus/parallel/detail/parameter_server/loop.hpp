@@ -65,6 +65,7 @@ class server_loop {
       each.index = i;
       each.rank = plan.who.workers[i];
       each.set_parts(parts());
+      links.reserve(each.rank, 3 + 2 * parts());  // header, end, summary; gradients, values
       each.heard = clock::now();
       expect_header(each);
     }

@@ -44,6 +44,9 @@ class norm_exchange {
     squares_ = dynamic_array<double>(ranks_.size());
     incoming_ = dynamic_array<transfer>(ranks_.size());
     outgoing_ = dynamic_array<transfer>(ranks_.size());
+    for (const int each : ranks_) {
+      links.reserve(each, 2);
+    }
   }
 
   /// When all gradients of a step have come, adds them up and sums their squares over the servers. Returns whether that

@@ -51,6 +51,9 @@ class worker_side {
     for (std::size_t i = 0; i < plan.parts.size(); ++i) {
       queues_[static_cast<std::size_t>(plan.parts[i].server)].parts.push_back(i);
     }
+    for (std::size_t i = 0; i < queues_.size(); ++i) {
+      links.reserve(plan.who.servers[i], 3 + 2 * queues_[i].parts.size());  // header, end, report; pushes, pulls
+    }
   }
 
   worker_side(const worker_side&) = delete;
