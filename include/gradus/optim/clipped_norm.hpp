@@ -42,8 +42,8 @@ namespace gradus::optim {
 ///   train::trainer trainer{net, optim::clipped_norm<optim::sgd>{.rule = {.momentum = 0.9}, .max_norm = 1.0}, world};
 ///
 /// The norm is in train::step_report::gradient_norm and train::epoch_report::gradient_norm. An infinite max_norm never
-/// clips and reports the norm: the steps are those of the bare rule, whatever the norm is. (There, an infinite norm
-/// makes all gradients NaN even so.)
+/// clips and reports the norm: the steps are those of the bare rule, whatever the norm is. (PyTorch then makes all
+/// gradients NaN where the norm is infinite.)
 ///
 /// Gradients are those of the mean loss over the global batch: with all_reduce all ranks compute the norm of the same
 /// sums, and with sharded_update each adds the squares of its shard, and one number is summed over the ranks. With
