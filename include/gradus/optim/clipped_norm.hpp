@@ -32,12 +32,18 @@ namespace gradus::optim {
 ///   g <- min(1, max_norm / (norm + 1e-6)) * g
 ///
 /// This is torch.nn.utils.clip_grad_norm_ before optimizer.step(). Pascanu, Mikolov, Bengio: "On the difficulty of
-/// training recurrent neural networks", 2013, section 3.2. A norm that is not finite makes the parameters not finite.
+/// training recurrent neural networks", 2013, section 3.2.
+///
+/// Norms that are not finite count as clipped steps and do as error_if_nonfinite=False there: an infinite norm makes
+/// the factor 0, so gradients that are finite become 0 and those that are infinite become NaN; a norm that is NaN makes
+/// all gradients NaN. The sum is in double precision: it overflows for double gradients above 1e154, never for float
+/// ones.
 ///
 ///   train::trainer trainer{net, optim::clipped_norm<optim::sgd>{.rule = {.momentum = 0.9}, .max_norm = 1.0}, world};
 ///
 /// The norm is in train::step_report::gradient_norm and train::epoch_report::gradient_norm. An infinite max_norm never
-/// clips and reports the norm.
+/// clips and reports the norm: the steps are those of the bare rule, whatever the norm is. (PyTorch then makes all
+/// gradients NaN where the norm is infinite.)
 ///
 /// Gradients are those of the mean loss over the global batch: with all_reduce all ranks compute the norm of the same
 /// sums, and with sharded_update each adds the squares of its shard, and one number is summed over the ranks. With

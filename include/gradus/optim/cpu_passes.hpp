@@ -51,7 +51,7 @@ template <bool HasVelocity, bool Nesterov, class Element>
 void momentum_range(index_t count, Element* p, const Element* g, Element* v, Element rate, Element momentum,
                     Element decay, Element scale) noexcept {
   const auto step = [=](auto& value, auto gradient, auto& velocity) {
-    gradient = scale * (gradient + decay * value);
+    gradient = scale * gradient + decay * value;
     if constexpr (HasVelocity) {
       velocity = momentum * velocity + gradient;
       if constexpr (Nesterov) {
@@ -127,10 +127,10 @@ template <class Element>
 void apply_momentum(cpu& device, std::span<const segment> segments, const momentum_pass& pass, Element* values,
                     const Element* gradients, Element* velocities) {
   const auto momentum = static_cast<Element>(pass.momentum);
-  // (g + (s decay) p) / s = g / s + decay p, so the inner loop needs no extra multiplication.
+  // Decay is apart from the scale, which is 0 where gradients are divided by infinity.
   const auto scale = static_cast<Element>(pass.gradient_scale / pass.loss_scale.factor);
   detail::for_each_range(device, segments, [=, &pass](const segment& part, index_t offset, index_t count) {
-    const auto decay = static_cast<Element>(part.decay ? pass.weight_decay * pass.loss_scale.factor : 0.0);
+    const auto decay = static_cast<Element>(part.decay ? pass.gradient_scale * pass.weight_decay : 0.0);
     const auto rate = static_cast<Element>(pass.learning_rate * part.learning_rate_factor);
     Element* const p = values + offset;
     const Element* const g = gradients + offset;

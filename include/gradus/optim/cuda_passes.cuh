@@ -153,7 +153,6 @@ __global__ void momentum_kernel(const segment_piece* pieces, momentum_numbers<El
       return;  // the step is skipped
     }
     numbers.scale = static_cast<Element>(numbers.scale / loss_scale[scale_index]);
-    numbers.decay = static_cast<Element>(numbers.decay * loss_scale[scale_index]);
   }
   const segment_piece piece = pieces[blockIdx.x];
   const double learning_rate = recorded == nullptr ? numbers.learning_rate : recorded->learning_rate;
@@ -164,7 +163,7 @@ __global__ void momentum_kernel(const segment_piece* pieces, momentum_numbers<El
   Element* const v = velocities == nullptr ? nullptr : velocities + piece.offset;
 #pragma unroll 4
   for (int i = static_cast<int>(threadIdx.x); i < piece.size; i += static_cast<int>(blockDim.x)) {
-    const Element gradient = numbers.scale * (g[i] + decay * p[i]);
+    const Element gradient = numbers.scale * g[i] + decay * p[i];
     Element step = gradient;
     if (v != nullptr) {
       const Element velocity = numbers.momentum * v[i] + gradient;
@@ -406,7 +405,7 @@ void apply_momentum(cuda& device, std::span<const segment> segments, const momen
          table.on_device,
          {.learning_rate = pass.learning_rate,
           .momentum = static_cast<Element>(pass.momentum),
-          .decay = static_cast<Element>(pass.weight_decay * pass.loss_scale.factor),
+          .decay = static_cast<Element>(pass.gradient_scale * pass.weight_decay),
           .scale = static_cast<Element>(pass.gradient_scale / pass.loss_scale.factor),
           .nesterov = pass.nesterov},
          device.context<captured_numbers>().for_kernels(), pass.loss_scale.numbers, values, gradients, velocities);

@@ -54,7 +54,7 @@ constexpr double clip_factor(double max_norm, double scale, double* numbers) noe
   double& largest = numbers[index_of(norm_number::largest)];
   largest = norm <= largest ? largest : norm;
   if (max_norm > std::numeric_limits<double>::max()) {
-    return 1;
+    return 1;  // also where the norm is infinite or NaN
   }
   const double factor = max_norm / (norm + 1e-6);
   if (factor >= 1) {

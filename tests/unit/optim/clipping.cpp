@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <string>
@@ -288,6 +289,89 @@ BOOST_AUTO_TEST_CASE(not_a_number_is_not_clipped_away) {
     by_norm.update(device, parameters(), values.data(), gradients.data(), {0.1, 0});
     BOOST_TEST(std::isnan(values[bad]));
     BOOST_TEST(std::isnan(by_norm.take_norm_report().largest));
+  }
+}
+
+/// Gradients of a step: finite, huge, infinite, not numbers.
+struct odd_gradients {
+  double value;  // of element 5
+  double norm;
+};
+
+template <class Element>
+std::vector<odd_gradients> odd_values() {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  std::vector<odd_gradients> all{{1e30, 1e30}, {infinity, infinity}, {-infinity, infinity}, {nan, nan}};
+  if constexpr (sizeof(Element) == 8) {
+    all.push_back({1e200, infinity});  // its square is above the range of double
+  }
+  return all;
+}
+
+template <class Element>
+bool same_bits(const std::vector<Element>& a, const std::vector<Element>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(Element)) == 0;
+}
+
+template <class Element, class Rule>
+void check_infinite_limit(const Rule& rule) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  for (const odd_gradients& odd : odd_values<Element>()) {
+    typename Rule::template state<Element> plain{device, rule, elements};
+    typename clipped_norm<Rule>::template state<Element> state{
+        device, {.rule = rule, .max_norm = std::numeric_limits<double>::infinity()}, elements};
+    auto want = numbers<Element>(1);
+    auto have = want;
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      auto gradients = numbers<Element>(static_cast<int>(step) + 2);
+      gradients[5] = step == 1 ? static_cast<Element>(odd.value) : gradients[5];
+      plain.update(device, parameters(), want.data(), gradients.data(), {0.1, step});
+      state.update(device, parameters(), have.data(), gradients.data(), {0.1, step});
+      BOOST_TEST(same_bits(have, want), Rule::name << ", gradient " << odd.value << ", step " << step);
+      const double norm = state.gradient_norm().value();
+      const double expected = step == 1 ? odd.norm : norm_of(gradients);
+      BOOST_TEST((norm == expected || (std::isnan(norm) && std::isnan(expected)) ||
+                  std::abs(norm - expected) <= 1e-6 * expected),
+                 norm << " for " << expected);
+    }
+    BOOST_TEST(state.take_norm_report().clipped_steps == 0);
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(an_infinite_limit_changes_no_bit_whatever_the_norm_is, Element, clipped_elements) {
+  check_infinite_limit<Element>(sgd{.momentum = 0.9, .weight_decay = 0.01});
+  check_infinite_limit<Element>(sgd{});
+  check_infinite_limit<Element>(optim::adam{.weight_decay = 0.1});
+}
+
+// As torch.nn.utils.clip_grad_norm_ with error_if_nonfinite=False, followed by torch.optim.SGD: the factor is 0 or NaN.
+BOOST_AUTO_TEST_CASE_TEMPLATE(norms_that_are_not_finite_make_gradients_zero_or_not_numbers, Element, clipped_elements) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  const sgd rule{.momentum = 0.9, .weight_decay = 0.25};
+  for (const odd_gradients& odd : odd_values<Element>()) {
+    typename sgd::state<Element> plain{device, rule, elements};
+    typename clipped_norm<sgd>::template state<Element> state{device, {.rule = rule, .max_norm = 2}, elements};
+    auto gradients = numbers<Element>(2);
+    gradients[5] = static_cast<Element>(odd.value);
+    auto by_hand = gradients;
+    const Element factor = static_cast<Element>(2 / (odd.norm + 1e-6));
+    for (Element& each : by_hand) {
+      each *= factor;
+    }
+    auto want = numbers<Element>(1);
+    auto have = want;
+    plain.update(device, parameters(), want.data(), by_hand.data(), {0.125, 0});
+    state.update(device, parameters(), have.data(), gradients.data(), {0.125, 0});
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < have.size(); ++i) {
+      const bool both = std::isnan(have[i]) && std::isnan(want[i]);
+      wrong += both || std::abs(have[i] - want[i]) <= Element(1e-6) ? 0U : 1U;
+    }
+    BOOST_TEST(wrong == 0U, wrong << " elements, gradient " << odd.value);
+    BOOST_TEST(std::isnan(have[5]) == !std::isfinite(odd.value));
+    BOOST_TEST(std::isnan(have[6]) == std::isnan(odd.value));
+    BOOST_TEST(state.take_norm_report().clipped_steps == 1);
   }
 }
 
