@@ -61,12 +61,19 @@ void for_each_grouped_optimizer(const Body& body) {
   body("groups_rms_prop", rms_prop{.momentum = 0.9, .weight_decay = 0.1, .centered = true});
 }
 
-/// The rules of the cases "clipped_norm_..." and "clipped_value_sgd".
-inline constexpr gradus::optim::sgd sgd_to_clip{.momentum = 0.9, .weight_decay = 0.1};
-inline constexpr gradus::optim::clipped_norm<gradus::optim::sgd> norm_clipped_sgd{.rule = sgd_to_clip,
-                                                                                  .max_norm = 1.25};
-inline constexpr gradus::optim::clipped_norm<gradus::optim::adam> norm_clipped_adam{.max_norm = 0.05};
-inline constexpr gradus::optim::clipped_value<gradus::optim::sgd> value_clipped_sgd{.rule = sgd_to_clip, .limit = 0.25};
+/// The rules of the cases "clipped_norm_..." and "clipped_value_sgd". Functions: nvcc has no constants of such types.
+inline gradus::optim::sgd sgd_to_clip() {
+  return {.momentum = 0.9, .weight_decay = 0.1};
+}
+inline gradus::optim::clipped_norm<gradus::optim::sgd> norm_clipped_sgd() {
+  return {.rule = sgd_to_clip(), .max_norm = 1.25};
+}
+inline gradus::optim::clipped_norm<gradus::optim::adam> norm_clipped_adam() {
+  return {.max_norm = 0.05};
+}
+inline gradus::optim::clipped_value<gradus::optim::sgd> value_clipped_sgd() {
+  return {.rule = sgd_to_clip(), .limit = 0.25};
+}
 
 /// The rule of the case "averaged_weights".
 inline constexpr gradus::optim::averaged_weights<gradus::optim::sgd> averaged_sgd{.rule = {.momentum = 0.9},

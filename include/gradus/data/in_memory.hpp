@@ -8,9 +8,11 @@
 #include <concepts>     // std::convertible_to
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t, std::uint8_t, std::uint64_t
+#include <limits>       // std::numeric_limits
 #include <optional>     // std::optional
+#include <ranges>       // std::ranges::borrowed_range
 #include <span>         // std::span
-#include <type_traits>  // std::is_same_v, std::remove_const_t, std::remove_cvref_t
+#include <type_traits>  // std::is_lvalue_reference_v, std::is_same_v, std::remove_const_t, std::remove_cvref_t
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
@@ -109,10 +111,43 @@ template <class Element>
   return array;
 }
 
+/// Weights of examples: a range of double or float that outlives the data set, as a span or a vector with a name.
+class example_weights {
+ public:
+  /// All weights are 1.
+  example_weights() = default;
+  /// The weights of a range.
+  template <class Range>
+  requires std::convertible_to<Range&, std::span<const double>> || std::convertible_to<Range&, std::span<const float>>
+  example_weights(Range&& weights) {
+    static_assert(std::is_lvalue_reference_v<Range> || std::ranges::borrowed_range<Range>,
+                  "gradus: the data set keeps a reference to its weights, but a temporary is destroyed at the end of "
+                  "this statement: give it a name on the line before and pass the name");
+    if constexpr (std::convertible_to<Range&, std::span<const double>>) {
+      doubles_ = weights;
+    } else {
+      floats_ = weights;
+    }
+  }
+
+  /// The number of weights.
+  [[nodiscard]] std::size_t size() const noexcept { return doubles_.size() + floats_.size(); }
+  /// True without weights.
+  [[nodiscard]] bool empty() const noexcept { return size() == 0; }
+  /// The weight of an example; 1 without weights. @pre i < size(), or empty()
+  [[nodiscard]] double operator[](std::size_t i) const noexcept {
+    return !doubles_.empty() ? doubles_[i] : !floats_.empty() ? static_cast<double>(floats_[i]) : 1.0;
+  }
+
+ private:
+  std::span<const double> doubles_;
+  std::span<const float> floats_;
+};
+
 /// Options of a data set in memory.
 struct in_memory_options {
   int classes = 0;                                 ///< number of classes; 0: the largest label plus 1
-  std::span<const double> weights = {};            ///< of the examples, finite and at least 0; empty: 1
+  example_weights weights = {};                    ///< of the examples, finite and at least 0; empty: 1
   std::optional<std::int32_t> ignored_label = {};  ///< a label that is no class, of pixels without one
 };
 
@@ -155,7 +190,11 @@ class in_memory_dataset {
       classes_ = classes_ > 0 ? classes_ : std::max(1, largest + 1);
     }
     hash_ = hash_of(inputs_, hash_of(targets_, 0));
-    for (const double weight : weights_) {
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+      const double weight = weights_[i];
+      if (!(weight >= 0) || weight > std::numeric_limits<double>::max()) {
+        refuse("weights of examples that are finite and at least 0", {weight, " of example ", i});
+      }
       hash_ = detail::hash_bytes({reinterpret_cast<const std::uint8_t*>(&weight), sizeof(weight)}, hash_);
     }
   }
@@ -188,9 +227,7 @@ class in_memory_dataset {
   /// True if there are weights.
   [[nodiscard]] bool weighted() const noexcept { return !weights_.empty(); }
   /// The weight of example i; 1 without weights. @pre 0 <= i < size()
-  [[nodiscard]] double weight(index_t i) const noexcept {
-    return weights_.empty() ? 1.0 : weights_[static_cast<std::size_t>(i)];
-  }
+  [[nodiscard]] double weight(index_t i) const noexcept { return weights_[static_cast<std::size_t>(i)]; }
 
  private:
   static image_extents one_of(const image_extents& all) noexcept { return {1, all.c, all.h, all.w}; }
@@ -222,7 +259,7 @@ class in_memory_dataset {
 
   example_array<Input> inputs_;
   example_array<Target> targets_;
-  std::span<const double> weights_;
+  example_weights weights_;
   int classes_;
   std::optional<std::int32_t> ignored_;
   std::uint64_t hash_ = 0;
@@ -252,6 +289,17 @@ requires requires(Inputs& inputs, Targets& targets) {
 [[nodiscard]] auto in_memory(const Inputs& inputs, const Targets& targets, const in_memory_options& options = {},
                              error_location where = error_location::current()) {
   return in_memory(examples_of(inputs), examples_of(targets), options, where);
+}
+/// Labels must outlive the data set.
+template <class Inputs, class Labels>
+requires(std::convertible_to<Labels&, std::span<const std::int32_t>> && !std::is_lvalue_reference_v<Labels> &&
+         !std::ranges::borrowed_range<Labels>)
+    [[nodiscard]] auto in_memory(const Inputs& inputs, Labels&& labels, const in_memory_options& options = {},
+                                 error_location where = error_location::current()) {
+  static_assert(sizeof(Inputs) == 0,
+                "gradus: the data set keeps a reference to its labels, but a temporary is destroyed at the end of this "
+                "statement: give it a name on the line before and pass the name");
+  return in_memory(inputs, std::span<const std::int32_t>{labels}, options, where);
 }
 /// The same for one class for each example.
 template <class Inputs>

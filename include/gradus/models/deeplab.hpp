@@ -50,12 +50,12 @@ class deeplab_builder {
     const index_t rate = 96 / options_.output_stride;  // 6 for an output stride of 16, 12 for 8
     build_.begin("pyramid");
     const nn::value one = build_.convolution(x, {.out_channels = 256});
-    const nn::value near = dilated(x, rate);
-    const nn::value middle = dilated(x, 2 * rate);
-    const nn::value far = dilated(x, 3 * rate);
+    const nn::value first = dilated(x, rate);
+    const nn::value second = dilated(x, 2 * rate);
+    const nn::value third = dilated(x, 3 * rate);
     nn::value mean = build_.network().add(build_.next_name("_global_pool"), nn::global_average_pool2d{}, x);
     mean = resized(build_.convolution(mean, {.out_channels = 256}), shape);
-    return build_.dropout(build_.convolution(build_.concat({one, near, middle, far, mean}), {.out_channels = 256}),
+    return build_.dropout(build_.convolution(build_.concat({one, first, second, third, mean}), {.out_channels = 256}),
                           0.5);
   }
 

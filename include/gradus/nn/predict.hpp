@@ -46,6 +46,10 @@ requires std::same_as<std::remove_const_t<Images>, Element>
   return at_call(where, [&] {
     const index_t examples = images.extent(0);
     const image_extents all{examples, images.extent(1), images.extent(2), images.extent(3)};
+    if (const image_extents expected = net.structure().batch_extents(0, examples); all != expected) {
+      raise<shape_error>("predict", {"images of ", to_string(expected), ", the network's input"}, to_string(all),
+                         "any number of images, each with the channels, rows and columns of the input");
+    }
     net.structure().check_batch("predict", all, examples);
     Device& device = net.device();
     if constexpr (std::same_as<Device, ImagesDevice> && !has_host_memory<Device>) {

@@ -34,10 +34,8 @@ struct clip_pass {
 
     template <class Number>
     GRADUS_ALWAYS_INLINE constexpr void operator()(Number& clipped, Number gradient) const noexcept {
-      const Number most = Number{} + limit;
-      const Number least = -most;
-      clipped = gradient > most ? most : gradient;
-      clipped = clipped < least ? least : clipped;
+      clipped = gradient > limit ? limit : gradient;
+      clipped = clipped < -limit ? -limit : clipped;
     }
   };
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>    // std::max, std::min
 #include <array>        // std::array
-#include <concepts>     // std::convertible_to
+#include <concepts>     // std::convertible_to, std::same_as
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
 #include <cstdio>       // std::snprintf
@@ -281,6 +281,11 @@ class evaluate_metrics {
       raise<configuration_error>("evaluate_metrics", "every at least 1 epoch", {every}, {}, where);
     }
   }
+  /// The same for one metric.
+  template <metrics::metric Metric>
+  requires std::same_as<Metrics, metrics::list<Metric>> evaluate_metrics(
+      Loader& loader, const Metric& one, int every = 1, error_location where = error_location::current())
+      : evaluate_metrics{loader, Metrics{one}, every, where} {}
   /// The loader must outlive the callback.
   template <class Argument>
   requires not_kept<Argument, Loader> evaluate_metrics(Argument&& loader, const Metrics& all, int every = 1)
@@ -313,6 +318,8 @@ class evaluate_metrics {
 template <class Loader, class... Metrics>
 evaluate_metrics(Loader&, const metrics::list<Metrics...>&, int = 1)
     -> evaluate_metrics<Loader, metrics::list<Metrics...>>;
+template <class Loader, metrics::metric Metric>
+evaluate_metrics(Loader&, const Metric&, int = 1) -> evaluate_metrics<Loader, metrics::list<Metric>>;
 template <class Loader, class Metrics>
 requires(!std::is_lvalue_reference_v<Loader>) evaluate_metrics(Loader&&, const Metrics&, int = 1)
 ->evaluate_metrics<Loader, Metrics>;

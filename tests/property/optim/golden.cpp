@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(clipped_gradients_are_those_of_torch, Element, ele
     check_against_golden(name, values, sizeof(Element) == 4 ? 1e-6 : 1e-12);
     look(state);
   };
-  check("clipped_norm_sgd", gradus_test::norm_clipped_sgd, [](auto& state) {
+  check("clipped_norm_sgd", gradus_test::norm_clipped_sgd(), [](auto& state) {
     const optim::gradient_norm_report norms = state.take_norm_report();
     BOOST_TEST(norms.steps == 200);
     BOOST_TEST(norms.clipped_steps == 165);
@@ -171,9 +171,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(clipped_gradients_are_those_of_torch, Element, ele
     BOOST_TEST(norms.last == state.gradient_norm().value());
     BOOST_TEST(state.take_norm_report().steps == 0);
   });
-  check("clipped_norm_adam", gradus_test::norm_clipped_adam,
+  check("clipped_norm_adam", gradus_test::norm_clipped_adam(),
         [](auto& state) { BOOST_TEST(state.take_norm_report().clipped_steps == 200); });
-  check("clipped_value_sgd", gradus_test::value_clipped_sgd, [](auto& /*state*/) {});
+  check("clipped_value_sgd", gradus_test::value_clipped_sgd(), [](auto& /*state*/) {});
 }
 
 BOOST_AUTO_TEST_CASE(schedules_have_the_rates_of_torch) {

@@ -159,6 +159,18 @@ BOOST_AUTO_TEST_CASE(loaders_give_real_targets_in_their_layout) {
   check(parallel);
 }
 
+BOOST_AUTO_TEST_CASE(weights_are_of_either_type_and_checked) {
+  const std::vector<float> x{1, 2};
+  const std::vector<float> weights{0.5F, 2};
+  const auto inputs = data::examples_of(std::span{x}, {1, 1, 1, 1});
+  BOOST_TEST(data::in_memory(inputs, inputs, {.weights = weights}).weight(1) == 2.0);
+  BOOST_TEST(data::in_memory(inputs, inputs).weight(1) == 1.0);
+  const std::vector<double> negative{1, -1};
+  require_in_memory_text(
+      text_of_failure([&] { static_cast<void>(data::in_memory(inputs, inputs, {.weights = negative})); }),
+      "expected weights of examples that are finite and at least 0, got -1");
+}
+
 BOOST_AUTO_TEST_CASE(arrays_that_do_not_fit_are_refused) {
   const Eigen::MatrixXf x = Eigen::MatrixXf::Zero(3, 2);
   const Eigen::VectorXf y = Eigen::VectorXf::Zero(2);
@@ -173,13 +185,6 @@ BOOST_AUTO_TEST_CASE(arrays_that_do_not_fit_are_refused) {
                            static_cast<void>(data::examples_of(std::span{seven}, {1, 2, 1, 1}));
                          }),
                          "expected a multiple of the 2 elements of an example of (1, 2, 1, 1), got 7 elements");
-  gradus::cpu device{{.intra_op_threads = 1}};
-  const std::vector<double> wrong{1, -1, 1};
-  const auto set = data::in_memory(x, three, {.weights = wrong});
-  data::loader<float, gradus::nhwc> loader{device, set, {.global_batch_size = 3}};
-  loader.start_epoch(0);
-  require_in_memory_text(text_of_failure([&] { static_cast<void>(loader.next()); }),
-                         "finite weights of at least 0, got weight -1");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -14,6 +14,8 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -284,6 +286,8 @@ BOOST_AUTO_TEST_CASE(a_callback_evaluates_metrics_and_progress_shows_them) {
   data::loader<float, gradus::nchw> loader{device, set, {.global_batch_size = 10}};
   train::trainer trainer{net, gradus::optim::sgd{}};
   train::evaluate_metrics measured{loader, metrics::list{metrics::top_k{2}, metrics::confusion_matrix{}}, 2};
+  const train::evaluate_metrics one{loader, metrics::accuracy{}};
+  static_assert(std::is_same_v<decltype(one)::results_type, std::tuple<metrics::result_t<metrics::accuracy>>>);
   BOOST_TEST(!measured.results().has_value());
   std::FILE* const file = std::tmpfile();
   BOOST_REQUIRE(file != nullptr);
