@@ -157,6 +157,7 @@ outcome train(Device& device, bool last_batch_smaller) {
 /// In double precision on the CPU, in a translation unit of its own: nvcc does not compile the kernels of the CPU.
 outcome on_cpu_nchw(bool last_batch_smaller);
 outcome on_cpu_nhwc(bool last_batch_smaller);
+outcome on_cpu_in_float16(bool channels_last);  // not with a smaller last batch
 
 /// What a loss computes of random scores, logits of the layout in logical order.
 struct loss_outcome {

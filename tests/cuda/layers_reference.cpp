@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What gpu_layers.cu compares with.
+#include "gradus/core/float16.hpp"
 #include "gradus/kernels/cpu.hpp"
 #include "layer_outcomes.hpp"
 
@@ -14,6 +15,12 @@ outcome on_cpu_nchw(bool last_batch_smaller) {
 outcome on_cpu_nhwc(bool last_batch_smaller) {
   gradus::cpu device;
   return train<double, gradus::nhwc>(device, last_batch_smaller);
+}
+
+outcome on_cpu_in_float16(bool channels_last) {
+  gradus::cpu device;
+  return channels_last ? train<gradus::float16, gradus::nhwc>(device, false)
+                       : train<gradus::float16, gradus::nchw>(device, false);
 }
 
 loss_outcome expected_loss(loss_kind kind, bool channels_last) {

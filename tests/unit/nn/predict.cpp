@@ -106,7 +106,8 @@ BOOST_AUTO_TEST_CASE(images_of_another_shape_are_refused) {
   BOOST_TEST(message().find("predict") != std::string::npos, message());
   BOOST_TEST(message().find("[predict.cpp:") != std::string::npos, message());
   net.compile({.max_batch_size = 2});
-  BOOST_TEST(message().find("predict: expected images of (n, 2, 1, 1)") != std::string::npos, message());
+  BOOST_TEST(message().find("predict: expected images of (5, 2, 1, 1), the network's input") != std::string::npos,
+             message());
   BOOST_TEST(message().find("got (5, 3, 1, 1)") != std::string::npos, message());
 }
 
