@@ -35,39 +35,13 @@
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/plan/micro_batches.hpp"
 #include "gradus/nn/plan/plan_execution.hpp"
+#include "gradus/nn/score_observer.hpp"
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/nn/step_options.hpp"
 #include "gradus/nn/targets.hpp"
 #include "gradus/nn/value.hpp"
 
 namespace gradus::nn {
-
-/// The parameters [first, first + count) of a network.
-struct parameter_range {
-  std::size_t first = 0;  ///< an index in network::parameters()
-  std::size_t count = 0;  ///< the number of parameters
-};
-
-/// The first value that is not finite.
-struct non_finite {
-  std::string where;  ///< "parameter conv1.weight", "layer 'conv1' (conv2d)", "the input"; empty if all is finite
-};
-
-/// Receives the scores of an evaluation, which runs a batch in parts of at most micro_batch_size examples.
-template <class Element, class Device>
-class score_observer {
- public:
-  score_observer() = default;
-  score_observer(const score_observer&) = delete;
-  score_observer& operator=(const score_observer&) = delete;
-
-  /// Called after the loss of each part. Scores and targets are valid during the call, in the memory of the device.
-  virtual void scored(const image_batch<const Element, Device>& scores,
-                      const targets<Element, Device>& part_targets) = 0;
-
- protected:
-  ~score_observer() = default;
-};
 
 /// The base of network<Element, Layout, Device> that all layouts share.
 template <class Element, class Device>

@@ -31,6 +31,11 @@
 
 namespace gradus::nn {
 
+/// The first value that is not finite.
+struct non_finite {
+  std::string where;  ///< "parameter conv1.weight", "layer 'conv1' (conv2d)", "the input"; empty if all is finite
+};
+
 /// A buffer of a layer: elements that it keeps from step to step and does not train, such as a running mean.
 template <class Element, class Device>
 struct buffer {

@@ -163,4 +163,10 @@ class parameter {
   image_view<Element, Layout, Device> gradient_;
 };
 
+/// The parameters [first, first + count) of a network.
+struct parameter_range {
+  std::size_t first = 0;  ///< an index in network::parameters()
+  std::size_t count = 0;  ///< the number of parameters
+};
+
 }  // namespace gradus::nn

@@ -3,9 +3,15 @@
 // What a program chooses for groups of parameters and for layers that are not trained.
 #pragma once
 
-#include <optional>  // std::optional
+#include <cstddef>      // std::size_t
+#include <cstdio>       // std::snprintf
+#include <optional>     // std::optional
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/nn/parameter.hpp"
 
 namespace gradus::nn {
 
@@ -26,4 +32,30 @@ struct freeze_options {
   bool evaluates = false;
 };
 
+namespace detail {
+
+/// Appends a line for each parameter of a layer that network::group has changed: "head.bias: learning rate * 10, no
+/// weight decay".
+inline void append_groups(std::string& text, std::span<const parameter_description> before,
+                          std::span<const parameter_description> now) {
+  for (std::size_t k = 0; k < now.size(); ++k) {
+    const bool scaled = now[k].learning_rate_factor != before[k].learning_rate_factor;
+    const bool decides = now[k].decay != before[k].decay;
+    if (!scaled && !decides) {
+      continue;
+    }
+    append_text(text, {now[k].name, ": "});
+    if (scaled) {
+      char factor[32];
+      std::snprintf(factor, sizeof(factor), "%.12g", now[k].learning_rate_factor);
+      append_text(text, {"learning rate * ", std::string_view{factor}});
+    }
+    if (decides) {
+      append_text(text, {scaled ? ", " : "", now[k].decay ? "weight decay" : "no weight decay"});
+    }
+    text += '\n';
+  }
+}
+
+}  // namespace detail
 }  // namespace gradus::nn

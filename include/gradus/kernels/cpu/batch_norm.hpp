@@ -123,6 +123,29 @@ void sum_pieces(cpu& device, const batch_norm_split& split, double* sums, const 
   });
 }
 
+/// The offset of the first value of a channel. Differences to it stay accurate where the mean is far from 0.
+[[nodiscard]] inline index_t first_of_channel(const batch_norm_split& split, index_t channel) noexcept {
+  return split.channels_adjacent ? channel : channel * split.plane;
+}
+
+/// The sums of x - s and of (x - s)^2 over each channel, where s is the channel's first value.
+/// @param sums  of batch_norm_workspace
+/// @return those of x - s of all channels, then those of the squares
+template <class Element>
+[[nodiscard]] const double* sums_of_channels(cpu& device, const batch_norm_split& split, const Element* x,
+                                             double* sums) {
+  sum_pieces(
+      device, split, sums,
+      [&](index_t offset, index_t planes, index_t channel, double& first, double& second) {
+        const auto shift = static_cast<computed<Element>>(x[first_of_channel(split, channel)]);
+        sum_runs(planes, split.channels * split.plane, split.plane, x + offset, shift, first, second);
+      },
+      [&](index_t offset, index_t rows, double* first, double* second) {
+        sum_rows(rows, split.channels, x + offset, x, first, second);
+      });
+  return add_pieces(device, split, sums);
+}
+
 /// Calls body(per_lane<false>, offset, count, channel) for planes, or body(per_lane<true>, offset, count, 0) for rows.
 template <class Body>
 void for_each_run(cpu& device, const batch_norm_split& split, const Body& body) {
@@ -268,25 +291,12 @@ void batch_norm_forward_training(cpu& device, std::type_identity_t<image_view<co
   detail::require_batch_norm_workspace(detail::batch_norm_workspace<real>::bytes(split), workspace.size());
   const detail::batch_norm_workspace<real> work{workspace, split};
   const Element* const input = x.data();
-  // Differences to a value of the channel stay accurate where the mean is far from 0.
-  const auto shift = [&](index_t channel) -> real {
-    return input[split.channels_adjacent ? channel : channel * split.plane];
-  };
-  detail::sum_pieces(
-      device, split, work.sums,
-      [&](index_t offset, index_t planes, index_t channel, double& first, double& second) {
-        detail::sum_runs(planes, split.channels * split.plane, split.plane, input + offset, shift(channel), first,
-                         second);
-      },
-      [&](index_t offset, index_t rows, double* first, double* second) {
-        detail::sum_rows(rows, split.channels, input + offset, input, first, second);
-      });
-  const double* const totals = detail::add_pieces(device, split, work.sums);
+  const double* const totals = detail::sums_of_channels(device, split, input, work.sums);
   const auto count = static_cast<double>(split.rows);
   real* const coefficients = saved.coefficients == nullptr ? work.coefficients : saved.coefficients;
   for (index_t c = 0; c < split.channels; ++c) {
     const double offset = totals[c] / count;
-    const double mean = static_cast<double>(shift(c)) + offset;
+    const double mean = static_cast<double>(static_cast<real>(input[detail::first_of_channel(split, c)])) + offset;
     const double difference = totals[split.channels + c] / count - offset * offset;
     const double variance = difference < 0 ? 0.0 : difference;  // keeps a NaN
     detail::store_statistics(c, split.channels, mean, variance, count, affine, epsilon, running, saved, coefficients);

@@ -40,24 +40,14 @@ void batch_norm_moments(cpu& device, image_view<const Element, Layout, cpu> x, s
   detail::require_batch_norm_workspace(detail::batch_norm_workspace<real>::bytes(split), workspace.size());
   const detail::batch_norm_workspace<real> work{workspace, split};
   const Element* const input = x.data();
-  const auto shift = [&](index_t channel) -> real {
-    return input[split.channels_adjacent ? channel : channel * split.plane];
-  };
-  detail::sum_pieces(
-      device, split, work.sums,
-      [&](index_t offset, index_t planes, index_t channel, double& first, double& second) {
-        detail::sum_runs(planes, split.channels * split.plane, split.plane, input + offset, shift(channel), first,
-                         second);
-      },
-      [&](index_t offset, index_t rows, double* first, double* second) {
-        detail::sum_rows(rows, split.channels, input + offset, input, first, second);
-      });
-  const double* const totals = detail::add_pieces(device, split, work.sums);
+  const double* const totals = detail::sums_of_channels(device, split, input, work.sums);
   const auto channels = static_cast<std::size_t>(split.channels);
   for (std::size_t c = 0; c < channels; ++c) {
     const double offset = totals[c] / static_cast<double>(split.rows);
     const double squares = totals[channels + c] - totals[c] * offset;
-    moments[c] = static_cast<double>(shift(static_cast<index_t>(c))) + offset;
+    moments[c] =
+        static_cast<double>(static_cast<real>(input[detail::first_of_channel(split, static_cast<index_t>(c))])) +
+        offset;
     moments[channels + c] = squares < 0 ? 0.0 : squares;  // keeps a NaN
   }
 }

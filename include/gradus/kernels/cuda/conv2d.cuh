@@ -7,6 +7,7 @@
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::int32_t, std::uint32_t
 #include <span>         // std::span
+#include <string_view>  // std::string_view
 #include <type_traits>  // std::is_same_v
 
 #include "gradus/core/element.hpp"
@@ -163,6 +164,30 @@ void convolve_weights(cuda& device, const conv2d_geometry& geometry, image_view<
   }
 }
 
+/// Computes the gradients of the weights and, unless it is null, of the bias.
+/// @param in, out  what the geometry calls x and dy; a transposed convolution exchanges them
+/// @param dy       the gradient of the output, whose channels the bias has
+template <class Element, class Layout>
+void convolve_weights_and_bias(cuda& device, std::string_view name, const conv2d_geometry& geometry,
+                               image_view<const Element, Layout, cuda> in, image_view<const Element, Layout, cuda> out,
+                               image_view<const Element, Layout, cuda> dy,
+                               image_view<parameter_element_t<Element>, Layout, cuda> dw,
+                               parameter_element_t<Element>* dbias, std::span<std::byte> workspace) {
+  using real = parameter_element_t<Element>;
+  if (dy.size() == 0) {
+    device.fill_zero(dw.data(), static_cast<std::size_t>(dw.size()) * sizeof(real));
+    if (dbias != nullptr) {
+      device.fill_zero(dbias, static_cast<std::size_t>(dy.extent(axis::c)) * sizeof(real));
+    }
+    return;
+  }
+  if (dbias != nullptr) {
+    channel_sums(device, name, channel_view::of<Layout>(dy.extents()), on_packets(dy.data()),
+                 plain_terms<Element>{dy.data()}, store_sum<real>{dbias}, reinterpret_cast<double*>(workspace.data()));
+  }
+  convolve_weights(device, geometry, in, out, dw, workspace);
+}
+
 }  // namespace detail
 
 /// See has_conv2d_workspace_bytes. Chooses the algorithm for the shape, which may take long (cuda_options::benchmark).
@@ -226,20 +251,7 @@ void conv2d_backward_weights(cuda& device, const conv2d_geometry& geometry, imag
                              image_view<const Element, Layout, cuda> dy,
                              image_view<parameter_element_t<Element>, Layout, cuda> dw,
                              parameter_element_t<Element>* dbias, std::span<std::byte> workspace) {
-  using real = parameter_element_t<Element>;
-  if (dy.size() == 0) {
-    device.fill_zero(dw.data(), static_cast<std::size_t>(dw.size()) * sizeof(real));
-    if (dbias != nullptr) {
-      device.fill_zero(dbias, static_cast<std::size_t>(geometry.out_channels) * sizeof(real));
-    }
-    return;
-  }
-  if (dbias != nullptr) {
-    detail::channel_sums(device, "conv2d_backward_weights", detail::channel_view::of<Layout>(dy.extents()),
-                         detail::on_packets(dy.data()), detail::plain_terms<Element>{dy.data()},
-                         detail::store_sum<real>{dbias}, reinterpret_cast<double*>(workspace.data()));
-  }
-  detail::convolve_weights(device, geometry, x, dy, dw, workspace);
+  detail::convolve_weights_and_bias(device, "conv2d_backward_weights", geometry, x, dy, dy, dw, dbias, workspace);
 }
 
 }  // namespace gradus::kernels

@@ -71,20 +71,8 @@ void conv_transpose2d_backward_weights(cuda& device, const conv2d_geometry& geom
                                        image_view<const Element, Layout, cuda> dy,
                                        image_view<parameter_element_t<Element>, Layout, cuda> dw,
                                        parameter_element_t<Element>* dbias, std::span<std::byte> workspace) {
-  using real = parameter_element_t<Element>;
-  if (dy.size() == 0) {
-    device.fill_zero(dw.data(), static_cast<std::size_t>(dw.size()) * sizeof(real));
-    if (dbias != nullptr) {
-      device.fill_zero(dbias, static_cast<std::size_t>(geometry.in_channels) * sizeof(real));
-    }
-    return;
-  }
-  if (dbias != nullptr) {
-    detail::channel_sums(device, "conv_transpose2d_backward_weights", detail::channel_view::of<Layout>(dy.extents()),
-                         detail::on_packets(dy.data()), detail::plain_terms<Element>{dy.data()},
-                         detail::store_sum<real>{dbias}, reinterpret_cast<double*>(workspace.data()));
-  }
-  detail::convolve_weights(device, geometry, dy, x, dw, workspace);
+  detail::convolve_weights_and_bias(device, "conv_transpose2d_backward_weights", geometry, dy, x, dy, dw, dbias,
+                                    workspace);
 }
 
 }  // namespace gradus::kernels

@@ -351,7 +351,7 @@ class graph {
     }
     append_text(text, {"parameters: ", parameter_count(), ", multiply-adds per example: ", multiply_adds(), "\n"});
     for (const node& n : nodes_) {
-      describe_groups(text, n);
+      detail::append_groups(text, n.layer->parameters(), n.parameters);
     }
     return text;
   }
@@ -431,25 +431,6 @@ class graph {
         parameter_elements_ += (p.shape.size() + unit - 1) / unit * unit;
         parameters_.push_back(&p);
       }
-    }
-  }
-
-  /// A line for each parameter that group has changed: "head.bias: learning rate * 10, no weight decay".
-  static void describe_groups(std::string& text, const node& n) {
-    const std::vector<parameter_description> before = n.layer->parameters();
-    for (std::size_t k = 0; k < before.size(); ++k) {
-      const parameter_description& now = n.parameters[k];
-      const bool scaled = now.learning_rate_factor != before[k].learning_rate_factor;
-      if (scaled) {
-        char factor[32];
-        std::snprintf(factor, sizeof(factor), "%.12g", now.learning_rate_factor);
-        append_text(text, {now.name, ": learning rate * ", std::string_view{factor}});
-      }
-      if (now.decay != before[k].decay) {
-        append_text(text, {scaled ? std::string_view{} : now.name, scaled ? ", " : ": ",
-                           now.decay ? "weight decay" : "no weight decay"});
-      }
-      text += scaled || now.decay != before[k].decay ? "\n" : "";
     }
   }
 
