@@ -11,10 +11,12 @@
 // are those of tensor/functions.hpp.
 #pragma once
 
+#include <array>        // std::array
 #include <concepts>     // std::derived_from
 #include <cstddef>      // std::size_t
 #include <type_traits>  // std::conditional_t, std::is_invocable_v, std::remove_cvref_t
 #include <utility>      // std::index_sequence, std::make_index_sequence
+#include <vector>       // std::vector
 
 #include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
@@ -24,6 +26,91 @@
 #include "gradus/tensor/operand.hpp"
 
 namespace gradus {
+
+/// What a step of a formula computes, as the function of tensor/functions.hpp or the operator of the same name.
+enum class formula_operation : signed char {
+  number = -2,    ///< formula_step::number
+  variable = -1,  ///< the argument operands[0] of the function
+  add,
+  subtract,
+  multiply,
+  divide,
+  negate,
+  minimum,
+  maximum,
+  clamp,
+  exp,
+  log,
+  sqrt,
+  tanh,
+  sigmoid,
+  erf,
+  softplus,
+  relu,
+  abs,
+  square,
+  pow,
+  where,   ///< of a condition and two numbers
+  masked,  ///< of a condition and a number: where(condition, number, 0)
+  equal,
+  not_equal,
+  less,
+  less_equal,
+  logical_and,
+  logical_or,
+  logical_not
+};
+
+/// One step of a formula as data.
+struct formula_step {
+  formula_operation operation = formula_operation::variable;  ///< what it computes
+  std::array<int, 3> operands{-1, -1, -1};  ///< earlier steps in the list, or of a variable its number; -1: none
+  double number = 0;                        ///< of formula_operation::number
+};
+
+namespace detail {
+
+static_assert(static_cast<int>(formula_operation::softplus) == formula_operations::number<softplus_operation>() &&
+              static_cast<int>(formula_operation::masked) == formula_operations::number<masked_operation>() &&
+              static_cast<int>(formula_operation::logical_not) == formula_operations::number<not_operation>());
+
+/// The steps of a program that its result depends on. The number of a constant is its position.
+template <class Source>
+[[nodiscard]] consteval auto live_steps() {
+  constexpr const auto& program = Source::program;
+  constexpr auto count = static_cast<std::size_t>(program.count);
+  constexpr std::size_t live = [] {
+    std::size_t result = 0;
+    for (std::size_t k = 0; k < count; ++k) {
+      result += program.live[k] ? 1U : 0U;
+    }
+    return result;
+  }();
+  std::array<gradus::formula_step, live> list{};
+  std::array<int, count> place{};
+  std::size_t used = 0;
+  for (std::size_t k = 0; k < count; ++k) {
+    if (!program.live[k]) {
+      continue;
+    }
+    const program_step& step = program.steps[k];
+    gradus::formula_step& made = list[used];
+    place[k] = static_cast<int>(used++);
+    if (step.operation == program_step::load) {
+      made = {formula_operation::variable, {step.operands[0], -1, -1}, 0};
+    } else if (step.operation == program_step::constant) {
+      made = {formula_operation::number, {-1, -1, -1}, static_cast<double>(step.operands[0])};
+    } else {
+      made.operation = static_cast<formula_operation>(step.operation);
+      for (std::size_t i = 0; i < made.operands.size(); ++i) {
+        made.operands[i] = step.operands[i] < 0 ? -1 : place[static_cast<std::size_t>(step.operands[i])];
+      }
+    }
+  }
+  return list;
+}
+
+}  // namespace detail
 
 /// An element-wise function of `Inputs` numbers with its derivatives. It holds the numbers of the function.
 ///
@@ -63,6 +150,18 @@ class formula {
   explicit formula(const Node& node)
       : value_constants_{detail::constants_of<value_source>(node)},
         gradient_constants_{detail::constants_of<gradient_source>(node)} {}
+
+  /// The steps that compute the value; the last one is the value.
+  [[nodiscard]] std::vector<formula_step> steps() const {
+    static constexpr auto list = detail::live_steps<value_source>();
+    std::vector<formula_step> result(list.begin(), list.end());
+    for (formula_step& each : result) {
+      if (each.operation == formula_operation::number) {
+        each.number = value_constants_.numbers[static_cast<std::size_t>(each.number)];
+      }
+    }
+    return result;
+  }
 
   /// The evaluator of the value in `Real`, in packets of the compiler's target.
   template <real_element Real>

@@ -101,6 +101,9 @@ class batch_norm_base : public layer_base {
 
   void set_activation(kernels::activation act) override { activation_ = act; }
 
+  /// What the layer was made of.
+  [[nodiscard]] const batch_norm& options() const noexcept { return options_; }
+
  protected:
   batch_norm options_;
   value_shape shape_;

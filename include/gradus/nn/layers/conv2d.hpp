@@ -137,6 +137,9 @@ class conv2d_base : public layer_base {
     geometry_.algorithm = options_.algorithm == convolution_algorithm::automatic ? of_network : options_.algorithm;
   }
 
+  /// What the layer was made of.
+  [[nodiscard]] const conv2d& options() const noexcept { return options_; }
+
  protected:
   /// True if the workspace begins with the padded images.
   [[nodiscard]] bool pads() const noexcept { return options_.padding_mode != padding_mode::zeros; }

@@ -143,6 +143,9 @@ class conv_transpose2d_base : public layer_base {
         options_.algorithm == kernels::convolution_algorithm::automatic ? of_network : options_.algorithm;
   }
 
+  /// What the layer was made of.
+  [[nodiscard]] const conv_transpose2d& options() const noexcept { return options_; }
+
  protected:
   conv_transpose2d options_;
   kernels::conv2d_geometry geometry_;  // of the convolution whose gradient the layer is

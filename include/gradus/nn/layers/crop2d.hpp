@@ -78,6 +78,9 @@ class region_base : public strided_base {
  public:
   using strided_base::strided_base;
 
+  /// The coordinates (c, h, w) of the output's first element in the input.
+  [[nodiscard]] const value_shape& first() const noexcept { return first_; }
+
  protected:
   using strided_base::move;
 

@@ -81,6 +81,9 @@ class dense_base : public layer_base {
 
   void set_activation(kernels::activation act) override { activation_ = act; }
 
+  /// What the layer was made of.
+  [[nodiscard]] const dense& options() const noexcept { return options_; }
+
  protected:
   [[nodiscard]] kernels::matmul_shape forward_shape(index_t batch) const {
     return {.m = batch, .n = options_.out_features, .k = in_features_, .transpose_a = false, .transpose_b = true};

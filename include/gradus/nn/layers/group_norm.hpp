@@ -82,6 +82,9 @@ class set_norm_base : public layer_base {
 
   void set_activation(kernels::activation act) override { activation_ = act; }
 
+  /// What the layer was made of.
+  [[nodiscard]] const set_norm_options& options() const noexcept { return options_; }
+
  protected:
   set_norm_options options_;
   value_shape shape_;

@@ -62,6 +62,9 @@ class local_response_norm_base : public layer_base {
     return {.backward_reads_output = false, .masks_input_gradients = true, .recomputable = true};
   }
 
+  /// What the layer was made of.
+  [[nodiscard]] const kernels::local_response_norm_parameters& options() const noexcept { return options_; }
+
  protected:
   kernels::local_response_norm_parameters options_;
 };

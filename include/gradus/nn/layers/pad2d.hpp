@@ -71,6 +71,9 @@ class pad2d_base : public layer_base {
             .recomputable = true};
   }
 
+  /// What the layer was made of.
+  [[nodiscard]] const pad2d& options() const noexcept { return options_; }
+
  protected:
   pad2d options_;
   kernels::pad2d_geometry geometry_;

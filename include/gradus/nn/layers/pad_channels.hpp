@@ -56,6 +56,9 @@ class pad_channels_base : public layer_base {
     return {.backward_reads_inputs = false, .backward_reads_output = false, .recomputable = true};
   }
 
+  /// What the layer was made of.
+  [[nodiscard]] const pad_channels& options() const noexcept { return options_; }
+
  protected:
   pad_channels options_;
 };

@@ -66,6 +66,9 @@ class permute_base : public strided_base {
     return extents_;
   }
 
+  /// The axes of the input, for the channels, rows and columns of the output.
+  [[nodiscard]] const std::array<axis, 3>& axes() const noexcept { return axes_; }
+
  protected:
   using strided_base::move;
 

@@ -87,6 +87,9 @@ class pixel_shuffle_base : public strided_base {
     return {small_.channels, small_.height * factor_, small_.width * factor_};
   }
 
+  /// The option `factor`.
+  [[nodiscard]] index_t factor() const noexcept { return factor_; }
+
  protected:
   using strided_base::move;
 
@@ -125,6 +128,9 @@ class pixel_unshuffle_base : public strided_base {
     small_ = {in.channels, in.height / factor_, in.width / factor_};
     return {small_.channels * factor_ * factor_, small_.height, small_.width};
   }
+
+  /// The option `factor`.
+  [[nodiscard]] index_t factor() const noexcept { return factor_; }
 
  protected:
   using strided_base::move;

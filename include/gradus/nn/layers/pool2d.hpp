@@ -122,6 +122,9 @@ class max_pool2d_base : public layer_base {
             .recomputable = true};
   }
 
+  /// What the layer was made of.
+  [[nodiscard]] const max_pool2d& options() const noexcept { return options_; }
+
  protected:
   /// Bytes of the state: one byte for each output, the index of the maximum under the kernel.
   [[nodiscard]] std::size_t state_bytes(index_t batch) const {
@@ -179,6 +182,9 @@ class average_pool2d_base : public layer_base {
             .masks_input_gradients = true,
             .recomputable = true};
   }
+
+  /// What the layer was made of.
+  [[nodiscard]] const average_pool2d& options() const noexcept { return options_; }
 
  protected:
   average_pool2d options_;

@@ -116,6 +116,9 @@ class upsample2d_base : public layer_base {
             .recomputable = true};
   }
 
+  /// What the layer was made of.
+  [[nodiscard]] const upsample2d& options() const noexcept { return options_; }
+
  protected:
   [[nodiscard]] kernels::resize2d_geometry geometry(index_t batch) const {
     const gradus::extents<4> shape = in_.batch(batch);

@@ -112,11 +112,11 @@ struct formula_evaluator {
   template <std::size_t Step, class Load>
   GRADUS_HOST_DEVICE void compute(const Load& load, value* values) const noexcept {
     if constexpr (Source::program.live[Step]) {
-      constexpr formula_step step = Source::program.steps[Step];
+      constexpr program_step step = Source::program.steps[Step];
       constexpr auto first = static_cast<std::size_t>(step.operands[0]);
-      if constexpr (step.operation == formula_step::load) {
+      if constexpr (step.operation == program_step::load) {
         values[Step] = load(std::integral_constant<int, step.operands[0]>{});
-      } else if constexpr (step.operation == formula_step::constant) {
+      } else if constexpr (step.operation == program_step::constant) {
         values[Step] = constants[first];
       } else {
         using operation = formula_operations::at<step.operation>;

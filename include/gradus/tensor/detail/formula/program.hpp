@@ -104,13 +104,13 @@ template <class Operation, int K>
 }
 
 /// One step of a program.
-struct formula_step {
+struct program_step {
   static constexpr int load = -1;      // operands[0] is the number of a variable
   static constexpr int constant = -2;  // operands[0] is the number of a constant
   int operation = load;                // or an operation of formula_operations
   std::array<int, 3> operands{-1, -1, -1};
 
-  friend constexpr bool operator==(const formula_step&, const formula_step&) = default;
+  friend constexpr bool operator==(const program_step&, const program_step&) = default;
 };
 
 /// A derivative of a step by one of its operands.
@@ -124,7 +124,7 @@ struct formula_derivative {
 template <int Results>
 struct formula_program {
   static constexpr int most_steps = 400;
-  std::array<formula_step, most_steps> steps{};
+  std::array<program_step, most_steps> steps{};
   std::array<bool, most_steps> live{};  // a result depends on it
   std::array<int, static_cast<std::size_t>(Results)> results{};
   std::array<formula_derivative, most_steps> derivatives{};  // in the order in which their constants are numbered
@@ -132,8 +132,8 @@ struct formula_program {
   int constants = 0;
   int derivative_count = 0;
 
-  constexpr int add(const formula_step& step) {
-    if (step.operation != formula_step::constant) {
+  constexpr int add(const program_step& step) {
+    if (step.operation != program_step::constant) {
       for (int k = 0; k < count; ++k) {
         if (steps[at(k)] == step) {
           return k;
@@ -143,8 +143,8 @@ struct formula_program {
     steps[at(count)] = step;  // a longer formula than `most_steps` ends the compilation here
     return count++;
   }
-  constexpr int load(int variable) { return add({formula_step::load, {variable, -1, -1}}); }
-  constexpr int constant() { return add({formula_step::constant, {constants++, -1, -1}}); }
+  constexpr int load(int variable) { return add({program_step::load, {variable, -1, -1}}); }
+  constexpr int constant() { return add({program_step::constant, {constants++, -1, -1}}); }
 
   constexpr void mark(int step) {
     if (step >= 0 && !live[at(step)]) {
@@ -165,8 +165,8 @@ struct formula_program {
   /// True if a result depends on a variable in [first, last).
   [[nodiscard]] constexpr bool reads(int first, int last) const {
     for (int k = 0; k < count; ++k) {
-      const formula_step& step = steps[at(k)];
-      if (live[at(k)] && step.operation == formula_step::load && first <= step.operands[0] && step.operands[0] < last) {
+      const program_step& step = steps[at(k)];
+      if (live[at(k)] && step.operation == program_step::load && first <= step.operands[0] && step.operands[0] < last) {
         return true;
       }
     }
@@ -209,7 +209,7 @@ struct formula_appender<formula_node<Operation, Children...>> {
   static constexpr int append(Program& program, const int* slots) {
     // Braces evaluate from left to right.
     const std::array<int, sizeof...(Children)> children{formula_appender<Children>::append(program, slots)...};
-    formula_step step{number_of_operation<Operation>(), {-1, -1, -1}};
+    program_step step{number_of_operation<Operation>(), {-1, -1, -1}};
     for (std::size_t k = 0; k < children.size(); ++k) {
       step.operands[k] = children[k];
     }
@@ -245,7 +245,7 @@ struct formula_differentiation {
 
   template <class Operation, int K>
   constexpr void by_operand(int step) {
-    const formula_step current = program.steps[Program::at(step)];
+    const program_step current = program.steps[Program::at(step)];
     const int operand = current.operands[static_cast<std::size_t>(K)];
     if constexpr (has_derivative<Operation, K>) {
       if (varies[Program::at(operand)]) {
@@ -279,8 +279,8 @@ struct formula_differentiation {
     (std::make_index_sequence<static_cast<std::size_t>(formula_operations::size)>{});
     adjoints.fill(-1);
     for (int k = 0; k <= root; ++k) {
-      const formula_step& step = program.steps[Program::at(k)];
-      if (step.operation == formula_step::load) {
+      const program_step& step = program.steps[Program::at(k)];
+      if (step.operation == program_step::load) {
         varies[Program::at(k)] = step.operands[0] < inputs;
       } else if (step.operation >= 0) {
         for (const int operand : step.operands) {
@@ -341,7 +341,7 @@ struct gradient_program {
       result.results[program_type::at(Differentiated)] = root;
     }
     if (FromResult && result.steps[program_type::at(root)].operation >= 0) {
-      result.steps[program_type::at(root)] = {formula_step::load, {Inputs + 1, -1, -1}};
+      result.steps[program_type::at(root)] = {program_step::load, {Inputs + 1, -1, -1}};
     }
     result.mark_results();
     return result;
