@@ -14,6 +14,7 @@
 // an infinite derivative is NaN.
 #pragma once
 
+#include <concepts>     // std::derived_from
 #include <type_traits>  // std::is_arithmetic_v
 #include <utility>      // std::forward
 
@@ -134,6 +135,13 @@ requires operands<Yes, No>
                 "gradus::where: the condition has the element type bool: write a comparison");
   return detail::make_map<detail::where_operation, 1>(std::forward<Condition>(condition), std::forward<Yes>(yes),
                                                       std::forward<No>(no));
+}
+
+/// In a function that is differentiated, a number where the condition holds and another one elsewhere.
+template <std::derived_from<formula_base> Condition, class Yes, class No>
+requires std::is_arithmetic_v<Yes> && std::is_arithmetic_v<No>
+[[nodiscard]] auto where(const Condition& condition, Yes yes, No no) {
+  return detail::make_map<detail::where_operation, 1>(condition, yes, no);
 }
 
 /// The exponential. Above the largest finite result it is infinite, and so is its derivative; far below 0 both are 0.

@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The messages of an ONNX file, read with protozero. Files are hostile until they are checked.
+#pragma once
+
+#include <cstddef>       // std::ptrdiff_t, std::size_t
+#include <cstdint>       // std::int32_t, std::int64_t, std::uint16_t, std::uint8_t
+#include <cstring>       // std::memcpy
+#include <filesystem>    // std::filesystem::path
+#include <fstream>       // std::ifstream
+#include <functional>    // std::less
+#include <ios>           // std::ios, std::streamsize
+#include <limits>        // std::numeric_limits
+#include <map>           // std::map
+#include <string>        // std::string
+#include <string_view>   // std::string_view
+#include <system_error>  // std::error_code
+#include <type_traits>   // std::is_arithmetic_v
+#include <utility>       // std::move
+#include <vector>        // std::vector
+
+#include <protozero/pbf_reader.hpp>
+
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/float16.hpp"
+#include "gradus/core/index.hpp"
+
+namespace gradus::io::detail {
+
+/// A constant of a model. Integers and numbers are both converted, whatever its element type is.
+struct onnx_constant {
+  std::vector<index_t> dims = {};
+  std::vector<float> numbers = {};     // of float, double, float16 and bfloat16
+  std::vector<index_t> integers = {};  // of 32 and 64 bits, and bool
+
+  [[nodiscard]] std::size_t size() const noexcept { return numbers.size() + integers.size(); }
+};
+
+/// An attribute; which member counts depends on the operator.
+struct onnx_attribute {
+  double real = 0;
+  index_t integer = 0;
+  std::string text = {};
+  std::vector<index_t> integers = {};
+  onnx_constant tensor = {};
+};
+
+/// One operator of a model.
+struct onnx_operator {
+  std::string name;
+  std::string op_type;
+  std::string domain;
+  std::vector<std::string> inputs;
+  std::vector<std::string> outputs;
+  std::map<std::string, onnx_attribute, std::less<>> attributes;
+};
+
+/// An input or output of a model. Extents that have a name, or none, are 0.
+struct onnx_value {
+  std::string name;
+  std::vector<index_t> dims;
+};
+
+/// A model as it is in the file.
+struct onnx_content {
+  index_t opset = 0;
+  std::vector<onnx_operator> operators;
+  std::map<std::string, onnx_constant, std::less<>> constants;
+  std::vector<onnx_value> inputs;  // without those that are constants
+  std::vector<onnx_value> outputs;
+};
+
+/// Reads a file as a whole.
+/// @throws format_error when it cannot be read
+[[nodiscard]] inline std::string read_onnx_file(const std::filesystem::path& path) {
+  std::error_code failure;
+  if (!std::filesystem::is_regular_file(path, failure)) {
+    raise<format_error>({"open '", path.string(), "'"}, "a file", failure ? failure.message() : "no regular file");
+  }
+  const auto size = std::filesystem::file_size(path, failure);
+  std::ifstream file{path, std::ios::binary};
+  std::string bytes(failure ? 0 : static_cast<std::size_t>(size), '\0');
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (failure || !file) {
+    raise<format_error>({"read '", path.string(), "'"}, {size, " bytes"}, {file.gcount()},
+                        "check that the file can be read");
+  }
+  return bytes;
+}
+
+/// Reads the messages of one file.
+class onnx_reader {
+ public:
+  /// @param bytes   the content; it is not referred to after the call
+  /// @param folder  where files of external data are looked for; empty: such models are refused
+  onnx_reader(std::string_view bytes, std::filesystem::path folder) : folder_{std::move(folder)} {
+    try {
+      protozero::pbf_reader model{bytes.data(), bytes.size()};
+      bool has_graph = false;
+      while (model.next()) {
+        switch (model.tag()) {
+          case 7:
+            if (has_graph) {
+              bad("one graph", "two");
+            }
+            has_graph = true;
+            read_graph(model.get_message());
+            break;
+          case 8:
+            read_opset(model.get_message());
+            break;
+          default:
+            model.skip();
+        }
+      }
+      if (!has_graph) {
+        bad("a model with a graph", "none");
+      }
+    } catch (const protozero::exception& failure) {
+      bad("messages of onnx.proto", failure.what());
+    }
+    for (std::size_t k = 0; k < content_.inputs.size();) {
+      if (content_.constants.contains(content_.inputs[k].name)) {
+        content_.inputs.erase(content_.inputs.begin() + static_cast<std::ptrdiff_t>(k));
+      } else {
+        ++k;
+      }
+    }
+  }
+
+  [[nodiscard]] onnx_content take() { return std::move(content_); }
+
+ private:
+  static constexpr index_t most_elements = index_t{1} << 40;
+
+  [[noreturn]] static void bad(message_part expected, message_part actual) {
+    raise<format_error>("ONNX model", expected, actual, "the file is damaged, or is no ONNX model");
+  }
+
+  [[nodiscard]] static std::string text_of(protozero::pbf_reader& message) {
+    const protozero::data_view view = message.get_view();
+    return {view.data(), view.size()};
+  }
+
+  /// A repeated field of integers, packed or not.
+  static void append_integers(protozero::pbf_reader& message, std::vector<index_t>& to) {
+    if (message.wire_type() == protozero::pbf_wire_type::length_delimited) {
+      for (const std::int64_t each : message.get_packed_int64()) {
+        to.push_back(each);
+      }
+    } else {
+      to.push_back(message.get_int64());
+    }
+  }
+  static void append_floats(protozero::pbf_reader& message, std::vector<float>& to) {
+    if (message.wire_type() == protozero::pbf_wire_type::length_delimited) {
+      for (const float each : message.get_packed_float()) {
+        to.push_back(each);
+      }
+    } else {
+      to.push_back(message.get_float());
+    }
+  }
+
+  void read_opset(protozero::pbf_reader opset) {
+    std::string domain;
+    index_t version = 0;
+    while (opset.next()) {
+      switch (opset.tag()) {
+        case 1:
+          domain = text_of(opset);
+          break;
+        case 2:
+          version = opset.get_int64();
+          break;
+        default:
+          opset.skip();
+      }
+    }
+    if (domain.empty() || domain == "ai.onnx") {
+      content_.opset = version;
+    }
+  }
+
+  void read_graph(protozero::pbf_reader graph) {
+    while (graph.next()) {
+      switch (graph.tag()) {
+        case 1:
+          content_.operators.push_back(read_operator(graph.get_message()));
+          break;
+        case 5: {
+          std::string name;
+          onnx_constant made = read_tensor(graph.get_message(), &name);
+          if (!content_.constants.emplace(name, std::move(made)).second) {
+            bad("constants of different names", {"'", name, "' twice"});
+          }
+          break;
+        }
+        case 11:
+          content_.inputs.push_back(read_value(graph.get_message()));
+          break;
+        case 12:
+          content_.outputs.push_back(read_value(graph.get_message()));
+          break;
+        case 15:
+          bad("a graph without sparse constants", "some");
+        default:
+          graph.skip();
+      }
+    }
+  }
+
+  [[nodiscard]] onnx_operator read_operator(protozero::pbf_reader node) {
+    onnx_operator result;
+    while (node.next()) {
+      switch (node.tag()) {
+        case 1:
+          result.inputs.push_back(text_of(node));
+          break;
+        case 2:
+          result.outputs.push_back(text_of(node));
+          break;
+        case 3:
+          result.name = text_of(node);
+          break;
+        case 4:
+          result.op_type = text_of(node);
+          break;
+        case 5: {
+          std::string name;
+          onnx_attribute made = read_attribute(node.get_message(), name);
+          result.attributes.insert_or_assign(name, std::move(made));
+          break;
+        }
+        case 7:
+          result.domain = text_of(node);
+          break;
+        default:
+          node.skip();
+      }
+    }
+    return result;
+  }
+
+  [[nodiscard]] onnx_attribute read_attribute(protozero::pbf_reader attribute, std::string& name) {
+    onnx_attribute result;
+    while (attribute.next()) {
+      switch (attribute.tag()) {
+        case 1:
+          name = text_of(attribute);
+          break;
+        case 2:
+          result.real = static_cast<double>(attribute.get_float());
+          break;
+        case 3:
+          result.integer = attribute.get_int64();
+          break;
+        case 4:
+          result.text = text_of(attribute);
+          break;
+        case 5:
+          result.tensor = read_tensor(attribute.get_message(), nullptr);
+          break;
+        case 7:
+          append_floats(attribute, result.tensor.numbers);
+          break;
+        case 8:
+          append_integers(attribute, result.integers);
+          break;
+        default:
+          attribute.skip();
+      }
+    }
+    return result;
+  }
+
+  [[nodiscard]] static onnx_value read_value(protozero::pbf_reader value) {
+    onnx_value result;
+    while (value.next()) {
+      switch (value.tag()) {
+        case 1:
+          result.name = text_of(value);
+          break;
+        case 2: {
+          protozero::pbf_reader type = value.get_message();
+          while (type.next(1)) {
+            protozero::pbf_reader tensor = type.get_message();
+            while (tensor.next(2)) {
+              result.dims = read_dims(tensor.get_message());
+            }
+          }
+          break;
+        }
+        default:
+          value.skip();
+      }
+    }
+    return result;
+  }
+
+  [[nodiscard]] static std::vector<index_t> read_dims(protozero::pbf_reader shape) {
+    std::vector<index_t> dims;
+    while (shape.next(1)) {
+      protozero::pbf_reader dim = shape.get_message();
+      index_t extent = 0;
+      while (dim.next()) {
+        if (dim.tag() == 1) {
+          extent = dim.get_int64();
+        } else {
+          dim.skip();
+        }
+      }
+      dims.push_back(extent < 0 ? 0 : extent);
+    }
+    return dims;
+  }
+
+  [[nodiscard]] onnx_constant read_tensor(protozero::pbf_reader tensor, std::string* name) {
+    onnx_constant result;
+    std::int32_t type = 0;
+    bool external = false;
+    bool has_raw = false;
+    std::string_view raw;
+    std::string in_file;
+    std::vector<float> floats;
+    std::vector<index_t> integers;
+    std::vector<double> doubles;
+    std::map<std::string, std::string> entries;
+    while (tensor.next()) {
+      switch (tensor.tag()) {
+        case 1:
+          append_integers(tensor, result.dims);
+          break;
+        case 2:
+          type = tensor.get_int32();
+          break;
+        case 4:
+          append_floats(tensor, floats);
+          break;
+        case 5:  // 32 bits and less
+        case 7:  // 64 bits
+          append_integers(tensor, integers);
+          break;
+        case 8:
+          if (name != nullptr) {
+            *name = text_of(tensor);
+          } else {
+            tensor.skip();
+          }
+          break;
+        case 9: {
+          const protozero::data_view view = tensor.get_view();
+          raw = {view.data(), view.size()};
+          has_raw = true;
+          break;
+        }
+        case 10:
+          if (tensor.wire_type() == protozero::pbf_wire_type::length_delimited) {
+            for (const double each : tensor.get_packed_double()) {
+              doubles.push_back(each);
+            }
+          } else {
+            doubles.push_back(tensor.get_double());
+          }
+          break;
+        case 13: {
+          protozero::pbf_reader entry = tensor.get_message();
+          std::string key;
+          std::string text;
+          while (entry.next()) {
+            if (entry.tag() == 1) {
+              key = text_of(entry);
+            } else if (entry.tag() == 2) {
+              text = text_of(entry);
+            } else {
+              entry.skip();
+            }
+          }
+          entries[key] = text;
+          break;
+        }
+        case 14:
+          external = tensor.get_enum() == 1;
+          break;
+        default:
+          tensor.skip();
+      }
+    }
+    index_t elements = 1;
+    for (const index_t extent : result.dims) {
+      if (extent < 0 || (extent > 0 && elements > most_elements / extent)) {
+        bad({"extents of at least 0 and less than ", most_elements, " elements"}, {extent});
+      }
+      elements *= extent;
+    }
+    if (external) {
+      in_file = external_bytes(entries);
+      raw = in_file;
+      has_raw = true;
+    }
+    const auto count = static_cast<std::size_t>(elements);
+    switch (type) {
+      case 1:
+        fill<float>(raw, has_raw, count, floats, result.numbers);
+        break;
+      case 10:
+        fill<float16>(raw, has_raw, count, integers, result.numbers);
+        break;
+      case 11:
+        fill<double>(raw, has_raw, count, doubles, result.numbers);
+        break;
+      case 16:
+        fill<bfloat16>(raw, has_raw, count, integers, result.numbers);
+        break;
+      case 6:
+        fill<std::int32_t>(raw, has_raw, count, integers, result.integers);
+        break;
+      case 7:
+        fill<std::int64_t>(raw, has_raw, count, integers, result.integers);
+        break;
+      case 9:
+        fill<std::uint8_t>(raw, has_raw, count, integers, result.integers);
+        break;
+      default:
+        bad("constants of float, double, float16, bfloat16, int32, int64 or bool", {"element type ", type});
+    }
+    return result;
+  }
+
+  /// The elements from raw bytes, or from a field of numbers; of 16 bits, numbers are bit patterns.
+  template <class Stored, class Field, class Result>
+  static void fill(std::string_view raw, bool has_raw, std::size_t count, const Field& field, Result& to) {
+    using number = typename Result::value_type;
+    if (has_raw ? raw.size() % sizeof(Stored) != 0 || raw.size() / sizeof(Stored) != count : field.size() != count) {
+      bad({"a constant of ", count, " elements"},
+          {has_raw ? raw.size() : field.size(), has_raw ? " bytes" : " elements"});
+    }
+    to.reserve(count);
+    for (std::size_t k = 0; k < count; ++k) {
+      Stored value{};
+      if (has_raw) {
+        std::memcpy(static_cast<void*>(&value), raw.data() + k * sizeof(Stored), sizeof(Stored));
+      } else if constexpr (std::is_arithmetic_v<Stored>) {
+        value = static_cast<Stored>(field[k]);
+      } else {
+        const auto pattern = static_cast<std::uint16_t>(field[k]);
+        std::memcpy(static_cast<void*>(&value), &pattern, sizeof(pattern));
+      }
+      to.push_back(static_cast<number>(value));
+    }
+  }
+
+  /// What a constant refers to in another file of the same folder.
+  [[nodiscard]] std::string external_bytes(const std::map<std::string, std::string>& entries) {
+    const auto text = [&](const char* key) {
+      const auto found = entries.find(key);
+      return found == entries.end() ? std::string{} : found->second;
+    };
+    const std::string location = text("location");
+    const std::filesystem::path path{location};
+    if (folder_.empty() || location.empty() || path.has_parent_path() || path.is_absolute() || location == "..") {
+      bad("external data in a file next to the model", {"'", location, "'"});
+    }
+    auto found = files_.find(location);
+    if (found == files_.end()) {
+      found = files_.emplace(location, read_onnx_file(folder_ / path)).first;
+    }
+    const std::string& bytes = found->second;
+    const auto number = [&](const char* key, std::size_t otherwise) {
+      const std::string digits = text(key);
+      if (digits.empty()) {
+        return otherwise;
+      }
+      std::size_t value = 0;
+      for (const char each : digits) {
+        if (each < '0' || each > '9' || value > std::numeric_limits<std::size_t>::max() / 10 - 9) {
+          bad({"a number of bytes as the ", key, " of external data"}, digits);
+        }
+        value = 10 * value + static_cast<std::size_t>(each - '0');
+      }
+      return value;
+    };
+    const std::size_t offset = number("offset", 0);
+    if (offset > bytes.size()) {
+      bad({"an offset in the ", bytes.size(), " bytes of '", location, "'"}, {offset});
+    }
+    const std::size_t length = number("length", bytes.size() - offset);
+    if (length > bytes.size() - offset) {
+      bad({"data in the ", bytes.size(), " bytes of '", location, "'"}, {length, " bytes at ", offset});
+    }
+    return bytes.substr(offset, length);
+  }
+
+  std::filesystem::path folder_;
+  std::map<std::string, std::string> files_;  // of external data
+  onnx_content content_;
+};
+
+}  // namespace gradus::io::detail

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Reads ONNX files as networks. The component gradus::onnx.
+#pragma once
+
+#include <cstddef>      // std::size_t
+#include <filesystem>   // std::filesystem::path
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <type_traits>  // std::is_same_v, std::remove_cvref_t
+#include <utility>      // std::move
+#include <variant>      // std::visit
+#include <vector>       // std::vector
+
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/io/detail/onnx/graph_import.hpp"
+#include "gradus/io/detail/onnx/imported_layers.hpp"
+#include "gradus/io/detail/onnx/model_reader.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/nn/network.hpp"
+#include "gradus/nn/plan/compile_options.hpp"
+#include "gradus/nn/value.hpp"
+
+namespace gradus::io {
+
+namespace detail {
+
+/// A network of one element type, layout and device that a model is added to.
+template <class Network>
+class onnx_network final : public onnx_target {
+ public:
+  onnx_network(Network& net, error_location where) : net_{net}, where_{where} {}
+
+  [[nodiscard]] nn::value add(const std::string& name, const imported_options& options,
+                              std::span<const nn::value> inputs) override {
+    const auto add_layer = [&](const auto& layer) {
+      return net_.add(name, layer, nn::input_list{std::vector<nn::value>(inputs.begin(), inputs.end())}, where_);
+    };
+    return std::visit(
+        [&](const auto& each) {
+          using type = std::remove_cvref_t<decltype(each)>;
+          if constexpr (std::is_same_v<type, onnx_function_layer>) {
+            return add_function(each, add_layer);
+          } else if constexpr (std::is_same_v<type, onnx_clip>) {
+            return add_layer(
+                nn::elementwise([low = each.low, high = each.high](auto x) { return clamp(x, low, high); }));
+          } else {
+            return add_layer(each);
+          }
+        },
+        options);
+  }
+
+  [[nodiscard]] const nn::value_shape& shape(nn::value v) const override { return net_.shape(v, where_); }
+
+ private:
+  Network& net_;
+  error_location where_;
+};
+
+}  // namespace detail
+
+/// A network in an ONNX file: what io::save_onnx writes, and what torch.onnx.export writes of networks whose layers
+/// the library has ([docs/onnx.md](docs/onnx.md) lists the operators).
+///
+///   io::onnx_model model{"model.onnx"};
+///   nn::network<float> net{device, model.input()};
+///   const nn::value scores = model.add_to(net, net.input());
+///   net.loss(nn::softmax_cross_entropy{}, scores);  // to go on training
+///   net.compile({.max_batch_size = 32});
+///   model.assign_weights(net);
+///
+/// load_onnx does it in one line, without a loss. Layers have the names of their weights in the file, or of the
+/// operators.
+class onnx_model {
+ public:
+  /// Reads the file, and files of external data next to it.
+  /// @throws format_error when a file cannot be read or is damaged
+  explicit onnx_model(const std::filesystem::path& path, error_location where = error_location::current()) {
+    at_call(where, [&] {
+      content_ =
+          detail::onnx_reader{detail::read_onnx_file(path), path.parent_path().empty() ? "." : path.parent_path()}
+              .take();
+      check(path.string());
+    });
+  }
+
+  /// Reads a model from memory; one with external data is refused.
+  /// @throws format_error when it is damaged
+  static onnx_model from_bytes(std::string_view bytes, error_location where = error_location::current()) {
+    onnx_model result;
+    at_call(where, [&] {
+      result.content_ = detail::onnx_reader{bytes, {}}.take();
+      result.check("in memory");
+    });
+    return result;
+  }
+
+  /// The shape of one image.
+  [[nodiscard]] const nn::value_shape& input() const noexcept { return input_; }
+
+  /// Adds the layers of the model to a network and returns the value of the first output.
+  /// @param images  a value of the shape input()
+  /// @throws configuration_error, shape_error for an operator that the layers cannot compute; the message names it
+  template <class Network>
+  nn::value add_to(Network& net, nn::value images, error_location where = error_location::current()) {
+    return at_call(where, [&] {
+      if (net.shape(images) != input_) {
+        raise<shape_error>("onnx_model.add_to", nn::describe(input_), nn::describe(net.shape(images)),
+                           "make the network with the shape model.input()");
+      }
+      detail::onnx_network<Network> target{net, where};
+      detail::onnx_importer importer{content_, target};
+      const nn::value result = importer.run(images);
+      weights_ = importer.take_weights();
+      return result;
+    });
+  }
+
+  /// Gives the weights and running statistics of the file to the layers that add_to made.
+  /// @throws configuration_error when the network is not compiled, or add_to was not called for it
+  template <class Network>
+  void assign_weights(Network& net, error_location where = error_location::current()) const {
+    using number = parameter_element_t<typename Network::element_type>;
+    at_call(where, [&] {
+      for (const detail::imported_weight& each : weights_) {
+        const std::vector<number> values(each.values.begin(), each.values.end());
+        if (each.name.ends_with(".running_mean") || each.name.ends_with(".running_variance")) {
+          for (const auto& buffer : net.buffers()) {
+            if (buffer.name == each.name) {
+              net.device().copy_from_host(buffer.elements.data(), values.data(), values.size() * sizeof(number));
+            }
+          }
+        } else {
+          net.find_parameter(each.name).assign_values(values);
+        }
+      }
+    });
+  }
+
+ private:
+  onnx_model() = default;
+
+  void check(const std::string& name) {
+    if (content_.inputs.size() != 1 || content_.outputs.empty()) {
+      raise<configuration_error>({"ONNX model ", name}, "one input and an output",
+                                 {content_.inputs.size(), " inputs and ", content_.outputs.size(), " outputs"});
+    }
+    const std::vector<index_t>& dims = content_.inputs.front().dims;
+    bool known = dims.size() == 4 || dims.size() == 2;
+    double elements = 1;
+    for (std::size_t k = 1; k < dims.size(); ++k) {
+      known = known && dims[k] > 0;
+      elements *= static_cast<double>(dims[k]);
+    }
+    known = known && elements < 0x1p32;
+    if (!known) {
+      raise<configuration_error>({"ONNX model ", name},
+                                 "an input of images (N, C, H, W) or vectors (N, C) with extents",
+                                 {dims.size(), " axes, or extents that the file leaves open"},
+                                 "export the model with fixed channels, rows and columns");
+    }
+    input_ = dims.size() == 4 ? nn::value_shape{dims[1], dims[2], dims[3]} : nn::value_shape{dims[1]};
+  }
+
+  detail::onnx_content content_;
+  nn::value_shape input_;
+  std::vector<detail::imported_weight> weights_;
+};
+
+/// Reads an ONNX file as a compiled network with its weights.
+///
+///   auto net = io::load_onnx<float, nhwc>(device, "model.onnx", {.max_batch_size = 16});
+///   const auto scores = net.forward(images);
+///
+/// @throws format_error, configuration_error, shape_error as onnx_model
+template <class Element, class Layout = nchw, class Device = cpu>
+[[nodiscard]] nn::network<Element, Layout, Device> load_onnx(Device& device, const std::filesystem::path& path,
+                                                             const nn::compile_options& options,
+                                                             error_location where = error_location::current()) {
+  return at_call(where, [&] {
+    onnx_model model{path};
+    nn::network<Element, Layout, Device> net{device, model.input()};
+    (void)model.add_to(net, net.input());
+    net.compile(options);
+    model.assign_weights(net);
+    return net;
+  });
+}
+
+}  // namespace gradus::io
