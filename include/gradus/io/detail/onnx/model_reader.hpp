@@ -106,10 +106,10 @@ class onnx_reader {
               bad("one graph", "two");
             }
             has_graph = true;
-            read_graph(model.get_message());
+            read_graph(message_of(model));
             break;
           case 8:
-            read_opset(model.get_message());
+            read_opset(message_of(model));
             break;
           default:
             model.skip();
@@ -139,9 +139,29 @@ class onnx_reader {
     raise<format_error>("ONNX model", expected, actual, "the file is damaged, or is no ONNX model");
   }
 
-  [[nodiscard]] static std::string text_of(protozero::pbf_reader& message) {
+  // The getters of protozero take a field of the right wire type for granted.
+  static void require_type(const protozero::pbf_reader& message, protozero::pbf_wire_type type) {
+    if (message.wire_type() != type) {
+      bad({"wire type ", static_cast<int>(type), " of field ", message.tag()}, {static_cast<int>(message.wire_type())});
+    }
+  }
+  [[nodiscard]] static std::string_view view_of(protozero::pbf_reader& message) {
+    require_type(message, protozero::pbf_wire_type::length_delimited);
     const protozero::data_view view = message.get_view();
     return {view.data(), view.size()};
+  }
+  [[nodiscard]] static std::string text_of(protozero::pbf_reader& message) { return std::string{view_of(message)}; }
+  [[nodiscard]] static protozero::pbf_reader message_of(protozero::pbf_reader& message) {
+    require_type(message, protozero::pbf_wire_type::length_delimited);
+    return message.get_message();
+  }
+  [[nodiscard]] static index_t integer_of(protozero::pbf_reader& message) {
+    require_type(message, protozero::pbf_wire_type::varint);
+    return message.get_int64();
+  }
+  [[nodiscard]] static float float_of(protozero::pbf_reader& message) {
+    require_type(message, protozero::pbf_wire_type::fixed32);
+    return message.get_float();
   }
 
   /// A repeated field of integers, packed or not.
@@ -151,7 +171,7 @@ class onnx_reader {
         to.push_back(each);
       }
     } else {
-      to.push_back(message.get_int64());
+      to.push_back(integer_of(message));
     }
   }
   static void append_floats(protozero::pbf_reader& message, std::vector<float>& to) {
@@ -160,7 +180,17 @@ class onnx_reader {
         to.push_back(each);
       }
     } else {
-      to.push_back(message.get_float());
+      to.push_back(float_of(message));
+    }
+  }
+  static void append_doubles(protozero::pbf_reader& message, std::vector<double>& to) {
+    if (message.wire_type() == protozero::pbf_wire_type::length_delimited) {
+      for (const double each : message.get_packed_double()) {
+        to.push_back(each);
+      }
+    } else {
+      require_type(message, protozero::pbf_wire_type::fixed64);
+      to.push_back(message.get_double());
     }
   }
 
@@ -173,7 +203,7 @@ class onnx_reader {
           domain = text_of(opset);
           break;
         case 2:
-          version = opset.get_int64();
+          version = integer_of(opset);
           break;
         default:
           opset.skip();
@@ -188,21 +218,21 @@ class onnx_reader {
     while (graph.next()) {
       switch (graph.tag()) {
         case 1:
-          content_.operators.push_back(read_operator(graph.get_message()));
+          content_.operators.push_back(read_operator(message_of(graph)));
           break;
         case 5: {
           std::string name;
-          onnx_constant made = read_tensor(graph.get_message(), &name);
+          onnx_constant made = read_tensor(message_of(graph), &name);
           if (!content_.constants.emplace(name, std::move(made)).second) {
             bad("constants of different names", {"'", name, "' twice"});
           }
           break;
         }
         case 11:
-          content_.inputs.push_back(read_value(graph.get_message()));
+          content_.inputs.push_back(read_value(message_of(graph)));
           break;
         case 12:
-          content_.outputs.push_back(read_value(graph.get_message()));
+          content_.outputs.push_back(read_value(message_of(graph)));
           break;
         case 15:
           bad("a graph without sparse constants", "some");
@@ -230,7 +260,7 @@ class onnx_reader {
           break;
         case 5: {
           std::string name;
-          onnx_attribute made = read_attribute(node.get_message(), name);
+          onnx_attribute made = read_attribute(message_of(node), name);
           result.attributes.insert_or_assign(name, std::move(made));
           break;
         }
@@ -252,16 +282,16 @@ class onnx_reader {
           name = text_of(attribute);
           break;
         case 2:
-          result.real = static_cast<double>(attribute.get_float());
+          result.real = static_cast<double>(float_of(attribute));
           break;
         case 3:
-          result.integer = attribute.get_int64();
+          result.integer = integer_of(attribute);
           break;
         case 4:
           result.text = text_of(attribute);
           break;
         case 5:
-          result.tensor = read_tensor(attribute.get_message(), nullptr);
+          result.tensor = read_tensor(message_of(attribute), nullptr);
           break;
         case 7:
           append_floats(attribute, result.tensor.numbers);
@@ -284,11 +314,11 @@ class onnx_reader {
           result.name = text_of(value);
           break;
         case 2: {
-          protozero::pbf_reader type = value.get_message();
+          protozero::pbf_reader type = message_of(value);
           while (type.next(1)) {
-            protozero::pbf_reader tensor = type.get_message();
+            protozero::pbf_reader tensor = message_of(type);
             while (tensor.next(2)) {
-              result.dims = read_dims(tensor.get_message());
+              result.dims = read_dims(message_of(tensor));
             }
           }
           break;
@@ -303,11 +333,11 @@ class onnx_reader {
   [[nodiscard]] static std::vector<index_t> read_dims(protozero::pbf_reader shape) {
     std::vector<index_t> dims;
     while (shape.next(1)) {
-      protozero::pbf_reader dim = shape.get_message();
+      protozero::pbf_reader dim = message_of(shape);
       index_t extent = 0;
       while (dim.next()) {
         if (dim.tag() == 1) {
-          extent = dim.get_int64();
+          extent = integer_of(dim);
         } else {
           dim.skip();
         }
@@ -319,7 +349,7 @@ class onnx_reader {
 
   [[nodiscard]] onnx_constant read_tensor(protozero::pbf_reader tensor, std::string* name) {
     onnx_constant result;
-    std::int32_t type = 0;
+    index_t type = 0;
     bool external = false;
     bool has_raw = false;
     std::string_view raw;
@@ -334,7 +364,7 @@ class onnx_reader {
           append_integers(tensor, result.dims);
           break;
         case 2:
-          type = tensor.get_int32();
+          type = integer_of(tensor);
           break;
         case 4:
           append_floats(tensor, floats);
@@ -351,22 +381,15 @@ class onnx_reader {
           }
           break;
         case 9: {
-          const protozero::data_view view = tensor.get_view();
-          raw = {view.data(), view.size()};
+          raw = view_of(tensor);
           has_raw = true;
           break;
         }
         case 10:
-          if (tensor.wire_type() == protozero::pbf_wire_type::length_delimited) {
-            for (const double each : tensor.get_packed_double()) {
-              doubles.push_back(each);
-            }
-          } else {
-            doubles.push_back(tensor.get_double());
-          }
+          append_doubles(tensor, doubles);
           break;
         case 13: {
-          protozero::pbf_reader entry = tensor.get_message();
+          protozero::pbf_reader entry = message_of(tensor);
           std::string key;
           std::string text;
           while (entry.next()) {
@@ -382,7 +405,7 @@ class onnx_reader {
           break;
         }
         case 14:
-          external = tensor.get_enum() == 1;
+          external = integer_of(tensor) == 1;
           break;
         default:
           tensor.skip();

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What onnx_model says where it cannot read a model, and networks that go on training; tests/onnx compares scores.
+#include <boost/test/unit_test.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <protozero/pbf_writer.hpp>
+
+#include "gradus/core/error.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/io/onnx_export.hpp"
+#include "gradus/io/onnx_import.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/nn/layers.hpp"
+#include "gradus/nn/loss.hpp"
+#include "gradus/nn/network.hpp"
+
+namespace {
+
+namespace io = gradus::io;
+namespace nn = gradus::nn;
+
+/// A model with one operator that reads the images "input" and constants.
+class one_operator {
+ public:
+  one_operator(std::string_view op_type, std::initializer_list<std::string_view> inputs)
+      : graph_{std::string{}}, node_{op_type, "node", inputs, {"output"}} {}
+
+  io::detail::onnx_node& node() { return node_; }
+  io::detail::onnx_graph& graph() { return graph_; }
+
+  [[nodiscard]] std::string bytes() {
+    graph_.add(node_);
+    graph_.value(true, "input", std::array<gradus::index_t, 4>{0, 4, 6, 6});
+    graph_.value(false, "output", std::array<gradus::index_t, 4>{0, 4, 6, 6});
+    return graph_.model("1", "test");
+  }
+
+ private:
+  io::detail::onnx_graph graph_;
+  io::detail::onnx_node node_;
+};
+
+void import(const std::string& bytes) {
+  gradus::cpu device;
+  auto model = io::onnx_model::from_bytes(bytes);
+  nn::network<float> net{device, model.input()};
+  (void)model.add_to(net, net.input());
+  net.compile({.max_batch_size = 1});
+  model.assign_weights(net);
+}
+
+[[nodiscard]] auto says_of_import(std::string first, std::string second) {
+  return [=](const gradus::error& failure) {
+    BOOST_TEST_MESSAGE(failure.what());
+    const std::string what = failure.what();
+    return what.find(first) != std::string::npos && what.find(second) != std::string::npos;
+  };
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(onnx_import)
+
+BOOST_AUTO_TEST_CASE(an_operator_without_a_layer_is_named) {
+  BOOST_CHECK_EXCEPTION(import(one_operator{"GridSample", {"input"}}.bytes()), gradus::configuration_error,
+                        says_of_import("GridSample", "docs/onnx.md"));
+}
+
+BOOST_AUTO_TEST_CASE(an_attribute_that_no_layer_has_is_named) {
+  one_operator pool{"MaxPool", {"input"}};
+  pool.node().integers("kernel_shape", {2, 2}).integers("dilations", {2, 2});
+  BOOST_CHECK_EXCEPTION(import(pool.bytes()), gradus::configuration_error, says_of_import("MaxPool", "dilations"));
+  one_operator same{"MaxPool", {"input"}};
+  same.node().integers("kernel_shape", {2, 2}).text("auto_pad", "SAME_LOWER");
+  BOOST_CHECK_EXCEPTION(import(same.bytes()), gradus::configuration_error, says_of_import("MaxPool", "SAME_LOWER"));
+}
+
+BOOST_AUTO_TEST_CASE(weights_that_the_model_computes_are_refused) {
+  one_operator conv{"Conv", {"input", "input"}};
+  BOOST_CHECK_EXCEPTION(import(conv.bytes()), gradus::configuration_error, says_of_import("Conv", "a constant"));
+}
+
+BOOST_AUTO_TEST_CASE(weights_of_another_shape_are_refused) {
+  one_operator conv{"Conv", {"input", "w"}};
+  const std::vector<float> w(2 * 3);
+  conv.graph().constant("w", io::detail::onnx_float, std::array<gradus::index_t, 4>{2, 3, 1, 1},
+                        {reinterpret_cast<const char*>(w.data()), w.size() * sizeof(float)});
+  BOOST_CHECK_EXCEPTION(import(conv.bytes()), gradus::configuration_error,
+                        says_of_import("4 input channels", "3 in each of 1 groups"));
+}
+
+BOOST_AUTO_TEST_CASE(a_constant_with_too_few_bytes_is_refused) {
+  one_operator conv{"Conv", {"input", "w"}};
+  conv.graph().constant("w", io::detail::onnx_float, std::array<gradus::index_t, 4>{2, 4, 1, 1}, "1234");
+  BOOST_CHECK_EXCEPTION(import(conv.bytes()), gradus::format_error, says_of_import("8 elements", "4 bytes"));
+}
+
+BOOST_AUTO_TEST_CASE(a_file_that_is_no_model_is_refused) {
+  BOOST_CHECK_EXCEPTION(import("GIF89a"), gradus::format_error, says_of_import("ONNX model", "no ONNX model"));
+  BOOST_CHECK_EXCEPTION(import(""), gradus::format_error, says_of_import("a graph", "none"));
+  BOOST_CHECK_EXCEPTION(io::onnx_model{"/nowhere/model.onnx"}, gradus::format_error,
+                        says_of_import("/nowhere/model.onnx", "onnx_import.cpp"));
+  const std::string whole = one_operator{"Relu", {"input"}}.bytes();
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    try {
+      import(whole.substr(0, length));
+    } catch (const gradus::error&) {
+    }
+  }
+}
+
+// A file may not name files of other folders.
+BOOST_AUTO_TEST_CASE(external_data_stays_in_the_folder_of_the_model) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "gradus_test_onnx_import";
+  std::filesystem::create_directories(folder);
+  for (const std::string location : {"../secret", "/etc/passwd", "..", ""}) {
+    std::string entry;
+    protozero::pbf_writer{entry}.add_string(1, "location");
+    protozero::pbf_writer{entry}.add_string(2, location);
+    std::string tensor;
+    protozero::pbf_writer writer{tensor};
+    writer.add_int64(1, 4);
+    writer.add_int32(2, 1);
+    writer.add_string(8, "w");
+    writer.add_message(13, entry);
+    writer.add_enum(14, 1);
+    std::string graph;
+    protozero::pbf_writer{graph}.add_message(5, tensor);
+    std::string model;
+    protozero::pbf_writer{model}.add_message(7, graph);
+    std::ofstream{folder / "model.onnx", std::ios::binary} << model;
+    BOOST_CHECK_EXCEPTION(io::onnx_model{folder / "model.onnx"}, gradus::format_error,
+                          says_of_import("next to the model", location));
+  }
+  std::filesystem::remove_all(folder);
+}
+
+BOOST_AUTO_TEST_CASE(an_imported_network_goes_on_training) {
+  const std::filesystem::path path = std::filesystem::temp_directory_path() / "gradus_test_onnx_training.onnx";
+  gradus::cpu device;
+  nn::network<float> made{device, {2, 5, 5}};
+  nn::value x = made.add("conv1", nn::conv2d{.out_channels = 3, .kernel = {3, 3}, .bias = false}, made.input());
+  x = made.add("bn1", nn::batch_norm{}, x);
+  x = made.add("relu1", nn::relu{}, x);
+  made.add("fc", nn::dense{.out_features = 4}, x);
+  made.compile({.max_batch_size = 2, .seed = 3});
+  io::save_onnx(made, path);
+
+  io::onnx_model model{path};
+  nn::network<float, gradus::nhwc> net{device, model.input()};
+  net.loss(nn::softmax_cross_entropy{}, model.add_to(net, net.input()));
+  net.compile({.max_batch_size = 2, .seed = 4});
+  model.assign_weights(net);
+  BOOST_TEST(net.parameters().size() == made.parameters().size());
+  for (const auto& each : made.parameters()) {
+    BOOST_TEST(net.find_parameter(each.name()).copy_values() == each.copy_values(), boost::test_tools::per_element());
+  }
+  const gradus::tensor<float, 4, gradus::nhwc> images{device, {2, 2, 5, 5}};
+  const std::vector<std::int32_t> labels{1, 3};
+  const auto sums = net.train_step(images.view(), labels);
+  BOOST_TEST(sums.loss > 0);
+  std::filesystem::remove(path);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
