@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Checks the ONNX files that write_models writes: check_models.py --program PROGRAM --work FOLDER [--graphs N] [--all]
+"""Checks the ONNX files that write_models writes: check_models.py --program PROGRAM --reader PROGRAM --work FOLDER [--graphs N] [--all]
 
 Each model passes onnx.checker with shape inference, and onnxruntime computes from its images the scores of gradus: to
-1e-4 of the largest score. The packages come from PyPI, in the versions of onnx_requirements.txt, into an environment in
+1e-4 of the largest score. read_models reads the files back. The packages come from PyPI, in the versions of onnx_requirements.txt, into an environment in
 the work folder; the program ends with 77 where they cannot be installed. With --all also the largest networks of the
 zoo, which take minutes.
 """
@@ -67,6 +67,7 @@ def check(path):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", type=pathlib.Path, required=True)
+    parser.add_argument("--reader", type=pathlib.Path, required=True)
     parser.add_argument("--work", type=pathlib.Path, required=True)
     parser.add_argument("--graphs", type=int, default=60)
     parser.add_argument("--first", type=int, default=1)
@@ -92,6 +93,7 @@ def main():
             if not distance <= TOLERANCE:
                 wrong.append(f"{path.stem}: {distance:.2e}")
                 shutil.copy(path, arguments.work)
+        subprocess.run([str(arguments.reader.resolve()), str(folder)], check=True)
         shutil.rmtree(folder)
     print(f"{models} models, largest relative distance {worst:.2e}")
     if wrong:

@@ -66,7 +66,7 @@ class onnx_network final : public onnx_target {
 }  // namespace detail
 
 /// A network in an ONNX file: what io::save_onnx writes, and what torch.onnx.export writes of networks whose layers
-/// the library has ([docs/onnx.md](docs/onnx.md) lists the operators).
+/// the library has (docs/onnx.md lists the operators).
 ///
 ///   io::onnx_model model{"model.onnx"};
 ///   nn::network<float> net{device, model.input()};
