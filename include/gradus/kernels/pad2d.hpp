@@ -76,6 +76,15 @@ struct padded_axis {
     index_t own;
     index_t high;
     index_t high_end;
+    /// The number of copies.
+    [[nodiscard]] GRADUS_HOST_DEVICE constexpr index_t count() const noexcept {
+      return low_end - low + 1 + high_end - high;
+    }
+    /// The position of copy k, for k from 0 on.
+    [[nodiscard]] GRADUS_HOST_DEVICE constexpr index_t at(index_t k) const noexcept {
+      const index_t before = low_end - low;
+      return k < before ? low + k : k == before ? own : high + (k - before - 1);
+    }
     /// True if only one position of y is a copy.
     [[nodiscard]] GRADUS_HOST_DEVICE constexpr bool single() const noexcept {
       return low == low_end && high == high_end;

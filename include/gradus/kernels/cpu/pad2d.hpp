@@ -97,27 +97,13 @@ class padded_images {
     for (index_t first = 0; first < count; first += block) {
       const index_t length = std::min(block, count - first);
       std::fill_n(sums, length, real{});
-      const auto add_row = [&](index_t h) {
-        const auto add = [&](index_t w) {
-          const Element* const copy = from + (h * width + w) * run_ + first;
+      for (index_t row = 0; row < rows.count(); ++row) {
+        for (index_t column = 0; column < columns.count(); ++column) {
+          const Element* const copy = from + (rows.at(row) * width + columns.at(column)) * run_ + first;
           for_each_packet<Element>(0, length, [&]<class Packet>(Packet, index_t i) {
             Packet::store(sums + i, Packet::load(sums + i) + Packet::load(copy + i));
           });
-        };
-        for (index_t w = columns.low; w < columns.low_end; ++w) {
-          add(w);
         }
-        add(columns.own);
-        for (index_t w = columns.high; w < columns.high_end; ++w) {
-          add(w);
-        }
-      };
-      for (index_t h = rows.low; h < rows.low_end; ++h) {
-        add_row(h);
-      }
-      add_row(rows.own);
-      for (index_t h = rows.high; h < rows.high_end; ++h) {
-        add_row(h);
       }
       Element* const to = dx + place + first;
       const Element* const mask = epilogue.relu_output == nullptr ? nullptr : epilogue.relu_output + place + first;
