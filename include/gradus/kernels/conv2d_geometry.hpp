@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The geometry of a 2-D convolution.
+// The geometry of a 2-D convolution. Include gradus/kernels/conv2d.hpp, which has the code that a dilation refers to.
 #pragma once
 
 #include <cstddef>  // std::byte, std::size_t

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The modes and the geometry of padding around images.
+// The modes and the geometry of padding around images. Include gradus/kernels/pad2d.hpp, which has the code that a
+// chosen mode refers to.
 #pragma once
 
 #include <concepts>  // std::integral, std::same_as

@@ -125,6 +125,17 @@ GRADUS_COLD auto with_weight_gradients(const cpu& device, const tile_kernels<com
       weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads, takes_winograd<Element>(g)});
 }
 
+/// A result without its element type, for erased_convolution.
+template <class Element>
+[[nodiscard]] erased_output erased_result(const tile_output<Element>& output) noexcept {
+  return {.c = output.c,
+          .residual = output.residual,
+          .mask = output.mask,
+          .bias = output.bias,
+          .accumulate = output.accumulate,
+          .relu = output.relu};
+}
+
 template <class Layout, class Element>
 [[nodiscard]] const erased_convolution& erased_convolution_of() noexcept;
 
@@ -133,13 +144,7 @@ template <class Layout, class Element>
 void correlate(cpu& device, const conv2d_geometry& g, pass which, index_t batch, const Element* x,
                const computed<Element>* w, const tile_output<Element>& output, std::span<std::byte> workspace) {
   if (const dilated_passes* const dilated = passes_of(g); dilated != nullptr) {
-    dilated->correlate(erased_convolution_of<Layout, Element>(), device, g, which, batch, x, w,
-                       {.c = output.c,
-                        .residual = output.residual,
-                        .mask = output.mask,
-                        .bias = output.bias,
-                        .accumulate = output.accumulate,
-                        .relu = output.relu},
+    dilated->correlate(erased_convolution_of<Layout, Element>(), device, g, which, batch, x, w, erased_result(output),
                        workspace);
     return;
   }

@@ -189,12 +189,16 @@ class graph {
     options_ = options;
     const auto unit = static_cast<index_t>(memory_plan::alignment / element_bytes);
     // Gradients end behind those that are trained and those that a frozen layer writes nevertheless.
-    place_parameters(unit, gradients::trained);
-    trained_parameters_ = parameters_.size();
-    trained_elements_ = parameter_elements_;
-    place_parameters(unit, gradients::written);
-    gradient_elements_ = parameter_elements_;
-    place_parameters(unit, gradients::none);
+    for (const gradients which : {gradients::trained, gradients::written, gradients::none}) {
+      place_parameters(unit, which);
+      if (which == gradients::trained) {
+        trained_parameters_ = parameters_.size();
+        trained_elements_ = parameter_elements_;
+      }
+      if (which != gradients::none) {
+        gradient_elements_ = parameter_elements_;
+      }
+    }
     if (has_loss_ && trained_parameters_ == 0 && !parameters_.empty()) {
       raise<configuration_error>("network.compile", "a layer with parameters that is trained", "all of them frozen",
                                  "freeze fewer layers; a network that only evaluates needs none of it");
