@@ -26,7 +26,7 @@ struct convolution_block {
   nn::size2d kernel{1, 1};                    ///< kernel size
   nn::size2d stride{1, 1};                    ///< stride
   nn::padding padding = nn::padding::same();  ///< padding
-  nn::size2d dilation{1, 1};                  ///< pixels from one element of the kernel to the next
+  nn::dilation2d dilation = {};               ///< pixels from one element of the kernel to the next
   bool activate = true;                       ///< end with a ReLU
 };
 

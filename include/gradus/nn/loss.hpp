@@ -3,6 +3,7 @@
 // The interface of a loss at the end of a network, and the softmax cross-entropy.
 #pragma once
 
+#include <array>        // std::array
 #include <cstdint>      // std::int32_t
 #include <optional>     // std::optional
 #include <span>         // std::span
@@ -139,21 +140,21 @@ GRADUS_NEVER_INLINE inline void require_labels(std::string_view kind, std::span<
   }
 }
 
-}  // namespace detail
-
-/// The loss for one element type, layout and device.
-template <class Element, class Layout, class Device>
-class softmax_cross_entropy::loss final : public loss_function<Element, Layout, Device> {
+/// The softmax cross-entropy, without the type of the layout. It is compiled once for all layouts.
+template <class Element, class Device>
+class cross_entropy : public loss_base<Element, Device> {
   static_assert(kernels::explain_softmax_cross_entropy<Device, Element>());
 
  public:
-  /// @throws nothing that copying the options does not
-  explicit loss(const softmax_cross_entropy& options) : options_{options} {}
+  /// @param strides  of images in the layout
+  GRADUS_NEVER_INLINE cross_entropy(const softmax_cross_entropy& options,
+                                    std::array<index_t, 4> (*strides)(const extents<4>&) noexcept)
+      : options_{options}, strides_{strides} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "softmax_cross_entropy"; }
 
   void infer(const value_shape& scores) override {
-    detail::require_cross_entropy(kind(), options_, scores);
+    require_cross_entropy(kind(), options_, scores);
     shape_ = scores;
   }
 
@@ -174,7 +175,7 @@ class softmax_cross_entropy::loss final : public loss_function<Element, Layout, 
                              const nn::targets<Element, Device>& batch_targets, double scale,
                              const image_batch<Element, Device>& gradient) override {
     if constexpr (!has_memory_of_its_own<Device>) {
-      detail::require_labels(kind(), batch_targets.labels, shape_.channels, options_.ignored_label);
+      require_labels(kind(), batch_targets.labels, shape_.channels, options_.ignored_label);
     }
     const bool plain = targets().labels == 1 && options_.label_smoothing == 0 && options_.class_weights.empty() &&
                        !options_.ignored_label && batch_targets.weights.empty();
@@ -187,7 +188,7 @@ class softmax_cross_entropy::loss final : public loss_function<Element, Layout, 
           .examples = scores.extent(0),
           .classes = shape_.channels,
           .pixels = targets().labels,
-          .channels_last = dense_strides<Layout, 4>(scores.extents())[1] == 1 && shape_.channels > 1,
+          .channels_last = strides_(scores.extents())[1] == 1 && shape_.channels > 1,
           .label_smoothing = options_.label_smoothing,
           .class_weights = class_weights_ ? class_weights_->data() : nullptr,
           .example_weights = batch_targets.weights.empty() ? nullptr : batch_targets.weights.data(),
@@ -205,8 +206,20 @@ class softmax_cross_entropy::loss final : public loss_function<Element, Layout, 
   using number = parameter_element_t<Element>;
 
   softmax_cross_entropy options_;
+  std::array<index_t, 4> (*strides_)(const extents<4>&) noexcept;
   value_shape shape_;
   std::optional<tensor<number, 1, row_major, Device>> class_weights_;
+};
+
+}  // namespace detail
+
+/// The loss for one element type, layout and device.
+template <class Element, class Layout, class Device>
+class softmax_cross_entropy::loss final : public detail::cross_entropy<Element, Device> {
+ public:
+  /// @throws nothing that copying the options does not
+  explicit loss(const softmax_cross_entropy& options)
+      : detail::cross_entropy<Element, Device>{options, &dense_strides<Layout, 4>} {}
 };
 
 }  // namespace gradus::nn

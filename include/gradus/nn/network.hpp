@@ -137,7 +137,6 @@ class network final : public network_base<Element, Device> {
     static_assert(describes_loss<Description>,
                   "gradus: not a loss: net.loss takes a loss, as in net.loss(nn::softmax_cross_entropy{}, "
                   "scores); a layer is added by net.add");
-    this->structure().require_scores(scores, where);
     this->end(std::make_unique<typename Description::template loss<Element, Layout, Device>>(description), scores,
               where);
   }

@@ -229,8 +229,9 @@ class network_base {
     }
   }
 
-  /// As network::loss. @pre graph::require_scores(scores)
+  /// As network::loss.
   void end(std::unique_ptr<loss_type> made, value scores, error_location where) {
+    graph_.require_scores(scores, where);
     at_call(where, [&] {
       made->infer(graph_.shape(scores));
       made->prepare(*device_);

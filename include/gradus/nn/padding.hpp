@@ -9,17 +9,37 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
 
 namespace gradus::nn {
+
+struct size2d;
+
+/// The distances of the taps of a convolution's kernel, in elements: {2, 2} reads every second row and column. It
+/// converts from and to a size2d. A program that sets one compiles the code for dilated convolutions.
+struct dilation2d {
+  kernels::dilation height = {};  ///< rows from one row of the kernel to the next
+  kernels::dilation width = {};   ///< columns from one column of the kernel to the next
+
+  /// Both distances as numbers.
+  constexpr operator size2d() const noexcept;
+};
 
 /// A height and a width, in elements.
 struct size2d {
   index_t height = 1;  ///< vertical extent: rows
   index_t width = 1;   ///< horizontal extent: columns
 
+  /// The distances of the taps of a kernel.
+  constexpr operator dilation2d() const noexcept { return {height, width}; }
+
   /// True if both extents are equal.
   friend constexpr bool operator==(const size2d&, const size2d&) noexcept = default;
 };
+
+constexpr dilation2d::operator size2d() const noexcept {
+  return {height, width};
+}
 
 /// How many zeros surround an image before a kernel slides over it.
 ///

@@ -281,8 +281,8 @@ using layouts = std::tuple<gradus::nchw, gradus::nhwc>;
 // One image of this size is computed at a time, so gradients of weights and bias are added up.
 BOOST_AUTO_TEST_CASE_TEMPLATE(large_dilated_images_agree_with_the_definition, Layout, layouts) {
   const conv::problem p{padded({.batch = 3, .height = 740, .width = 750, .dilation_width = 2}, {1, 2}, {0, 1})};
-  const gradus::kernels::detail::dilated_convolution<float> all{p.geometry,
-                                                                gradus::kernels::detail::channel_order_of<Layout>};
+  const gradus::kernels::detail::dilated_convolution all{p.geometry, std::is_same_v<Layout, gradus::nhwc>,
+                                                         sizeof(float)};
   BOOST_TEST(all.images_at_once(3) == 1);
   gradus::cpu device{{.intra_op_threads = 2}};
   BOOST_TEST(conv::worst<Layout>(p, conv::run<float, Layout>(p, device, 3)) < tolerance<float>);

@@ -185,7 +185,7 @@ class sweep_call {
   [[nodiscard]] bool takes_winograd() const {
     namespace detail = gradus::kernels::detail;
     return detail::takes_winograd<Element>(
-        detail::dilated_convolution<Element>{p_.geometry, detail::channel_order_of<Layout>}.part());
+        detail::dilated_convolution{p_.geometry, std::is_same_v<Layout, gradus::nhwc>, sizeof(Element)}.part());
   }
   /// The bits of the results.
   [[nodiscard]] std::string bits() const {

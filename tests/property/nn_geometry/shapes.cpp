@@ -99,6 +99,44 @@ BOOST_AUTO_TEST_CASE(bias_of_a_transposed_convolution_has_the_outputs) {
   BOOST_CHECK((parameters[1].shape == gradus::image_extents{6, 1, 1, 1}));
 }
 
+// The pointers that they hold compile the code; a program that sets neither has null pointers.
+BOOST_AUTO_TEST_CASE(dilations_and_padding_modes_hold_their_code_once_they_are_set) {
+  nn::conv2d options;
+  BOOST_TEST(options.dilation.height.passes() == nullptr);
+  BOOST_TEST(options.dilation.width.passes() == nullptr);
+  BOOST_TEST(options.padding_mode.passes() == nullptr);
+  options.dilation.width = 2;
+  BOOST_TEST(options.dilation.height.passes() == nullptr);
+  BOOST_TEST(options.dilation.width.passes() != nullptr);
+  options.padding_mode = padding_mode::circular;
+  BOOST_TEST(options.padding_mode.passes() != nullptr);
+  BOOST_TEST(nn::conv2d{.dilation = {3, 1}}.dilation.height.passes() != nullptr);
+  BOOST_TEST(gradus::kernels::pad2d_geometry{}.mode.passes() != nullptr);
+}
+
+BOOST_AUTO_TEST_CASE(dilations_and_padding_modes_convert_as_numbers_do) {
+  const nn::size2d two_by_three{2, 3};
+  nn::conv2d options{.padding_mode = padding_mode::reflect, .dilation = two_by_three};
+  const nn::size2d dilation = options.dilation;
+  BOOST_TEST((dilation == two_by_three));
+  BOOST_TEST((options.dilation == two_by_three));
+  options.dilation = {4, 5};
+  BOOST_TEST((options.dilation != two_by_three));
+  BOOST_TEST(options.dilation.height * 10 + options.dilation.width == 45);
+  options.dilation.height = 1;
+  BOOST_TEST((options.dilation.height == 1));
+  options.dilation = {.height = 6, .width = 7};
+  BOOST_TEST(static_cast<int>(options.dilation.width) == 7);
+  BOOST_TEST((options.padding_mode == padding_mode::reflect));
+  BOOST_TEST(static_cast<int>(options.padding_mode) == static_cast<int>(padding_mode::reflect));
+  constexpr gradus::kernels::conv2d_geometry geometry{.kernel_height = 3, .dilation_height = 2};
+  static_assert(geometry.reach_height() == 5 && geometry == geometry && geometry.dilation_width == 1);
+  static_assert(gradus::kernels::detail::passes_of(geometry) != nullptr);
+  static_assert(gradus::kernels::detail::passes_of({.kernel_height = 3, .kernel_width = 3}) == nullptr);
+  static_assert(gradus::kernels::detail::passes_of({.kernel_width = 3, .dilation_height = 2, .dilation_width = 2}) !=
+                nullptr);
+}
+
 BOOST_AUTO_TEST_CASE(impossible_options_are_refused) {
   using gradus::configuration_error;
   using gradus::shape_error;

@@ -125,13 +125,27 @@ GRADUS_COLD auto with_weight_gradients(const cpu& device, const tile_kernels<com
       weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads, takes_winograd<Element>(g)});
 }
 
+/// A result without its element type, for erased_convolution.
+template <class Element>
+[[nodiscard]] erased_output erased_result(const tile_output<Element>& output) noexcept {
+  return {.c = output.c,
+          .residual = output.residual,
+          .mask = output.mask,
+          .bias = output.bias,
+          .accumulate = output.accumulate,
+          .relu = output.relu};
+}
+
+template <class Layout, class Element>
+[[nodiscard]] const erased_convolution& erased_convolution_of() noexcept;
+
 /// Runs a pass that consists of correlations.
 template <class Layout, class Element>
 void correlate(cpu& device, const conv2d_geometry& g, pass which, index_t batch, const Element* x,
                const computed<Element>* w, const tile_output<Element>& output, std::span<std::byte> workspace) {
-  if (is_dilated(g)) {
-    correlate_dilated(device, g, channel_order_of<Layout>, which, batch, x, w, output, workspace,
-                      &correlate<Layout, Element>);
+  if (const dilated_passes* const dilated = passes_of(g); dilated != nullptr) {
+    dilated->correlate(erased_convolution_of<Layout, Element>(), device, g, which, batch, x, w, erased_result(output),
+                       workspace);
     return;
   }
   with_correlations<Layout, Element>(
@@ -143,9 +157,9 @@ void correlate(cpu& device, const conv2d_geometry& g, pass which, index_t batch,
 template <class Layout, class Element>
 void differentiate_weights(cpu& device, const conv2d_geometry& g, index_t batch, const Element* x, const Element* dy,
                            computed<Element>* dw, computed<Element>* dbias, std::span<std::byte> workspace) {
-  if (is_dilated(g)) {
-    dilated_weight_gradients(device, g, channel_order_of<Layout>, batch, x, dy, dw, dbias, workspace,
-                             &differentiate_weights<Layout, Element>);
+  if (const dilated_passes* const dilated = passes_of(g); dilated != nullptr) {
+    dilated->differentiate_weights(erased_convolution_of<Layout, Element>(), device, g, batch, x, dy, dw, dbias,
+                                   workspace);
     return;
   }
   with_weight_gradients<Layout, Element>(
@@ -164,9 +178,8 @@ template <network_element Element, detail::convolution_layout Layout>
 [[nodiscard]] std::size_t conv2d_workspace_bytes(cpu& device, const conv2d_geometry& geometry, index_t batch,
                                                  pass which) {
   using real = parameter_element_t<Element>;
-  if (detail::is_dilated(geometry)) {
-    return detail::dilated_workspace_bytes<Element>(device, geometry, detail::channel_order_of<Layout>, batch, which,
-                                                    &conv2d_workspace_bytes<Element, Layout>);
+  if (const detail::dilated_passes* const dilated = detail::passes_of(geometry); dilated != nullptr) {
+    return dilated->workspace_bytes(detail::erased_convolution_of<Layout, Element>(), device, geometry, batch, which);
   }
   return detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {
     if (which == pass::backward_weights) {
@@ -179,6 +192,75 @@ template <network_element Element, detail::convolution_layout Layout>
         [](const detail::correlations<Element>& correlations) { return correlations.workspace_bytes(); });
   });
 }
+
+namespace detail {
+
+/// Restores the element type of a result.
+template <class Element>
+[[nodiscard]] tile_output<Element> typed(const erased_output& output) noexcept {
+  return {.c = static_cast<Element*>(output.c),
+          .residual = static_cast<const Element*>(output.residual),
+          .mask = static_cast<const Element*>(output.mask),
+          .bias = static_cast<const computed<Element>*>(output.bias),
+          .accumulate = output.accumulate,
+          .relu = output.relu};
+}
+
+/// See erased_convolution.
+template <class Element>
+void store_zeros(const conv2d_geometry& g, bool channels_last, index_t image, index_t row,
+                 const erased_output& output) {
+  const correlation all{.results = g.in_channels,
+                        .destination_height = g.in_height,
+                        .destination_width = g.in_width,
+                        .rows = g.in_height,
+                        .columns = g.in_width};
+  store_nothing(all, channels_last ? channel_order::last : channel_order::first, 0,
+                {.image = image, .images = 1, .row = row, .rows = 1}, typed<Element>(output));
+}
+
+/// See erased_convolution.
+template <class Element>
+void copy_masked(index_t count, index_t run, index_t step, const void* from, const void* mask, void* to) {
+  const auto* const source = static_cast<const Element*>(from);
+  const auto* const masks = static_cast<const Element*>(mask);
+  auto* const target = static_cast<Element*>(to);
+  for (index_t j = 0; j < count; ++j) {
+    for (index_t i = 0; i < run; ++i) {
+      target[j * step + i] = masks[j * step + i] > 0 ? source[j * run + i] : Element{};
+    }
+  }
+}
+
+/// The convolutions of an element type and layout, without their types.
+template <class Layout, class Element>
+[[nodiscard]] const erased_convolution& erased_convolution_of() noexcept {
+  using real = computed<Element>;
+  constexpr bool channels_last = channel_order_of<Layout> == channel_order::last;
+  static constexpr erased_convolution all{
+      .element_bytes = sizeof(Element),
+      .parameter_bytes = sizeof(real),
+      .channels_last = channels_last,
+      .workspace_bytes = &conv2d_workspace_bytes<Element, Layout>,
+      .correlate =
+          [](cpu& device, const conv2d_geometry& g, pass which, index_t batch, const void* x, const void* w,
+             const erased_output& output, std::span<std::byte> workspace) {
+            correlate<Layout, Element>(device, g, which, batch, static_cast<const Element*>(x),
+                                       static_cast<const real*>(w), typed<Element>(output), workspace);
+          },
+      .differentiate_weights =
+          [](cpu& device, const conv2d_geometry& g, index_t batch, const void* x, const void* dy, void* dw, void* dbias,
+             std::span<std::byte> workspace) {
+            differentiate_weights<Layout, Element>(device, g, batch, static_cast<const Element*>(x),
+                                                   static_cast<const Element*>(dy), static_cast<real*>(dw),
+                                                   static_cast<real*>(dbias), workspace);
+          },
+      .store_zeros = &store_zeros<Element>,
+      .copy_masked = &copy_masked<Element>};
+  return all;
+}
+
+}  // namespace detail
 
 /// See has_conv2d_forward.
 template <network_element Element, detail::convolution_layout Layout>

@@ -94,10 +94,10 @@ template <class Element>
     return packet::load(values.data());
   };
   const auto weight_of = [&](index_t k) { return shape.class_weights == nullptr ? real{1} : shape.class_weights[k]; };
-  auto largest = load(0);
-  for (index_t k = 1; k < shape.classes; ++k) {
+  typename packet::type largest{};
+  for (index_t k = 0; k < shape.classes; ++k) {
     const auto next = load(k);
-    largest = next > largest ? next : largest;
+    largest = (k == 0) ? next : ((next > largest) ? next : largest);
   }
   typename packet::type sum{};
   typename packet::type weighted{};               // sum of class weight * (logit - largest)

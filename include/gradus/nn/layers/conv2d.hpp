@@ -45,16 +45,16 @@ using kernels::padding_mode;
 /// @throws shape_error (network::add) for a flattened image, when groups does not divide the channels, when the
 ///         kernel does not fit the padded image, or when the padding mode needs a larger image
 struct conv2d {
-  index_t out_channels = 0;                                 ///< O
-  size2d kernel{1, 1};                                      ///< rows and columns of the kernel
-  size2d stride{1, 1};                                      ///< rows and columns from one output to the next
-  nn::padding padding = nn::padding::valid();               ///< elements around the input
-  nn::padding_mode padding_mode = nn::padding_mode::zeros;  ///< what those elements are
-  size2d dilation{1, 1};                         ///< rows and columns of the input from one of the kernel to the next
-  index_t groups = 1;                            ///< parts of the channels that are convolved apart
-  bool bias = true;                              ///< false: no b
-  initializer weight_initializer = he_normal();  ///< of w
-  initializer bias_initializer = zeros();        ///< of b
+  index_t out_channels = 0;                        ///< O
+  size2d kernel{1, 1};                             ///< rows and columns of the kernel
+  size2d stride{1, 1};                             ///< rows and columns from one output to the next
+  nn::padding padding = nn::padding::valid();      ///< elements around the input
+  kernels::chosen_padding_mode padding_mode = {};  ///< what those elements are
+  dilation2d dilation = {};                        ///< rows and columns of the input from one of the kernel to the next
+  index_t groups = 1;                              ///< parts of the channels that are convolved apart
+  bool bias = true;                                ///< false: no b
+  initializer weight_initializer = he_normal();    ///< of w
+  initializer bias_initializer = zeros();          ///< of b
   /// `direct` adds up the terms, also where compile_options::convolution_algorithm is `automatic`.
   convolution_algorithm algorithm = convolution_algorithm::automatic;
 
@@ -146,7 +146,7 @@ class conv2d_base : public layer_base {
 
   conv2d options_;
   kernels::conv2d_geometry geometry_;  // of the padded images if pads()
-  kernels::pad2d_geometry padded_;
+  kernels::pad2d_geometry padded_{.mode = {}};
   extents<4> weight_extents_;
   kernels::activation activation_ = kernels::activation::identity;
 };

@@ -165,6 +165,7 @@ class graph {
       }
     }
     choice.require_any("network.group", "parameters");
+    append_groups_ = &detail::append_groups;
   }
 
   /// Fixes the graph, and the offsets of parameters in a flat buffer, each a multiple of memory_plan::alignment.
@@ -188,12 +189,16 @@ class graph {
     options_ = options;
     const auto unit = static_cast<index_t>(memory_plan::alignment / element_bytes);
     // Gradients end behind those that are trained and those that a frozen layer writes nevertheless.
-    place_parameters(unit, [](const node& n) { return !n.frozen; });
-    trained_parameters_ = parameters_.size();
-    trained_elements_ = parameter_elements_;
-    place_parameters(unit, [](const node& n) { return n.frozen && !n.layer->traits().skips_parameter_gradients; });
-    gradient_elements_ = parameter_elements_;
-    place_parameters(unit, [](const node& n) { return n.frozen && n.layer->traits().skips_parameter_gradients; });
+    for (const gradients which : {gradients::trained, gradients::written, gradients::none}) {
+      place_parameters(unit, which);
+      if (which == gradients::trained) {
+        trained_parameters_ = parameters_.size();
+        trained_elements_ = parameter_elements_;
+      }
+      if (which != gradients::none) {
+        gradient_elements_ = parameter_elements_;
+      }
+    }
     if (has_loss_ && trained_parameters_ == 0 && !parameters_.empty()) {
       raise<configuration_error>("network.compile", "a layer with parameters that is trained", "all of them frozen",
                                  "freeze fewer layers; a network that only evaluates needs none of it");
@@ -350,8 +355,8 @@ class graph {
       text += nodes_[i].evaluates ? "  frozen, evaluates\n" : nodes_[i].frozen ? "  frozen\n" : "\n";
     }
     append_text(text, {"parameters: ", parameter_count(), ", multiply-adds per example: ", multiply_adds(), "\n"});
-    for (const node& n : nodes_) {
-      detail::append_groups(text, n.layer->parameters(), n.parameters);
+    for (std::size_t i = 0; append_groups_ != nullptr && i < nodes_.size(); ++i) {
+      append_groups_(text, nodes_[i].layer->parameters(), nodes_[i].parameters);
     }
     return text;
   }
@@ -418,11 +423,16 @@ class graph {
     return text;
   }
 
-  /// Gives the parameters of the layers that `choose` accepts their offsets, those of the last layer first.
-  template <class Choose>
-  void place_parameters(index_t unit, const Choose& choose) {
+  /// What becomes of the gradients of a layer's parameters.
+  enum class gradients : unsigned char { trained, written, none };
+
+  /// Gives the parameters of some layers their offsets, those of the last layer first.
+  void place_parameters(index_t unit, gradients which) {
     for (std::size_t i = nodes_.size(); i-- > 0;) {
-      if (!choose(nodes_[i])) {
+      const gradients of_layer = !nodes_[i].frozen                                     ? gradients::trained
+                                 : nodes_[i].layer->traits().skips_parameter_gradients ? gradients::none
+                                                                                       : gradients::written;
+      if (of_layer != which) {
         continue;
       }
       nodes_[i].first_parameter = parameters_.size();
@@ -476,7 +486,8 @@ class graph {
   std::size_t scores_ = 0;
   bool has_loss_ = false;
   bool communicates_ = false;
-  compile_options options_;  // max_batch_size 0: not compiled
+  decltype(&detail::append_groups) append_groups_ = nullptr;  // null: group was not called
+  compile_options options_;                                   // max_batch_size 0: not compiled
   dynamic_array<const parameter_description*> parameters_;
   index_t parameter_elements_ = 0;
   std::size_t trained_parameters_ = 0;

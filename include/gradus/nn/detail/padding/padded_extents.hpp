@@ -34,7 +34,7 @@ inline void require_padding(std::string_view operation, kernels::padding_mode mo
 /// @throws configuration_error for a negative padding
 /// @throws shape_error when the mode needs a larger image
 inline kernels::pad2d_geometry pad_around(std::string_view operation, const value_shape& in, size2d kernel,
-                                          size2d stride, const padding& pad, kernels::padding_mode mode) {
+                                          size2d stride, const padding& pad, kernels::chosen_padding_mode mode) {
   kernels::pad2d_geometry g{.channels = in.channels,
                             .height = in.height,
                             .width = in.width,

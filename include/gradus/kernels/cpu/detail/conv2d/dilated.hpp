@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Dilated convolutions as convolutions without dilation of interleaved parts of the images.
+// Dilated convolutions as convolutions without dilation of interleaved parts of the images. The code does not depend on
+// the element type. It is compiled into programs that set a dilation: class dilation refers to it.
 #pragma once
 
-#include <algorithm>  // std::clamp, std::copy_n, std::fill_n, std::max, std::min
+#include <algorithm>  // std::clamp, std::max, std::min
 #include <cstddef>    // std::byte, std::size_t
+#include <cstring>    // std::memcpy, std::memset
 #include <numeric>    // std::gcd
 #include <span>       // std::span
 
-#include "gradus/core/config.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
-#include "gradus/kernels/conv2d.hpp"
-#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"
+#include "gradus/kernels/conv2d_geometry.hpp"
 
 namespace gradus::kernels::detail {
 
-/// True if the taps of a kernel are not adjacent.
-[[nodiscard]] constexpr bool is_dilated(const conv2d_geometry& g) noexcept {
-  return (g.dilation_height > 1 && g.kernel_height > 1) || (g.dilation_width > 1 && g.kernel_width > 1);
+/// count / size, rounded up.
+[[nodiscard]] constexpr index_t parts_of(index_t count, index_t size) noexcept {
+  return (count + size - 1) / size;
 }
 
 /// The positions of one axis of x or y, divided into parts. Element i of part a is position first + a * apart + i *
@@ -45,8 +44,8 @@ struct part_axis {
   /// The elements of a part that are positions of the image and belong to a result.
   [[nodiscard]] constexpr range inside(index_t part) const noexcept {
     const index_t begin_position = position(part, 0);
-    const index_t begin = begin_position < 0 ? ceil_div(-begin_position, step) : 0;
-    const index_t of_results = (ceil_div(results - part, parts) - 1) * stride + reach;
+    const index_t begin = begin_position < 0 ? parts_of(-begin_position, step) : 0;
+    const index_t of_results = (parts_of(results - part, parts) - 1) * stride + reach;
     const index_t of_image = begin_position < size ? (size - 1 - begin_position) / step + 1 : 0;
     const index_t end = std::max<index_t>(0, std::min({extent, of_results, of_image}));
     return {std::min(begin, end), end};
@@ -77,7 +76,7 @@ struct dilated_axis {
     const index_t parts = std::clamp<index_t>(results, 1, step / common);  // with fewer results, each has its part
     stride = all_stride / common;
     const index_t least = all_pad - all_stride * (parts - 1);
-    pad = least > 0 ? ceil_div(least, step) : 0;
+    pad = least > 0 ? parts_of(least, step) : 0;
     in = {.size = size,
           .parts = parts,
           .extent = size + results * all_stride + kernel * step,
@@ -89,7 +88,7 @@ struct dilated_axis {
           .reach = kernel - pad};
     out = {.size = results,
            .parts = parts,
-           .extent = ceil_div(results, parts),
+           .extent = parts_of(results, parts),
            .apart = 1,
            .step = parts,
            .results = results};
@@ -101,16 +100,44 @@ struct dilated_axis {
   }
 };
 
+/// Copies elements that are `from_step` apart to places that are `to_step` apart. Steps in elements.
+template <std::size_t Bytes>
+void copy_strided(index_t count, const std::byte* from, index_t from_step, std::byte* to, index_t to_step) noexcept {
+  constexpr auto bytes = static_cast<index_t>(Bytes);
+  for (index_t j = 0; j < count; ++j) {
+    std::memcpy(to + j * to_step * bytes, from + j * from_step * bytes, Bytes);
+  }
+}
+
+/// Copies runs of `run` adjacent elements that begin `from_step` elements apart to places `to_step` elements apart.
+/// @param bytes  of an element: 2, 4 or 8
+inline void copy_runs(index_t count, index_t run, index_t bytes, const std::byte* from, index_t from_step,
+                      std::byte* to, index_t to_step) noexcept {
+  if (from_step == run && to_step == run) {
+    std::memcpy(to, from, static_cast<std::size_t>(count * run * bytes));
+  } else if (run > 1) {
+    for (index_t j = 0; j < count; ++j) {
+      std::memcpy(to + j * to_step * bytes, from + j * from_step * bytes, static_cast<std::size_t>(run * bytes));
+    }
+  } else if (bytes == 2) {
+    copy_strided<2>(count, from, from_step, to, to_step);
+  } else if (bytes == 4) {
+    copy_strided<4>(count, from, from_step, to, to_step);
+  } else {
+    copy_strided<8>(count, from, from_step, to, to_step);
+  }
+}
+
 /// A dilated convolution: copies of the parts of images, and the convolution of each part. Sums have the terms of the
 /// definition, so results are as exact as those of the convolution without dilation.
-template <class Element>
 class dilated_convolution {
  public:
   /// A side of the convolution.
   enum class side : bool { in, out };
 
-  dilated_convolution(const conv2d_geometry& g, channel_order order)
-      : order_{order},
+  dilated_convolution(const conv2d_geometry& g, bool channels_last, index_t element_bytes)
+      : channels_last_{channels_last},
+        bytes_{element_bytes},
         height_{g.in_height, g.out_height, g.kernel_height, g.stride_height, g.dilation_height, g.pad_top},
         width_{g.in_width, g.out_width, g.kernel_width, g.stride_width, g.dilation_width, g.pad_left},
         part_{g} {
@@ -122,8 +149,8 @@ class dilated_convolution {
     part_.stride_width = width_.stride;
     part_.pad_top = height_.pad;
     part_.pad_left = width_.pad;
-    part_.dilation_height = 1;
-    part_.dilation_width = 1;
+    part_.dilation_height = {};
+    part_.dilation_width = {};
   }
 
   /// The convolution of one part.
@@ -133,7 +160,7 @@ class dilated_convolution {
   /// The images that are computed at a time: as many as a cache holds. Only the shape decides.
   [[nodiscard]] index_t images_at_once(index_t batch) const noexcept {
     constexpr index_t most_bytes = 4 * 1024 * 1024;
-    const index_t bytes = (elements(side::in, 1) + elements(side::out, 1)) * static_cast<index_t>(sizeof(Element));
+    const index_t bytes = (elements(side::in, 1) + elements(side::out, 1)) * bytes_;
     return std::clamp<index_t>(most_bytes / std::max<index_t>(1, bytes), 1, std::max<index_t>(1, batch));
   }
   /// The elements of the parts of some images.
@@ -144,65 +171,41 @@ class dilated_convolution {
   [[nodiscard]] bool is_complete(side of) const noexcept {
     return axis_of(of, height_).is_complete() && axis_of(of, width_).is_complete();
   }
-  /// Elements of an image.
-  [[nodiscard]] index_t image(side of) const noexcept {
-    return channels(of) * axis_of(of, height_).size * axis_of(of, width_).size;
+  /// Bytes of some images.
+  [[nodiscard]] index_t image_bytes(side of, index_t images) const noexcept {
+    return images * channels(of) * axis_of(of, height_).size * axis_of(of, width_).size * bytes_;
   }
 
   /// Copies images into their parts: (image, part, ...).
-  void gather(cpu& device, side of, index_t images, const Element* from, Element* to) const {
-    const auto copy = [=](index_t count, const Element* source, index_t source_step, Element* target) {
-      if (source_step == 1) {
-        std::copy_n(source, count, target);
-      } else {
-        for (index_t j = 0; j < count; ++j) {
-          target[j] = source[j * source_step];
-        }
-      }
-    };
+  void gather(cpu& device, side of, index_t images, const std::byte* from, std::byte* to) const {
     for_each_row(device, of, images, [=, this](const row& r) {
-      Element* const target = to + r.of_part;
+      std::byte* const target = to + r.of_part * bytes_;
       const index_t run = run_of(of);
       const part_axis& w = axis_of(of, width_);
-      std::fill_n(target, r.begin * run, Element{});
-      std::fill_n(target + r.end * run, (w.extent - r.end) * run, Element{});
-      const Element* const source = from + r.of_image;
-      if (run == 1 || w.step == 1) {
-        copy((r.end - r.begin) * run, source, w.step, target + r.begin * run);
-      } else {
-        for (index_t j = r.begin; j < r.end; ++j) {
-          std::copy_n(source + (j - r.begin) * w.step * run, run, target + j * run);
-        }
-      }
+      const auto zeros = [&](index_t begin, index_t end) {
+        std::memset(target + begin * run * bytes_, 0, static_cast<std::size_t>((end - begin) * run * bytes_));
+      };
+      zeros(0, r.begin);
+      zeros(r.end, w.extent);
+      copy_runs(r.end - r.begin, run, bytes_, from + r.of_image * bytes_, w.step * run, target + r.begin * run * bytes_,
+                run);
     });
   }
 
-  /// Copies parts to their positions in images; zeros where a mask is not above 0.
-  /// @param mask  of the images, or null
-  void scatter(cpu& device, side of, index_t images, const Element* from, const Element* mask, Element* to) const {
+  /// Copies parts to their positions in images.
+  /// @param mask    of the images, or null
+  /// @param masked  copies where the mask is above 0
+  void scatter(cpu& device, side of, index_t images, const std::byte* from, const std::byte* mask,
+               decltype(erased_convolution::copy_masked) masked, std::byte* to) const {
     for_each_row(device, of, images, [=, this](const row& r) {
       const index_t run = run_of(of);
-      const index_t step = axis_of(of, width_).step;
-      const Element* const source = from + r.of_part + r.begin * run;
-      Element* const target = to + r.of_image;
-      const index_t count = r.end - r.begin;
-      if (mask != nullptr) {
-        for (index_t j = 0; j < count; ++j) {
-          const Element* const masks = mask + r.of_image + j * step * run;
-          for (index_t i = 0; i < run; ++i) {
-            target[j * step * run + i] = masks[i] > 0 ? source[j * run + i] : Element{};
-          }
-        }
-      } else if (step == 1) {
-        std::copy_n(source, count * run, target);
-      } else if (run == 1) {
-        for (index_t j = 0; j < count; ++j) {
-          target[j * step] = source[j];
-        }
+      const index_t step = axis_of(of, width_).step * run;
+      const std::byte* const source = from + (r.of_part + r.begin * run) * bytes_;
+      std::byte* const target = to + r.of_image * bytes_;
+      if (mask == nullptr) {
+        copy_runs(r.end - r.begin, run, bytes_, source, run, target, step);
       } else {
-        for (index_t j = 0; j < count; ++j) {
-          std::copy_n(source + j * run, run, target + j * step * run);
-        }
+        masked(r.end - r.begin, run, step, source, mask + r.of_image * bytes_, target);
       }
     });
   }
@@ -223,7 +226,7 @@ class dilated_convolution {
     return of == side::in ? part_.in_channels : part_.out_channels;
   }
   /// Adjacent elements of a position.
-  [[nodiscard]] index_t run_of(side of) const noexcept { return order_ == channel_order::last ? channels(of) : 1; }
+  [[nodiscard]] index_t run_of(side of) const noexcept { return channels_last_ ? channels(of) : 1; }
 
   /// Calls body(row) for the rows of all parts of some images. Rows outside the image are empty.
   template <class Body>
@@ -255,144 +258,126 @@ class dilated_convolution {
     });
   }
 
-  channel_order order_;
+  bool channels_last_;
+  index_t bytes_;  // of an element
   dilated_axis height_;
   dilated_axis width_;
   conv2d_geometry part_;
 };
 
-/// Stores an output whose sums are zero, for all results of `images` images.
-template <class Element>
-void store_zeros(cpu& device, const conv2d_geometry& g, channel_order order, index_t images,
-                 const tile_output<Element>& output) {
-  const correlation all{.results = g.in_channels,
-                        .destination_height = g.in_height,
-                        .destination_width = g.in_width,
-                        .rows = g.in_height,
-                        .columns = g.in_width};
-  device.parallel_for(images * g.in_height, 1, [&](index_t begin, index_t end) {
-    for (index_t i = begin; i < end; ++i) {
-      store_nothing(all, order, 0, {.image = i / g.in_height, .images = 1, .row = i % g.in_height, .rows = 1}, output);
-    }
-  });
-}
-
 /// The workspace of a dilated pass: the parts of images, the gradients of the weights of some of the images, and the
 /// workspace of the convolution of the parts.
-template <class Element>
 struct dilated_workspace {
-  using real = computed<Element>;
-  using side = typename dilated_convolution<Element>::side;
+  std::byte* in;
+  std::byte* out;
+  std::byte* dw;
+  std::byte* dbias;
+  index_t bytes = 0;  ///< before the workspace of the parts
 
-  Element* in;
-  Element* out;
-  real* dw;
-  real* dbias;
-  std::size_t bytes;  ///< before the workspace of the parts
-
-  dilated_workspace(const dilated_convolution<Element>& all, pass which, index_t images, std::byte* memory) {
-    scratch from{memory};
-    in = from.template take<Element>(all.elements(side::in, images));
-    out = from.template take<Element>(all.elements(side::out, images));
+  dilated_workspace(const erased_convolution& parts, const dilated_convolution& all, pass which, index_t images,
+                    std::byte* memory) {
+    using side = dilated_convolution::side;
     const bool weights = which == pass::backward_weights;
-    dw = from.template take<real>(weights ? all.part().weights().size() : 0);
-    dbias = from.template take<real>(weights ? all.part().out_channels : 0);
-    bytes = from.used();
+    const auto take = [&](index_t wanted) {
+      std::byte* const here = memory == nullptr ? nullptr : memory + bytes;
+      bytes += parts_of(wanted, 64) * 64;
+      return here;
+    };
+    in = take(all.elements(side::in, images) * parts.element_bytes);
+    out = take(all.elements(side::out, images) * parts.element_bytes);
+    dw = take(weights ? all.part().weights().size() * parts.parameter_bytes : 0);
+    dbias = take(weights ? all.part().out_channels * parts.parameter_bytes : 0);
   }
 };
 
-/// The bytes of workspace of a dilated pass.
-/// @param of_parts  those of the convolution of the parts
-template <class Element>
-[[nodiscard]] std::size_t dilated_workspace_bytes(cpu& device, const conv2d_geometry& g, channel_order order,
-                                                  index_t batch, pass which,
-                                                  std::size_t (*of_parts)(cpu&, const conv2d_geometry&, index_t batch,
-                                                                          pass which)) {
-  const dilated_convolution<Element> all{g, order};
+/// See dilated_passes.
+[[nodiscard]] inline std::size_t dilated_workspace_bytes(const erased_convolution& parts, cpu& device,
+                                                         const conv2d_geometry& g, index_t batch, pass which) {
+  const dilated_convolution all{g, parts.channels_last, parts.element_bytes};
   const index_t images = all.images_at_once(batch);
-  return dilated_workspace<Element>{all, which, images, nullptr}.bytes +
-         of_parts(device, all.part(), all.parts(images), which);
+  return static_cast<std::size_t>(dilated_workspace{parts, all, which, images, nullptr}.bytes) +
+         parts.workspace_bytes(device, all.part(), all.parts(images), which);
 }
 
-/// A pass that consists of correlations: of x and w.
-template <class Element>
-using correlation_pass = void(cpu& device, const conv2d_geometry& g, pass which, index_t batch, const Element* x,
-                              const computed<Element>* w, const tile_output<Element>& output,
-                              std::span<std::byte> workspace);
-
-/// A pass of a dilated convolution that consists of correlations.
-/// @param run  runs the pass for the convolution of the parts
-template <class Element>
-GRADUS_COLD void correlate_dilated(cpu& device, const conv2d_geometry& g, channel_order order, pass which,
-                                   index_t batch, const Element* x, const computed<Element>* w,
-                                   const tile_output<Element>& output, std::span<std::byte> workspace,
-                                   correlation_pass<Element>* run) {
-  using side = typename dilated_convolution<Element>::side;
-  const dilated_convolution<Element> all{g, order};
+/// See dilated_passes.
+inline void correlate_dilated(const erased_convolution& parts, cpu& device, const conv2d_geometry& g, pass which,
+                              index_t batch, const void* x, const void* w, const erased_output& output,
+                              std::span<std::byte> workspace) {
+  using side = dilated_convolution::side;
+  const dilated_convolution all{g, parts.channels_last, parts.element_bytes};
   const index_t most = all.images_at_once(batch);
-  const dilated_workspace<Element> memory{all, which, most, workspace.data()};
+  const dilated_workspace memory{parts, all, which, most, workspace.data()};
   const bool forward = which == pass::forward;
   const side from = forward ? side::in : side::out;
   const side to = forward ? side::out : side::in;
-  Element* const source = forward ? memory.in : memory.out;
-  Element* const results = forward ? memory.out : memory.in;
+  std::byte* const source = forward ? memory.in : memory.out;
+  std::byte* const results = forward ? memory.out : memory.in;
   if (!all.is_complete(to)) {
-    store_zeros(device, g, order, batch, output);
+    device.parallel_for(batch * g.in_height, 1, [&](index_t begin, index_t end) {
+      for (index_t i = begin; i < end; ++i) {
+        parts.store_zeros(g, parts.channels_last, i / g.in_height, i % g.in_height, output);
+      }
+    });
   }
   // The residual is added where the old values are: there is never more than one of them.
-  const Element* const added = output.residual != nullptr ? output.residual : output.accumulate ? output.c : nullptr;
+  const void* const added = output.residual != nullptr ? output.residual : output.accumulate ? output.c : nullptr;
   for (index_t first = 0; first < batch; first += most) {
     const index_t images = std::min(most, batch - first);
-    const index_t offset = first * all.image(to);
-    all.gather(device, from, images, x + first * all.image(from), source);
+    const index_t offset = all.image_bytes(to, first);
+    all.gather(device, from, images, static_cast<const std::byte*>(x) + all.image_bytes(from, first), source);
     if (added != nullptr) {
-      all.gather(device, to, images, added + offset, results);
+      all.gather(device, to, images, static_cast<const std::byte*>(added) + offset, results);
     }
-    const tile_output<Element> of_parts{
+    const erased_output of_parts{
         .c = results, .bias = output.bias, .accumulate = added != nullptr, .relu = output.relu};
-    run(device, all.part(), which, all.parts(images), source, w, of_parts, workspace.subspan(memory.bytes));
-    all.scatter(device, to, images, results, output.mask == nullptr ? nullptr : output.mask + offset,
-                output.c + offset);
+    parts.correlate(device, all.part(), which, all.parts(images), source, w, of_parts,
+                    workspace.subspan(static_cast<std::size_t>(memory.bytes)));
+    all.scatter(device, to, images, results,
+                output.mask == nullptr ? nullptr : static_cast<const std::byte*>(output.mask) + offset,
+                parts.copy_masked, static_cast<std::byte*>(output.c) + offset);
   }
 }
 
-/// The gradients of the weights and, unless it is null, of the bias.
-template <class Element>
-using weight_gradient_pass = void(cpu& device, const conv2d_geometry& g, index_t batch, const Element* x,
-                                  const Element* dy, computed<Element>* dw, computed<Element>* dbias,
-                                  std::span<std::byte> workspace);
+/// Adds `count` numbers to others.
+template <class Number>
+void add_numbers(const std::byte* from, index_t count, void* to) noexcept {
+  const auto* const added = reinterpret_cast<const Number*>(from);
+  auto* const sums = static_cast<Number*>(to);
+  for (index_t i = 0; i < count; ++i) {
+    sums[i] += added[i];
+  }
+}
 
-/// The gradients of the weights and of the bias of a dilated convolution.
-/// @param run  computes them for the convolution of the parts
-template <class Element>
-GRADUS_COLD void dilated_weight_gradients(cpu& device, const conv2d_geometry& g, channel_order order, index_t batch,
-                                          const Element* x, const Element* dy, computed<Element>* dw,
-                                          computed<Element>* dbias, std::span<std::byte> workspace,
-                                          weight_gradient_pass<Element>* run) {
-  using side = typename dilated_convolution<Element>::side;
-  const dilated_convolution<Element> all{g, order};
+/// See dilated_passes.
+inline void dilated_weight_gradients(const erased_convolution& parts, cpu& device, const conv2d_geometry& g,
+                                     index_t batch, const void* x, const void* dy, void* dw, void* dbias,
+                                     std::span<std::byte> workspace) {
+  using side = dilated_convolution::side;
+  const dilated_convolution all{g, parts.channels_last, parts.element_bytes};
   const index_t most = all.images_at_once(batch);
-  const dilated_workspace<Element> memory{all, pass::backward_weights, most, workspace.data()};
-  const auto add = [](const computed<Element>* from, index_t count, computed<Element>* to) {
-    for (index_t i = 0; i < count; ++i) {
-      to[i] += from[i];
-    }
-  };
+  const dilated_workspace memory{parts, all, pass::backward_weights, most, workspace.data()};
+  const auto add = parts.parameter_bytes == sizeof(double) ? &add_numbers<double> : &add_numbers<float>;
   for (index_t first = 0; first == 0 || first < batch; first += most) {
     const index_t images = std::min(most, batch - first);
-    all.gather(device, side::in, images, x + first * all.image(side::in), memory.in);
-    all.gather(device, side::out, images, dy + first * all.image(side::out), memory.out);
+    all.gather(device, side::in, images, static_cast<const std::byte*>(x) + all.image_bytes(side::in, first),
+               memory.in);
+    all.gather(device, side::out, images, static_cast<const std::byte*>(dy) + all.image_bytes(side::out, first),
+               memory.out);
     const bool adds = first > 0;
-    run(device, all.part(), all.parts(images), memory.in, memory.out, adds ? memory.dw : dw,
-        dbias == nullptr ? nullptr
-        : adds           ? memory.dbias
-                         : dbias,
-        workspace.subspan(memory.bytes));
+    parts.differentiate_weights(device, all.part(), all.parts(images), memory.in, memory.out, adds ? memory.dw : dw,
+                                dbias == nullptr ? nullptr
+                                : adds           ? memory.dbias
+                                                 : dbias,
+                                workspace.subspan(static_cast<std::size_t>(memory.bytes)));
     if (adds) {
       add(memory.dw, g.weights().size(), dw);
       add(memory.dbias, dbias == nullptr ? 0 : g.out_channels, dbias);
     }
   }
 }
+
+inline constexpr dilated_passes dilated_passes::on_cpu{.workspace_bytes = &dilated_workspace_bytes,
+                                                       .correlate = &correlate_dilated,
+                                                       .differentiate_weights = &dilated_weight_gradients};
 
 }  // namespace gradus::kernels::detail
