@@ -10,15 +10,10 @@
 #include "gradus/core/element.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/kernels/activation.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
-
-/// The function that is applied to a result before it is stored.
-enum class activation : unsigned char {
-  identity,  ///< x
-  relu       ///< max(x, 0); NaN for NaN
-};
 
 /// How a convolution is computed. The choice depends on the shape and on nothing else, so that all ranks compute alike.
 enum class convolution_algorithm : unsigned char {
@@ -100,12 +95,17 @@ struct forward_epilogue {
   activation act = activation::identity;               ///< the last step, after bias and residual
 };
 
-/// What a backward pass applies to dx before it stores it: dx = mask * (dx + (accumulate ? old dx : 0)).
+/// What a backward pass applies to dx before it stores it: dx = mask * (dx + (accumulate ? old dx : 0)), where the mask is
+/// the derivative of an activation.
 template <class Element>
 struct backward_epilogue {
   bool accumulate = false;  ///< adds to dx what it contains; otherwise dx is only written
-  /// The stored output of a ReLU, of the shape and layout of dx: dx becomes 0 where it is not above 0. Null: no mask.
+  /// The stored output of `mask`, of the shape and layout of dx. For ReLU, dx becomes 0 where it is not above 0. Null: no
+  /// mask.
   const Element* relu_output = nullptr;
+  /// An activation, not the identity. dx becomes 0 where relu_output is at or above the cap, and slope * dx where it is
+  /// not above 0.
+  activation mask = activation::relu;
 };
 
 /// The passes of a layer with weights.

@@ -10,6 +10,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
 #include "gradus/kernels/pad2d.hpp"
 #include "gradus/layout/layouts.hpp"
@@ -120,6 +121,7 @@ class padded_images {
         add_row(h);
       }
       Element* const to = dx + place + first;
+      const held_derivative<computed<Element>> derivative{epilogue.mask};
       const Element* const mask = epilogue.relu_output == nullptr ? nullptr : epilogue.relu_output + place + first;
       for_each_packet<Element>(0, length, [&]<class Packet>(Packet, index_t i) {
         auto value = Packet::load(sums + i);
@@ -127,7 +129,7 @@ class padded_images {
           value += Packet::load(to + i);
         }
         if (mask != nullptr) {
-          value = Packet::where_positive(Packet::load(mask + i), value);
+          value = derivative.template times<Packet>(Packet::load(mask + i), value);
         }
         Packet::store(to + i, value);
       });

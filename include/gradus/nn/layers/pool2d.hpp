@@ -119,6 +119,7 @@ class max_pool2d_base : public layer_base {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,
             .masks_input_gradients = true,
+            .any_activation = true,
             .recomputable = true};
   }
 
@@ -177,6 +178,7 @@ class average_pool2d_base : public layer_base {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,
             .masks_input_gradients = true,
+            .any_activation = true,
             .recomputable = true};
   }
 
@@ -228,6 +230,7 @@ class global_average_pool2d_base : public layer_base {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,
             .masks_input_gradients = true,
+            .any_activation = true,
             .recomputable = true};
   }
 

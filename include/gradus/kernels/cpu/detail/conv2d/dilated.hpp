@@ -177,9 +177,10 @@ class dilated_convolution {
     });
   }
 
-  /// Copies parts to their positions in images; zeros where a mask is not above 0.
+  /// Copies parts to their positions in images, times the derivative of the activation that wrote a mask.
   /// @param mask  of the images, or null
-  void scatter(cpu& device, side of, index_t images, const Element* from, const Element* mask, Element* to) const {
+  void scatter(cpu& device, side of, index_t images, const Element* from, const Element* mask,
+               const held_derivative<computed<Element>>& derivative, Element* to) const {
     for_each_row(device, of, images, [=, this](const row& r) {
       const index_t run = run_of(of);
       const index_t step = axis_of(of, width_).step;
@@ -190,7 +191,9 @@ class dilated_convolution {
         for (index_t j = 0; j < count; ++j) {
           const Element* const masks = mask + r.of_image + j * step * run;
           for (index_t i = 0; i < run; ++i) {
-            target[j * step * run + i] = masks[i] > 0 ? source[j * run + i] : Element{};
+            target[j * step * run + i] = static_cast<Element>(
+                derivative.bent(static_cast<computed<Element>>(masks[i]),
+                                static_cast<computed<Element>>(source[j * run + i])));
           }
         }
       } else if (step == 1) {
@@ -349,10 +352,10 @@ GRADUS_COLD void correlate_dilated(cpu& device, const conv2d_geometry& g, channe
       all.gather(device, to, images, added + offset, results);
     }
     const tile_output<Element> of_parts{
-        .c = results, .bias = output.bias, .accumulate = added != nullptr, .relu = output.relu};
+        .c = results, .bias = output.bias, .accumulate = added != nullptr, .act = output.act};
     run(device, all.part(), which, all.parts(images), source, w, of_parts, workspace.subspan(memory.bytes));
     all.scatter(device, to, images, results, output.mask == nullptr ? nullptr : output.mask + offset,
-                output.c + offset);
+                output.derivative,                output.c + offset);
   }
 }
 
