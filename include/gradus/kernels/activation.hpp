@@ -5,6 +5,8 @@
 
 #include <limits>  // std::numeric_limits
 
+#include "gradus/core/config.hpp"
+
 namespace gradus::kernels {
 
 /// A function of the ReLU family: a line with one or two kinks, whose derivative follows from its value.
@@ -17,16 +19,18 @@ namespace gradus::kernels {
 ///   relu6              | 0     | 6
 ///   leaky_relu(slope)  | slope | infinity
 ///
-/// Kernels compute it in the type of their sums: results of 16 bits are rounded once, after the function.
+/// Kernels of the CPU compute it in the type of their sums: results of 16 bits are rounded once, after the function. On
+/// a GPU, cuDNN and cuBLAS round the sums of convolutions and products before.
 struct activation {
-  double slope = 1;                                     ///< factor of values below 0; at least 0
+  double slope = 1;                                      ///< factor of values below 0
   double cap = std::numeric_limits<double>::infinity();  ///< the largest value, above 0; a number of the element type
 
   static const activation identity;  ///< x
   static const activation relu;      ///< max(x, 0); NaN for NaN
   static const activation relu6;     ///< min(max(x, 0), 6); NaN for NaN
 
-  /// x where x > 0, else slope * x. @pre slope > 0: else the derivative does not follow from the value
+  /// x where x > 0, else slope * x. Only for slope > 0 does the derivative follow from the value: with another slope,
+  /// relu_backward reads the input, and no layer fuses the function.
   [[nodiscard]] static constexpr activation leaky_relu(double slope) noexcept {
     return {slope, std::numeric_limits<double>::infinity()};
   }

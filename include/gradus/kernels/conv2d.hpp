@@ -95,13 +95,13 @@ struct forward_epilogue {
   activation act = activation::identity;               ///< the last step, after bias and residual
 };
 
-/// What a backward pass applies to dx before it stores it: dx = mask * (dx + (accumulate ? old dx : 0)), where the mask is
-/// the derivative of an activation.
+/// What a backward pass applies to dx before it stores it: dx = mask * (dx + (accumulate ? old dx : 0)), where the mask
+/// is the derivative of an activation.
 template <class Element>
 struct backward_epilogue {
   bool accumulate = false;  ///< adds to dx what it contains; otherwise dx is only written
-  /// The stored output of `mask`, of the shape and layout of dx. For ReLU, dx becomes 0 where it is not above 0. Null: no
-  /// mask.
+  /// The stored output of `mask`, of the shape and layout of dx. For ReLU, dx becomes 0 where it is not above 0. Null:
+  /// no mask.
   const Element* relu_output = nullptr;
   /// An activation, not the identity. dx becomes 0 where relu_output is at or above the cap, and slope * dx where it is
   /// not above 0.

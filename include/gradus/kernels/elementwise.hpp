@@ -17,8 +17,8 @@ concept has_relu_forward = requires(Device& device, index_t count, const Element
 };
 
 /// A requirement of `has_elementwise`: relu_backward computes dx (+)= dy times the derivative of the function, which
-/// is not the identity, from the output y of forward: 0 at or above the cap, else dy where y > 0, else slope * dy. Where
-/// the derivative is 0, the term is 0 for any dy.
+/// is not the identity, from the output y of forward, or its input: 0 at or above the cap, else dy where y > 0, else
+/// slope * dy. Where the derivative is 0, the term is 0 for any dy.
 template <class Device, class Element>
 concept has_relu_backward = requires(Device& device, index_t count, const Element* dy, const Element* y, Element* dx,
                                      bool accumulate, const activation& function) {

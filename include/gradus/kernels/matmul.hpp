@@ -72,9 +72,9 @@ concept has_column_sums = requires(Device& device, index_t rows, index_t columns
 /// (bfloat16, float16) it is float, and sums are float.
 ///
 /// m, n and k may be 0. A NaN or infinite term affects the sums that contain it and no others. A NaN stays NaN under
-/// the activation; where relu_output is NaN, C becomes 0, or slope * C. The workspace is aligned to 64 bytes and need not be kept
-/// between calls. Other arrays need only the alignment of their elements. C must not overlap them. Results are bitwise
-/// the same for any number of threads.
+/// the activation; where relu_output is NaN, C becomes 0, or slope * C. The workspace is aligned to 64 bytes and need
+/// not be kept between calls. Other arrays need only the alignment of their elements. C must not overlap them. Results
+/// are bitwise the same for any number of threads.
 template <class Device, class Element>
 concept has_matmul = has_matmul_workspace_bytes<Device, Element> && has_matmul_of_parameters<Device, Element> &&
     has_matmul_to_parameters<Device, Element> && has_column_sums<Device, Element>;

@@ -107,7 +107,7 @@ struct forward_arguments {
 template <class Element, class Device>
 struct input_gradient {
   image_batch<Element, Device> images;           ///< without memory where the gradient is not needed
-  kernels::backward_epilogue<Element> epilogue;  ///< overwrite or add; mask by a ReLU
+  kernels::backward_epilogue<Element> epilogue;  ///< overwrite or add; mask by a ReLU or an activation like it
 
   /// True if the gradient is needed.
   [[nodiscard]] bool needed() const noexcept { return images.data() != nullptr; }

@@ -226,7 +226,8 @@ void store_gradient_coefficients(index_t c, index_t channels, double scale, doub
   coefficients[2 * channels + c] = static_cast<Real>(scale * inverse * inverse * product / count);
 }
 
-/// dx and the gradient of the residual, with the coefficients of store_gradient_coefficients. A null output: no activation.
+/// dx and the gradient of the residual, with the coefficients of store_gradient_coefficients. A null output: no
+/// activation.
 template <class Element>
 void differentiate(cpu& device, const batch_norm_split& split, const Element* input, const Element* output,
                    const Element* gradient, Element* dx, const computed<Element>* mean,

@@ -192,7 +192,8 @@ GRADUS_ALWAYS_INLINE void store_gradient(Packet /*width*/, typename Packet::type
     value += Packet::load(dx + i);
   }
   if (epilogue.relu_output != nullptr) {
-    value = held_derivative<computed<Element>>::template at<Packet>(epilogue.mask, Packet::load(epilogue.relu_output + i), value);
+    value = held_derivative<computed<Element>>::template at<Packet>(epilogue.mask,
+                                                                    Packet::load(epilogue.relu_output + i), value);
   }
   Packet::store(dx + i, value);
 }

@@ -118,8 +118,7 @@ class relu_layer final : public layer_passes<Element, Device>, public relu_base 
   using relu_base::relu_base;
 
   void forward(const typename passes::forward_call& call) override {
-    relu_forward(call.device, call.output.size(), call.inputs[0].data(), call.output.data(),
-                 this->function_);
+    relu_forward(call.device, call.output.size(), call.inputs[0].data(), call.output.data(), this->function_);
   }
 
   void backward(const typename passes::backward_call& call) override {

@@ -83,8 +83,9 @@ struct execution_plan {
   ///   the scores     | the loss                                        | the network
   ///
   /// The gradient is not written where no parameter needs it, or where it begins as the gradient of the layer's output
-  /// in the same memory. If the value is the output of an activation, fused or in place, the last writer of the gradient
-  /// multiplies it by the derivative: it masks it. So the output gradient that a layer receives is complete and masked.
+  /// in the same memory. If the value is the output of an activation, fused or in place, the last writer of the
+  /// gradient multiplies it by the derivative: it masks it. So the output gradient that a layer receives is complete
+  /// and masked.
   struct gradient_target {
     duty write = duty::none;  ///< who writes the gradient or adds to it
     bool accumulate = false;  ///< an earlier writer has written a part of it
@@ -106,7 +107,7 @@ struct execution_plan {
 
   /// The memory of one or more values and of their gradient.
   struct slot {
-    std::size_t producer = none;         ///< the node that writes it first; none for the input
+    std::size_t producer = none;  ///< the node that writes it first; none for the input
     /// The value is the output of this activation, fused or in place.
     kernels::activation activation = kernels::activation::identity;
     bool has_gradient = false;           ///< a parameter needs the gradient, and a layer or the loss contributes to it

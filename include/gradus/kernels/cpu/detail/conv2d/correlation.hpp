@@ -219,10 +219,7 @@ template <class Element>
 template <class Element>
 [[nodiscard]] tile_output<Element> output_of(Element* dx, const backward_epilogue<Element>& epilogue) noexcept {
   using held = held_derivative<computed<Element>>;
-  return {.c = dx,
-          .mask = epilogue.relu_output,
-          .accumulate = epilogue.accumulate,
-          .derivative = held{epilogue.mask}};
+  return {.c = dx, .mask = epilogue.relu_output, .accumulate = epilogue.accumulate, .derivative = held{epilogue.mask}};
 }
 
 /// The results of some rows of some images, which one task computes.

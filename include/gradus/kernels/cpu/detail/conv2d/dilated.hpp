@@ -191,9 +191,8 @@ class dilated_convolution {
         for (index_t j = 0; j < count; ++j) {
           const Element* const masks = mask + r.of_image + j * step * run;
           for (index_t i = 0; i < run; ++i) {
-            target[j * step * run + i] = static_cast<Element>(
-                derivative.bent(static_cast<computed<Element>>(masks[i]),
-                                static_cast<computed<Element>>(source[j * run + i])));
+            target[j * step * run + i] = static_cast<Element>(derivative.bent(
+                static_cast<computed<Element>>(masks[i]), static_cast<computed<Element>>(source[j * run + i])));
           }
         }
       } else if (step == 1) {
@@ -354,8 +353,8 @@ GRADUS_COLD void correlate_dilated(cpu& device, const conv2d_geometry& g, channe
     const tile_output<Element> of_parts{
         .c = results, .bias = output.bias, .accumulate = added != nullptr, .act = output.act};
     run(device, all.part(), which, all.parts(images), source, w, of_parts, workspace.subspan(memory.bytes));
-    all.scatter(device, to, images, results, output.mask == nullptr ? nullptr : output.mask + offset,
-                output.derivative,                output.c + offset);
+    all.scatter(device, to, images, results, output.mask == nullptr ? nullptr : output.mask + offset, output.derivative,
+                output.c + offset);
   }
 }
 

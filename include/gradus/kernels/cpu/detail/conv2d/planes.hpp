@@ -283,9 +283,8 @@ class plane_correlations final : public correlations<Element> {
     const index_t runs = most.joined ? 1 : block.rows;
     const index_t rows_of_run = most.joined ? block.rows : 1;
     // Tiles store directly if a run of results is a run of the destination: dense() rows are as long as its rows.
-    const bool direct =
-        in_place_ && c.dense() && output.residual == nullptr && output.mask == nullptr && !output.accumulate &&
-        !output.act.other;
+    const bool direct = in_place_ && c.dense() && output.residual == nullptr && output.mask == nullptr &&
+                        !output.accumulate && !output.act.other;
     const index_t tiles = ceil_div(c.results, kernels_.rows);
     std::array<index_t, most_tile_rows> c_row{};
     for (std::size_t i = 0; i < c_row.size(); ++i) {

@@ -150,7 +150,8 @@ void sum_rows(index_t rows, index_t channels, const Element* x, const Element* s
   });
 }
 
-/// With g = dy, times the derivative of the activation whose output is y: first += sum of g, second += sum of g * (x - mean).
+/// With g = dy, times the derivative of the activation whose output is y: first += sum of g, second += sum of g * (x -
+/// mean).
 template <bool Relu, class Element>
 void sum_gradients_runs(index_t runs, index_t stride, index_t count, const Element* x, const Element* y,
                         const Element* dy, computed<Element> mean, double& first, double& second,

@@ -106,7 +106,8 @@ GRADUS_ALWAYS_INLINE void store_response(Element* dx, typename Packet::type valu
     value += Packet::load(dx + i);
   }
   if (epilogue.relu_output != nullptr) {
-    value = held_derivative<computed<Element>>::template at<Packet>(epilogue.mask, Packet::load(epilogue.relu_output + offset + i), value);
+    value = held_derivative<computed<Element>>::template at<Packet>(
+        epilogue.mask, Packet::load(epilogue.relu_output + offset + i), value);
   }
   Packet::store(dx + i, value);
 }
