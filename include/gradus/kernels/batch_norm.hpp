@@ -124,7 +124,7 @@ concept has_batch_norm_backward = requires(Device& device, image_view<const Elem
 ///
 ///   xhat = (x - mean) / sqrt(variance + epsilon);   y = act(gamma * xhat + beta + residual)
 ///
-/// and for g = dL/dy, 0 where a ReLU gave y <= 0:
+/// and for g = dL/dy times the derivative of act:
 ///
 ///   dbeta = sum g;   dgamma = sum g * xhat;
 ///   dx = gamma / sqrt(variance + epsilon) * (g - dbeta / M - xhat * dgamma / M)

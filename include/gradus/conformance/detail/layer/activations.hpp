@@ -3,11 +3,12 @@
 // Activations by their definition, for the conformance suite of layers.
 #pragma once
 
-#include <algorithm>  // std::min
-#include <array>      // std::array
-#include <cstddef>    // std::size_t
-#include <string>     // std::string, std::to_string
-#include <vector>     // std::vector
+#include <algorithm>    // std::min
+#include <array>        // std::array
+#include <cstddef>      // std::size_t
+#include <string>       // std::string, std::to_string
+#include <type_traits>  // std::type_identity_t
+#include <vector>       // std::vector
 
 #include "gradus/core/element.hpp"
 #include "gradus/kernels/activation.hpp"
@@ -36,8 +37,9 @@ template <class Element>
 
 /// (from + add) times the derivative of an activation where its value is `output`. Null pointers have no effect.
 template <class Element>
-[[nodiscard]] std::vector<Element> combined(std::vector<Element> from, const std::vector<Element>* add,
-                                            const std::vector<Element>* output,
+[[nodiscard]] std::vector<Element> combined(std::vector<Element> from,
+                                            const std::type_identity_t<std::vector<Element>>* add,
+                                            const std::type_identity_t<std::vector<Element>>* output,
                                             const kernels::activation& act = kernels::activation::relu) {
   using real = gradus::parameter_element_t<Element>;
   for (std::size_t i = 0; i < from.size(); ++i) {

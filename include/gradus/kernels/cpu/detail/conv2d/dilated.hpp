@@ -338,8 +338,14 @@ GRADUS_COLD void correlate_dilated(cpu& device, const conv2d_geometry& g, channe
   const side to = forward ? side::out : side::in;
   Element* const source = forward ? memory.in : memory.out;
   Element* const results = forward ? memory.out : memory.in;
+  // Old values that are added in a part must not have been multiplied by the derivative before. A ReLU keeps what it
+  // keeps when it masks twice.
+  const bool masks_at_the_end = !all.is_complete(to) && output.mask != nullptr && output.derivative.other;
+  const Element* const mask = masks_at_the_end ? nullptr : output.mask;
   if (!all.is_complete(to)) {
-    store_zeros(device, g, order, batch, output);
+    tile_output<Element> outside = output;
+    outside.mask = mask;
+    store_zeros(device, g, order, batch, outside);
   }
   // The residual is added where the old values are: there is never more than one of them.
   const Element* const added = output.residual != nullptr ? output.residual : output.accumulate ? output.c : nullptr;
@@ -353,8 +359,12 @@ GRADUS_COLD void correlate_dilated(cpu& device, const conv2d_geometry& g, channe
     const tile_output<Element> of_parts{
         .c = results, .bias = output.bias, .accumulate = added != nullptr, .act = output.act};
     run(device, all.part(), which, all.parts(images), source, w, of_parts, workspace.subspan(memory.bytes));
-    all.scatter(device, to, images, results, output.mask == nullptr ? nullptr : output.mask + offset, output.derivative,
+    all.scatter(device, to, images, results, mask == nullptr ? nullptr : mask + offset, output.derivative,
                 output.c + offset);
+  }
+  if (masks_at_the_end) {
+    store_zeros<Element>(device, g, order, batch,
+                         {.c = output.c, .mask = output.mask, .accumulate = true, .derivative = output.derivative});
   }
 }
 
