@@ -304,6 +304,23 @@ BOOST_AUTO_TEST_CASE(padding_and_transposed_convolutions_keep_their_contract) {
   check(float{}, gradus::nchw{});
 }
 
+// In float: gpu_graphs.cu. The suite also checks leaky ReLU and a ReLU with a cap, fused and as masks.
+BOOST_AUTO_TEST_CASE(layers_that_fuse_activations_keep_their_contract_in_16_bits) {
+  gradus::cuda device;
+  const auto require = [&](const auto& layer, const std::vector<nn::value_shape>& shapes) {
+    BOOST_CHECK_NO_THROW(
+        (gradus::conformance::require_layer_contract<gradus::bfloat16, gradus::nhwc>(device, layer, shapes)));
+  };
+  const nn::value_shape image{4, 5, 7};
+  require(nn::relu6{}, {image});
+  require(nn::leaky_relu{.negative_slope = 0.25}, {image});
+  require(nn::add{}, {image, image});
+  require(nn::conv2d{.out_channels = 6, .kernel = {3, 3}, .padding = nn::padding::same()}, {image});
+  require(nn::batch_norm{}, {image});
+  require(nn::dense{.out_features = 9}, {image});
+  require(nn::average_pool2d{.kernel = {3, 2}, .stride = {2, 1}}, {image});
+}
+
 BOOST_AUTO_TEST_CASE(norms_of_examples_keep_their_contract) {
   gradus::cuda device;
   const auto check = [&]<class Element, class Layout>(Element, Layout) {

@@ -45,6 +45,7 @@ void build(Network& net, bool last_batch_smaller) {
   const nn::value right =
       net.add("pool", nn::max_pool2d{.kernel = {3, 3}, .stride = {2, 2}, .padding = nn::padding::same()}, x);
   x = net.add("both", nn::concat{}, {left, right});
+  x = net.add("leaky_both", nn::leaky_relu{.negative_slope = 0.5}, x);  // in place: concat does not fuse
   x = net.add("average", nn::average_pool2d{.kernel = {3, 3}, .stride = {1, 1}, .padding = nn::padding::same()}, x);
   x = net.add("wider", nn::pad_channels{.before = 1, .after = 3}, x);
   x = net.add("norm3", nn::batch_norm{.scale = false}, x);
@@ -60,6 +61,7 @@ void build(Network& net, bool last_batch_smaller) {
   const nn::size2d three{3, 3};
   x = net.add("dilated",
               nn::conv2d{.out_channels = 8, .kernel = three, .padding = nn::padding::same(), .dilation = {2, 1}}, x);
+  x = net.add("leaky_dilated", nn::leaky_relu{.negative_slope = 0.25}, x);
   x = net.add("dilated_odd",  // an odd padding, which cuDNN does not have
               nn::conv2d{.out_channels = 6, .kernel = {2, 3}, .padding = nn::padding::same(), .dilation = {3, 2}}, x);
   x = net.add("ring",
@@ -77,7 +79,7 @@ void build(Network& net, bool last_batch_smaller) {
                                    .output_padding = {1, 1},
                                    .groups = 2},
               x);
-  x = net.add("relu_up", nn::relu{}, x);
+  x = net.add("relu6_up", nn::relu6{}, x);
   x = net.add("up_odd",
               nn::conv_transpose2d{.out_channels = 4,
                                    .kernel = {2, 3},
@@ -89,6 +91,7 @@ void build(Network& net, bool last_batch_smaller) {
               nn::pad2d{.padding = nn::padding::explicit_padding(2, 0, 1, 3), .mode = nn::padding_mode::reflect}, x);
   x = net.add("smaller", nn::max_pool2d{.kernel = {2, 3}, .stride = {2, 3}}, x);
   x = net.add("norm4", nn::group_norm{.groups = 4}, x);
+  x = net.add("leaky4", nn::leaky_relu{.negative_slope = 0.125}, x);
   x = net.add("norm5", nn::layer_norm{.axes = nn::norm_axes::channels, .shift = false}, x);
   x = net.add("relu5", nn::relu{}, x);
   x = net.add("norm6", nn::layer_norm{}, net.add("more", nn::conv2d{.out_channels = 6}, x));

@@ -50,17 +50,18 @@ using workspace_span = std::span<std::byte>;
 // ---- elementwise
 
 template <class Element>
-void relu_forward(kernel_device& device, gradus::index_t count, const Element* x, Element* y) {
-  relu_forward(device.host(), count, x, y);
+void relu_forward(kernel_device& device, gradus::index_t count, const Element* x, Element* y,
+                  const gradus::kernels::activation& function) {
+  relu_forward(device.host(), count, x, y, function);
 }
 template <class Element>
 void relu_backward(kernel_device& device, gradus::index_t count, const Element* dy, const Element* y, Element* dx,
-                   bool accumulate) {
-  relu_backward(device.host(), count, dy, y, dx, accumulate);
+                   bool accumulate, const gradus::kernels::activation& function) {
+  relu_backward(device.host(), count, dy, y, dx, accumulate, function);
 }
 template <class Element>
 void add_forward(kernel_device& device, gradus::index_t count, const Element* a, const Element* b, Element* y,
-                 gradus::kernels::activation act) {
+                 const gradus::kernels::activation& act) {
   add_forward(device.host(), count, a, b, y, act);
 }
 template <class Element>

@@ -15,12 +15,14 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
+#include "gradus/conformance/detail/layer/activations.hpp"
 #include "gradus/conformance/detail/layer/device_array.hpp"
 #include "gradus/conformance/suite.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/kernels/activation.hpp"
 #include "gradus/kernels/cpu.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/image_batch.hpp"
@@ -32,6 +34,7 @@ namespace gradus::conformance {
 template <class Element, class Layout, class Device>
 class contract_check {
   using real = gradus::parameter_element_t<Element>;
+  using activation = gradus::kernels::activation;
   using layer_type = nn::layer_passes<Element, Device>;
   using images = nn::image_batch<Element, Device>;
   using const_images = nn::image_batch<const Element, Device>;
@@ -157,6 +160,7 @@ class contract_check {
     bool wanted = true;
     bool accumulate = false;
     bool mask = false;
+    activation act = activation::relu;  // of the mask
   };
 
   /// The results of a backward pass.
@@ -232,10 +236,12 @@ class contract_check {
     const auto target = [&](const request& asked, const nn::value_shape& shape, std::size_t place) {
       const auto count = static_cast<std::size_t>(size_of(shape));
       gradients.emplace_back(device_, asked.accumulate ? old_gradient(count, place) : not_numbers(count));
-      masks.emplace_back(device_, mask(count, place));
+      masks.emplace_back(device_, mask(count, place, asked.act));
       return nn::input_gradient<Element, Device>{
           images{device_, asked.wanted ? gradients.back().data() : nullptr, shape.batch(batch_)},
-          {.accumulate = asked.accumulate, .relu_output = asked.mask ? masks.back().data() : nullptr}};
+          {.accumulate = asked.accumulate,
+           .relu_output = asked.mask ? masks.back().data() : nullptr,
+           .mask = asked.act}};
     };
     for (std::size_t k = 0; k < inputs_.size(); ++k) {
       targets.push_back(target(requests[k], shapes_[k], k));
@@ -277,24 +283,28 @@ class contract_check {
     if (traits_.fuses_residual) {
       const elements residual = random(size_of(output_shape_), "residual");
       const forward_result sum = forward(&residual, nullptr);
-      close(sum.output, combined(first_.output, &residual, nullptr), "forward adds the residual");
+      close(sum.output, detail::combined(first_.output, &residual, nullptr), "forward adds the residual");
       if (traits_.recomputable) {
         require(same_bits(forward(&residual, &sum).output, sum.output), "a second pass adds the residual, too");
       }
-      if (traits_.fuses_activation) {
-        base_->set_activation(gradus::kernels::activation::relu);
-        close(forward(&residual, nullptr).output, positive(sum.output), "the activation comes after the residual");
-        base_->set_activation(gradus::kernels::activation::identity);
+      for (const activation& act : activations(traits_.fuses_activation)) {
+        base_->set_activation(act);
+        close(forward(&residual, nullptr).output, detail::activated(sum.output, act),
+              "the activation" + detail::name_of(act) + " comes after the residual");
+        base_->set_activation(activation::identity);
       }
     }
-    if (traits_.fuses_activation) {
-      base_->set_activation(gradus::kernels::activation::relu);
-      const forward_result activated = forward(nullptr, nullptr);
-      close(activated.output, positive(first_.output), "forward applies the activation");
+    for (const activation& act : activations(traits_.fuses_activation)) {
+      base_->set_activation(act);
+      const forward_result got = forward(nullptr, nullptr);
+      close(got.output, detail::activated(first_.output, act), "forward applies the activation" + detail::name_of(act));
       if (traits_.recomputable) {
-        require(same_bits(forward(nullptr, &activated).output, activated.output), "a second pass activates, too");
+        require(same_bits(forward(nullptr, &got).output, got.output), "a second pass activates, too");
       }
-      base_->set_activation(gradus::kernels::activation::identity);
+      base_->set_activation(activation::identity);
+    }
+    if (const activation& act = traits_.is_activation; act != activation::identity) {
+      close(first_.output, detail::activated(inputs_[0], act), "forward is the activation of the traits");
     }
   }
 
@@ -319,14 +329,18 @@ class contract_check {
                 "gradients of parameters do not depend on which other gradients are needed");
       }
     };
+    if (const activation& act = traits_.is_activation; act != activation::identity) {
+      close(expected.gradients[0], detail::combined(output_gradient_, nullptr, &first_.output, act),
+            "backward is the derivative of the activation that the traits say");
+    }
     const backward_result frozen = backward(first_, plain, nothing, false);
     for (std::size_t k = 0; k < inputs_.size(); ++k) {
       require(same_bits(frozen.gradients[k], expected.gradients[k]), "frozen layers make the same input gradients");
     }
     std::vector<request> choices{nothing, {}, {.accumulate = true}};
-    if (traits_.masks_input_gradients) {
-      choices.push_back({.mask = true});
-      choices.push_back({.accumulate = true, .mask = true});
+    for (const activation& act : activations(traits_.masks_input_gradients)) {
+      choices.push_back({.mask = true, .act = act});
+      choices.push_back({.accumulate = true, .mask = true, .act = act});
     }
     std::vector<request> residual_choices{nothing};
     if (traits_.writes_residual_gradient) {
@@ -352,40 +366,27 @@ class contract_check {
 
   void check_gradient(const elements& got, const elements& expected, const request& asked, std::size_t place) const {
     const elements old = old_gradient(expected.size(), place);
-    const elements relu_output = mask(expected.size(), place);
+    const elements output = mask(expected.size(), place, asked.act);
     if (!asked.wanted) {
       require(same_bits(got, asked.accumulate ? old : not_numbers(got.size())),
               "a gradient that is not needed is not written");
       return;
     }
-    close(got, combined(expected, asked.accumulate ? &old : nullptr, asked.mask ? &relu_output : nullptr),
+    close(got, detail::combined(expected, asked.accumulate ? &old : nullptr, asked.mask ? &output : nullptr, asked.act),
           std::string{"gradient "} + std::to_string(place) +
               (asked.accumulate ? " is added to, as epilogue.accumulate says" : " is written") +
-              (asked.mask ? " and masked" : ""));
+              (asked.mask ? " and masked" + detail::name_of(asked.act) : ""));
   }
 
   [[nodiscard]] static elements old_gradient(std::size_t count, std::size_t place) {
     return random(static_cast<index_t>(count), "old" + std::to_string(place));
   }
-  /// Outputs of a ReLU: zeros and positive numbers.
-  [[nodiscard]] static elements mask(std::size_t count, std::size_t place) {
-    return positive(random(static_cast<index_t>(count), "mask" + std::to_string(place)));
+  /// What the layer fuses or masks, if it does: ReLU and, if it knows others, a leaky ReLU and one with a cap.
+  [[nodiscard]] std::span<const activation> activations(bool any) const {
+    return {detail::checked_activations.data(), !any ? 0U : traits_.any_activation ? 3U : 1U};
   }
-  [[nodiscard]] static elements positive(elements from) {
-    for (Element& element : from) {
-      element = static_cast<Element>(std::max(static_cast<real>(element), real{0}));
-    }
-    return from;
-  }
-  [[nodiscard]] static elements combined(elements from, const elements* add, const elements* relu_output) {
-    for (std::size_t i = 0; i < from.size(); ++i) {
-      real value = static_cast<real>(from[i]) + (add != nullptr ? static_cast<real>((*add)[i]) : real{0});
-      if (relu_output != nullptr && !(static_cast<real>((*relu_output)[i]) > 0)) {
-        value = 0;
-      }
-      from[i] = static_cast<Element>(value);
-    }
-    return from;
+  [[nodiscard]] static elements mask(std::size_t count, std::size_t place, const activation& act) {
+    return detail::activated(random(static_cast<index_t>(count), "mask" + std::to_string(place)), act);
   }
 
   static void close(const elements& got, const elements& expected, const std::string& what) {

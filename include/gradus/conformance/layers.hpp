@@ -16,8 +16,8 @@ namespace gradus::conformance {
 
 /// The options of any layer of the library.
 using layer_options = std::variant<nn::add, nn::average_pool2d, nn::batch_norm, nn::concat, nn::conv2d, nn::dense,
-                                   nn::dropout, nn::flatten, nn::global_average_pool2d, nn::local_response_norm,
-                                   nn::max_pool2d, nn::pad_channels, nn::relu>;
+                                   nn::dropout, nn::flatten, nn::global_average_pool2d, nn::leaky_relu,
+                                   nn::local_response_norm, nn::max_pool2d, nn::pad_channels, nn::relu, nn::relu6>;
 
 /// A layer with the shapes of its inputs.
 struct layer_case {
@@ -64,7 +64,10 @@ struct layer_case {
        nn::max_pool2d{.kernel = three, .stride = {2, 1}, .padding = nn::padding::same()},
        {{17, 6, 5}}},
       {"pad channels", nn::pad_channels{.before = 2, .after = 3}, {image}},
+      {"leaky relu", nn::leaky_relu{.negative_slope = 0.25}, {image}},
+      {"leaky relu, falling", nn::leaky_relu{.negative_slope = -0.5}, {image}},
       {"relu", nn::relu{}, {image}},
+      {"relu6", nn::relu6{}, {image}},
   };
   return cases;
 }

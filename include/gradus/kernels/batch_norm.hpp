@@ -55,7 +55,7 @@ template <class Element>
 struct batch_norm_gradients {
   parameter_element_t<Element>* gamma = nullptr;  ///< (C), overwritten
   parameter_element_t<Element>* beta = nullptr;   ///< (C), overwritten
-  Element* residual = nullptr;       ///< of the shape and layout of dy: dy where the ReLU's output is above 0
+  Element* residual = nullptr;       ///< of the shape and layout of dy: dy times the derivative of `act`
   bool accumulate_residual = false;  ///< adds to `residual` what it contains; otherwise it is only written
 };
 
@@ -104,7 +104,7 @@ concept has_batch_norm_forward_inference = requires(Device& device, image_view<c
 };
 
 /// A requirement of `has_batch_norm`: batch_norm_backward computes dx and `gradients` from x, dy, gamma and the `saved`
-/// mean and inverse_deviation of the training pass. It reads y only if `act` is a ReLU. It overwrites dx unless
+/// mean and inverse_deviation of the training pass. It reads y unless `act` is the identity. It overwrites dx unless
 /// `epilogue.accumulate`; a dx without data is not needed.
 template <class Device, class Element, class Layout>
 concept has_batch_norm_backward = requires(Device& device, image_view<const Element, Layout, Device> x,
@@ -124,7 +124,7 @@ concept has_batch_norm_backward = requires(Device& device, image_view<const Elem
 ///
 ///   xhat = (x - mean) / sqrt(variance + epsilon);   y = act(gamma * xhat + beta + residual)
 ///
-/// and for g = dL/dy, 0 where a ReLU gave y <= 0:
+/// and for g = dL/dy times the derivative of act:
 ///
 ///   dbeta = sum g;   dgamma = sum g * xhat;
 ///   dx = gamma / sqrt(variance + epsilon) * (g - dbeta / M - xhat * dgamma / M)

@@ -10,17 +10,12 @@
 #include "gradus/core/element.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/kernels/activation.hpp"
 #include "gradus/kernels/conv2d_geometry.hpp"
 #include "gradus/kernels/cpu/detail/conv2d/dilated.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
-
-/// The function that is applied to a result before it is stored.
-enum class activation : unsigned char {
-  identity,  ///< x
-  relu       ///< max(x, 0); NaN for NaN
-};
 
 /// What a forward pass applies to y before it stores it: y = act(y + bias + residual). Null pointers add nothing.
 template <class Element>
@@ -30,12 +25,17 @@ struct forward_epilogue {
   activation act = activation::identity;               ///< the last step, after bias and residual
 };
 
-/// What a backward pass applies to dx before it stores it: dx = mask * (dx + (accumulate ? old dx : 0)).
+/// What a backward pass applies to dx before it stores it: dx = mask * (dx + (accumulate ? old dx : 0)), where the mask
+/// is the derivative of an activation.
 template <class Element>
 struct backward_epilogue {
   bool accumulate = false;  ///< adds to dx what it contains; otherwise dx is only written
-  /// The stored output of a ReLU, of the shape and layout of dx: dx becomes 0 where it is not above 0. Null: no mask.
+  /// The stored output of `mask`, of the shape and layout of dx. For ReLU, dx becomes 0 where it is not above 0. Null:
+  /// no mask.
   const Element* relu_output = nullptr;
+  /// An activation, not the identity. dx becomes 0 where relu_output is at or above the cap, and slope * dx where it is
+  /// not above 0.
+  activation mask = activation::relu;
 };
 
 /// A requirement of `has_conv2d`: conv2d_workspace_bytes returns the bytes of workspace that one pass needs for `batch`

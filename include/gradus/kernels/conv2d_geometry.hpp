@@ -8,6 +8,7 @@
 
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/kernels/activation.hpp"
 
 namespace gradus {
 class cpu;
@@ -45,14 +46,15 @@ enum class pass : unsigned char {
 
 namespace detail {
 
-/// A result that is stored, without its type: c = mask * relu(sums + bias + residual, or what c contains).
+/// A result that is stored, without its type: c = derivative(mask) * act(sums + bias + residual, or what c contains).
 struct erased_output {
   void* c = nullptr;
   const void* residual = nullptr;
   const void* mask = nullptr;
   const void* bias = nullptr;
   bool accumulate = false;
-  bool relu = false;
+  activation act = activation::identity;
+  activation derivative = activation::relu;  // of which `mask` is the output
 };
 
 /// What the CPU computes for one element type and layout, without their types: convolutions without dilation, and what
@@ -69,9 +71,10 @@ struct erased_convolution {
   /// Stores sums that are zero as row `row` of dx of an image.
   void (*store_zeros)(const conv2d_geometry& g, bool channels_last, index_t image, index_t row,
                       const erased_output& output);
-  /// Copies `count` runs of adjacent elements to runs that are `step` elements apart; zeros where the mask, which is
-  /// where the results are, is not above 0.
-  void (*copy_masked)(index_t count, index_t run, index_t step, const void* from, const void* mask, void* to);
+  /// Copies `count` runs of adjacent elements to runs that are `step` elements apart, times the derivative of the
+  /// activation whose output is the mask, which is where the results are.
+  void (*copy_masked)(index_t count, index_t run, index_t step, const void* from, const void* mask,
+                      const activation& derivative, void* to);
 };
 
 /// The passes of dilated convolutions on the CPU, for all element types and layouts.

@@ -9,24 +9,26 @@
 
 namespace gradus::kernels {
 
-/// A requirement of `has_elementwise`: relu_forward computes y = max(x, 0). max(NaN, 0) is NaN.
+/// A requirement of `has_elementwise`: relu_forward computes y = function(x); NaN for NaN.
 template <class Device, class Element>
-concept has_relu_forward = requires(Device& device, index_t count, const Element* x, Element* y) {
-  relu_forward(device, count, x, y);
+concept has_relu_forward = requires(Device& device, index_t count, const Element* x, Element* y,
+                                    const activation& function) {
+  relu_forward(device, count, x, y, function);
 };
 
-/// A requirement of `has_elementwise`: relu_backward computes dx (+)= y > 0 ? dy : 0 from the output y of forward.
-/// Where y is NaN, the term is 0.
+/// A requirement of `has_elementwise`: relu_backward computes dx (+)= dy times the derivative of the function, which
+/// is not the identity, from the output y of forward, or its input: 0 at or above the cap, else dy where y > 0, else
+/// slope * dy. Where the derivative is 0, the term is 0 for any dy.
 template <class Device, class Element>
 concept has_relu_backward = requires(Device& device, index_t count, const Element* dy, const Element* y, Element* dx,
-                                     bool accumulate) {
-  relu_backward(device, count, dy, y, dx, accumulate);
+                                     bool accumulate, const activation& function) {
+  relu_backward(device, count, dy, y, dx, accumulate, function);
 };
 
 /// A requirement of `has_elementwise`: add_forward computes y = act(a + b).
 template <class Device, class Element>
 concept has_add_forward = requires(Device& device, index_t count, const Element* a, const Element* b, Element* y,
-                                   activation act) {
+                                   const activation& act) {
   add_forward(device, count, a, b, y, act);
 };
 
@@ -50,15 +52,16 @@ template <class Device, class Element>
 consteval bool explain_elementwise() {
   static_assert(has_relu_forward<Device, Element>,
                 "gradus: the device lacks a kernel of the network: overload void relu_forward(Device&, index_t count, "
-                "const Element* x, Element* y); for gradus::cuda include gradus/kernels/cuda.cuh");
+                "const Element* x, Element* y, const activation&); for gradus::cuda include gradus/kernels/cuda.cuh");
   static_assert(
       has_relu_backward<Device, Element>,
       "gradus: the device lacks a kernel of the network: overload void relu_backward(Device&, index_t count, const "
-      "Element* dy, const Element* y, Element* dx, bool accumulate); for gradus::cuda include gradus/kernels/cuda.cuh");
+      "Element* dy, const Element* y, Element* dx, bool accumulate, const activation&); for gradus::cuda include "
+      "gradus/kernels/cuda.cuh");
   static_assert(
       has_add_forward<Device, Element>,
       "gradus: the device lacks a kernel of the network: overload void add_forward(Device&, index_t count, const "
-      "Element* a, const Element* b, Element* y, activation); for gradus::cuda include gradus/kernels/cuda.cuh");
+      "Element* a, const Element* b, Element* y, const activation&); for gradus::cuda include gradus/kernels/cuda.cuh");
   static_assert(
       has_copy_or_add<Device, Element>,
       "gradus: the device lacks a kernel of the network: overload void copy_or_add(Device&, index_t count, const "

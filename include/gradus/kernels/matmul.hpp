@@ -29,6 +29,7 @@ struct matmul_epilogue {
   activation act = activation::identity;               ///< of the sum, before the mask
   bool accumulate = false;                             ///< adds to C what it contains; otherwise C is only written
   const Element* relu_output = nullptr;  ///< of the shape of C: C becomes 0 where it is not above 0; null: no mask
+  activation mask = activation::relu;    ///< the activation that has written relu_output; see backward_epilogue
 };
 
 /// A requirement of `has_matmul`: matmul_workspace_bytes returns the bytes of workspace that the products need whose m,
@@ -71,9 +72,9 @@ concept has_column_sums = requires(Device& device, index_t rows, index_t columns
 /// (bfloat16, float16) it is float, and sums are float.
 ///
 /// m, n and k may be 0. A NaN or infinite term affects the sums that contain it and no others. A NaN stays NaN under
-/// the activation; where relu_output is NaN, C becomes 0. The workspace is aligned to 64 bytes and need not be kept
-/// between calls. Other arrays need only the alignment of their elements. C must not overlap them. Results are bitwise
-/// the same for any number of threads.
+/// the activation; where relu_output is NaN, C becomes 0, or slope * C. The workspace is aligned to 64 bytes and need
+/// not be kept between calls. Other arrays need only the alignment of their elements. C must not overlap them. Results
+/// are bitwise the same for any number of threads.
 template <class Device, class Element>
 concept has_matmul = has_matmul_workspace_bytes<Device, Element> && has_matmul_of_parameters<Device, Element> &&
     has_matmul_to_parameters<Device, Element> && has_column_sums<Device, Element>;

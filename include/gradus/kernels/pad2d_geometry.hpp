@@ -9,6 +9,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/kernels/activation.hpp"
 
 namespace gradus {
 class cpu;
@@ -47,7 +48,7 @@ struct padding_passes {
                   void* y);
   /// @param fold  of the element type
   void (*backward)(cpu& device, const pad2d_geometry& g, const erased_images& batch, fold_function* fold,
-                   const void* dy, void* dx, bool accumulate, const void* relu_output);
+                   const void* dy, void* dx, bool accumulate, const void* relu_output, const activation& mask);
 
   /// Defined in kernels/cpu/detail/pad2d/padded_images.hpp.
   static const padding_passes on_cpu;

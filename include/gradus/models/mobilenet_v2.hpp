@@ -12,11 +12,9 @@
 #include "gradus/core/text.hpp"
 #include "gradus/nn/initializer.hpp"
 #include "gradus/nn/layers.hpp"
-#include "gradus/nn/layers/elementwise.hpp"
 #include "gradus/nn/loss.hpp"
 #include "gradus/nn/padding.hpp"
 #include "gradus/nn/value.hpp"
-#include "gradus/tensor/functions.hpp"
 
 namespace gradus::models {
 
@@ -34,13 +32,6 @@ namespace detail {
   const double exact = static_cast<double>(channels) * width;
   const index_t rounded = std::max<index_t>(8, static_cast<index_t>(exact + 4) / 8 * 8);
   return static_cast<double>(rounded) < 0.9 * exact ? rounded + 8 : rounded;
-}
-
-/// min(max(x, 0), 6), with the derivative 0 at 0 and 6 as in PyTorch.
-[[nodiscard]] inline auto relu6() {
-  auto options = nn::elementwise([](auto x) { return where(x > 0, where(x < 6, x, 6), 0); });
-  options.kind = "relu6";
-  return options;
 }
 
 template <class Network>
@@ -94,7 +85,7 @@ class mobilenet_v2_builder {
                             .weight_initializer = nn::he_truncated_normal()},
                  x);
     x = net_.add(gradus::join({name, "_norm"}), nn::batch_norm{.momentum = 0.1, .epsilon = 1e-5}, x);
-    return activate ? net_.add(gradus::join({name, "_relu6"}), relu6(), x) : x;
+    return activate ? net_.add(gradus::join({name, "_relu6"}), nn::relu6{}, x) : x;
   }
 
   /// Expands by a 1 x 1 convolution, filters each channel, and projects without an activation (figure 3b).

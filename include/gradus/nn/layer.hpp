@@ -47,12 +47,15 @@ struct layer_traits {
   bool backward_reads_inputs = true;  ///< backward reads backward_arguments::inputs
   bool backward_reads_output = true;  ///< backward reads backward_arguments::output
   bool aliases_input = false;  ///< the output is the input's memory with another shape; forward and backward do nothing
-  bool fuses_activation = false;  ///< set_activation works
+  bool fuses_activation = false;  ///< set_activation works, for ReLU or for any_activation
   bool fuses_residual = false;    ///< forward adds forward_arguments::residual before the activation
   bool is_sum = false;            ///< the layer only adds two values
   /// Backward applies backward_epilogue::relu_output to the gradients of its inputs. If false, relu_output is always
   /// null.
   bool masks_input_gradients = false;
+  /// What the layer fuses and masks may be any kernels::activation, such as ReLU6 and leaky ReLU. If false, it is ReLU:
+  /// set_activation gets nothing else but the identity, and backward_epilogue::mask need not be read.
+  bool any_activation = false;
   /// Backward writes backward_arguments::residual_gradient. If false, the network writes it.
   bool writes_residual_gradient = false;
   /// Backward leaves out gradients of parameters that are null, as those of frozen layers are. If false, a frozen layer
@@ -104,7 +107,7 @@ struct forward_arguments {
 template <class Element, class Device>
 struct input_gradient {
   image_batch<Element, Device> images;           ///< without memory where the gradient is not needed
-  kernels::backward_epilogue<Element> epilogue;  ///< overwrite or add; mask by a ReLU
+  kernels::backward_epilogue<Element> epilogue;  ///< overwrite or add; mask by a ReLU or an activation like it
 
   /// True if the gradient is needed.
   [[nodiscard]] bool needed() const noexcept { return images.data() != nullptr; }
@@ -157,7 +160,7 @@ class layer_base {
   /// Multiply-adds of one forward pass over one example.
   [[nodiscard]] virtual index_t multiply_adds() const noexcept { return 0; }
 
-  /// Makes forward apply `act` to its output. Called only if traits().fuses_activation.
+  /// Makes forward apply `act` to its output. Called only if traits().fuses_activation; see any_activation.
   virtual void set_activation(kernels::activation /*act*/) {}
 
   /// What compile_options::convolution_algorithm says, before memory is asked for; a layer may have an option of its

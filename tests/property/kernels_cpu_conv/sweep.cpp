@@ -244,13 +244,14 @@ class sweep_call {
     return result_ = placed<Element>(6, p_.before, extents);
   }
   [[nodiscard]] gradus::kernels::forward_epilogue<Element> forward_epilogue(const gradus::image_extents& extents) {
-    using gradus::kernels::activation;
     return {.bias = c_.bias ? placed<real>(3, p_.bias, {1, extents.c, 1, 1}) : nullptr,
             .residual = c_.residual ? placed<Element>(4, p_.residual, extents) : nullptr,
-            .act = c_.relu ? activation::relu : activation::identity};
+            .act = activation_of(c_)};
   }
   [[nodiscard]] gradus::kernels::backward_epilogue<Element> backward_epilogue(const gradus::image_extents& extents) {
-    return {.accumulate = c_.accumulate, .relu_output = c_.relu ? placed<Element>(5, p_.mask, extents) : nullptr};
+    return {.accumulate = c_.accumulate,
+            .relu_output = c_.relu ? placed<Element>(5, p_.mask, extents) : nullptr,
+            .mask = activation_of(c_)};
   }
 
   template <class Stored>

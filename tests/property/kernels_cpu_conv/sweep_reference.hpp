@@ -109,8 +109,17 @@ struct sweep_problem {
       value += has_forward_epilogue(c) && c.bias ? bias[i / plane % channels] : 0.0F;
       value += c.residual ? residual[i] : 0.0F;
       value += c.accumulate ? before[i] : 0.0F;
-      const bool keeps = !c.relu || (has_forward_epilogue(c) ? value : mask[i]) > 0;
-      value = keeps ? value : 0.0F;
+      if (!c.relu) {
+        continue;
+      }
+      const gradus::kernels::activation act = activation_of(c);
+      const auto cap = static_cast<float>(act.cap);
+      const float low = act.slope == 0 ? 0.0F : static_cast<float>(act.slope) * value;
+      if (has_forward_epilogue(c)) {
+        value = value > 0 ? std::min(value, cap) : low;
+      } else {
+        value = !(mask[i] > 0) ? low : mask[i] < cap ? value : 0.0F;
+      }
     }
   }
 };

@@ -3,6 +3,8 @@
 // Group, layer and instance normalization against their formulas in double precision, in all element types.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <map>
@@ -24,6 +26,7 @@ using gradus::kernels::normalized_set;
 struct set_norm_case {
   image_extents shape;
   group_norm_parameters parameters;
+  activation act = activation::relu;  // with `extra`
 };
 
 /// Borders of packets, strips of 2048, pieces of 32768 elements and blocks of examples, in all orders of memory.
@@ -86,7 +89,7 @@ struct set_norm_results {
   }
 };
 
-/// With `extra`: a residual and a ReLU forward, a gradient that is added to and masked backward.
+/// With `extra`: a residual and an activation forward, a gradient that is added to and masked backward.
 set_norm_results expected_set_norm(const set_norm_case& tested, const set_norm_inputs& in, bool affine, bool extra) {
   const auto [over, groups, added] = tested.parameters;
   const image_extents shape = tested.shape;
@@ -127,7 +130,7 @@ set_norm_results expected_set_norm(const set_norm_case& tested, const set_norm_i
     double value = normal(n, c, h, w);
     value = affine ? value * affine_at(in.gamma, c, h, w) + affine_at(in.beta, c, h, w) : value;
     value += extra ? in.residual(n, c, h, w) : 0.0;
-    y(n, c, h, w) = extra && value < 0 ? 0.0 : value;
+    y(n, c, h, w) = extra ? std::min(value < 0 ? tested.act.slope * value : value, tested.act.cap) : value;
     sums& set = sets[set_of(n, c, h, w)];
     set.gradient += scaled(n, c, h, w) / set.count;
     set.product += scaled(n, c, h, w) * normal(n, c, h, w) / set.count;
@@ -140,7 +143,9 @@ set_norm_results expected_set_norm(const set_norm_case& tested, const set_norm_i
     double value =
         (scaled(n, c, h, w) - set.gradient - normal(n, c, h, w) * set.product) / std::sqrt(set.variance + added);
     value += extra ? in.residual(n, c, h, w) : 0.0;
-    dx(n, c, h, w) = extra && !(in.relu(n, c, h, w) > 0) ? 0.0 : value;
+    const double output = in.relu(n, c, h, w);
+    const double slope = output > 0 ? (output < tested.act.cap ? 1.0 : 0.0) : tested.act.slope;
+    dx(n, c, h, w) = extra ? slope * value : value;
   });
   return {y.values, dx.values, dgamma.values, dbeta.values};
 }
@@ -170,15 +175,14 @@ set_norm_results run_set_norm(int threads, const set_norm_case& tested, const se
   using input = image_view<const Element, Layout>;
   using output = image_view<Element, Layout>;
   const gradus::kernels::batch_norm_affine<real> scale{affine ? gamma.data() : nullptr, affine ? beta.data() : nullptr};
-  group_norm_forward(
-      device, input{device, x.data(), shape}, output{device, y.data(), shape}, tested.parameters, scale,
-      {.residual = extra ? residual.data() : nullptr, .act = extra ? activation::relu : activation::identity}, state,
-      workspace);
+  group_norm_forward(device, input{device, x.data(), shape}, output{device, y.data(), shape}, tested.parameters, scale,
+                     {.residual = extra ? residual.data() : nullptr, .act = extra ? tested.act : activation::identity},
+                     state, workspace);
   std::fill(workspace.begin(), workspace.end(), std::byte{0xff});
-  group_norm_backward(device, input{device, x.data(), shape}, input{device, extra ? dy.data() : dx.data(), shape},
-                      output{device, dx.data(), shape}, tested.parameters, scale,
-                      {.gamma = dgamma.data(), .beta = dbeta.data()},
-                      {.accumulate = extra, .relu_output = extra ? relu.data() : nullptr}, state, workspace);
+  group_norm_backward(
+      device, input{device, x.data(), shape}, input{device, extra ? dy.data() : dx.data(), shape},
+      output{device, dx.data(), shape}, tested.parameters, scale, {.gamma = dgamma.data(), .beta = dbeta.data()},
+      {.accumulate = extra, .relu_output = extra ? relu.data() : nullptr, .mask = tested.act}, state, workspace);
   return {plain<Layout>(shape, y).values, plain<Layout>(shape, dx).values, plain<Layout>(in.gamma.shape, dgamma).values,
           plain<Layout>(in.gamma.shape, dbeta).values};
 }
@@ -212,7 +216,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(sets_are_normalized_as_the_formulas_say, Case, set
                          : std::is_same_v<element, gradus::bfloat16> ? 1.0 / 128
                                                                      : 1.0 / 1024;
   const double of_sums = sizeof(element) == 8 ? 1e-12 : 2e-5;
-  for (const set_norm_case& tested : set_norm_cases()) {
+  const std::array activations{activation::relu, activation::leaky_relu(0.125), activation{.slope = 0, .cap = 0.5}};
+  std::size_t number = 0;
+  for (set_norm_case tested : set_norm_cases()) {
+    tested.act = activations[number++ % activations.size()];
     set_norm_inputs in{tested, 3};
     if (sizeof(element) == 2) {
       in.round_to_sixteen_bits();

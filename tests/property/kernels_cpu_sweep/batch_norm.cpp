@@ -23,7 +23,7 @@ struct batch {
   image_extents shape;
   index_t count = 0;  // values of a channel
   double epsilon = 0;
-  bool relu = false;
+  activation act = activation::identity;
 };
 
 batch draw_batch(sweep_case& test) {
@@ -52,7 +52,7 @@ batch draw_batch(sweep_case& test) {
   result.shape = {test.note("n", images), test.note("c", channels), test.note("h", height), test.note("w", width)};
   result.count = images * height * width;
   result.epsilon = test.flip("epsilon 1e-3") ? 1e-3 : 1e-5;
-  result.relu = test.flip("relu");
+  result.act = draw_activation(test, "activation");
   return result;
 }
 
@@ -178,8 +178,7 @@ void check_forward(sweep_case& test) {
   const gradus::kernels::batch_norm_saved<real> saved{saves ? saved_mean.data() : nullptr,
                                                       saves ? saved_inverse.data() : nullptr,
                                                       again ? coefficients.data() : nullptr};
-  const gradus::kernels::batch_norm_epilogue<Element> epilogue{adds ? residual.data() : nullptr,
-                                                               sizes.relu ? activation::relu : activation::identity};
+  const gradus::kernels::batch_norm_epilogue<Element> epilogue{adds ? residual.data() : nullptr, sizes.act};
   using in = image_view<const Element, Layout>;
   using out = image_view<Element, Layout>;
   batch_norm_forward_training(device, in{device, over ? y.data() : x.data(), sizes.shape},
@@ -224,7 +223,7 @@ void check_forward(sweep_case& test) {
       const double shift = shifts ? static_cast<double>(beta[channel]) : 0.0;
       const double more = adds ? static_cast<double>(residual[i]) : 0.0;
       const double value = normal + shift + more;
-      expected[i] = sizes.relu && value < 0 ? 0.0 : value;
+      expected[i] = activated(sizes.act, value);
       allowed[i] = inexact * (std::abs(normal) + std::abs(shift) + std::abs(more)) +
                    std::abs(normal) * error(channel) / (variance(channel) + sizes.epsilon) +
                    rounding_of<Element>(value) +
@@ -268,7 +267,7 @@ void check_backward(sweep_case& test) {
   const index_t channels = sizes.shape.c;
   const index_t size = sizes.shape.size();
   const auto x = draw_input<Element, Layout>(test, sizes);
-  const auto y = filled<Element>(test, sizes.relu ? size : 0, test.once_in(8) ? 9 : 0);
+  const auto y = filled<Element>(test, sizes.act != activation::identity ? size : 0, test.once_in(8) ? 9 : 0);
   const bool scales = test.flip("gamma");
   const bool wants_dgamma = !test.flip("no dgamma", 4);
   const bool wants_dbeta = !test.flip("no dbeta", 4);
@@ -279,6 +278,7 @@ void check_backward(sweep_case& test) {
   const bool masks = test.flip("mask");
   const bool over = wants_dx && !accumulate && test.flip("dx over dy", 4);
   const auto gamma = draw_channels<real>(test, channels, 1);
+  const activation masked_by = draw_activation(test, "activation of the mask", false);
   const auto mask = filled<Element>(test, masks ? size : 0, test.once_in(4) ? 9 : 0);
   const auto dy = filled<Element>(test, size);
   auto dx = over ? copy_of(test, dy) : accumulate ? filled<Element>(test, size) : test.array<Element>(size);
@@ -301,13 +301,13 @@ void check_backward(sweep_case& test) {
   batch_norm_backward(device, in{device, x.data(), sizes.shape}, in{device, y.data(), sizes.shape},
                       in{device, over ? dx.data() : dy.data(), sizes.shape},
                       image_view<Element, Layout>{device, wants_dx ? dx.data() : nullptr, sizes.shape},
-                      {scales ? gamma.data() : nullptr, nullptr}, {mean.data(), inverse.data(), nullptr},
-                      sizes.relu ? activation::relu : activation::identity,
+                      {scales ? gamma.data() : nullptr, nullptr}, {mean.data(), inverse.data(), nullptr}, sizes.act,
                       {.gamma = wants_dgamma ? dgamma.data() : nullptr,
                        .beta = wants_dbeta ? dbeta.data() : nullptr,
                        .residual = wants_residual ? dresidual.data() : nullptr,
                        .accumulate_residual = accumulate_residual},
-                      {.accumulate = accumulate, .relu_output = masks ? mask.data() : nullptr}, workspace.elements());
+                      {.accumulate = accumulate, .relu_output = masks ? mask.data() : nullptr, .mask = masked_by},
+                      workspace.elements());
   const gradus::dense_mapping<Layout> at{sizes.shape};
   const auto places = static_cast<std::size_t>(channels);
   std::vector<double> sums(places);
@@ -315,7 +315,9 @@ void check_backward(sweep_case& test) {
   std::vector<double> sizes_of_sums(places);
   std::vector<double> sizes_of_products(places);
   const auto slope = [&](std::size_t i) {
-    return sizes.relu && !(static_cast<double>(y[i]) > 0) ? 0.0 : static_cast<double>(dy[i]);
+    return sizes.act == activation::identity
+               ? static_cast<double>(dy[i])
+               : times_derivative(sizes.act, static_cast<double>(y[i]), static_cast<double>(dy[i]));
   };
   for_each_place(sizes.shape, [&](index_t n, index_t c, index_t h, index_t w) {
     const auto i = static_cast<std::size_t>(at(n, c, h, w));
@@ -355,8 +357,9 @@ void check_backward(sweep_case& test) {
     value += accumulate ? dx_before[i] : 0.0;
     residual[i] = slope(i) + (accumulate_residual ? dresidual_before[i] : 0.0);
     residual[i] = wants_residual ? static_cast<double>(stored<Element>(residual[i])) : dresidual_before[i];
-    const bool masked = masks && !(static_cast<double>(mask[i]) > 0);
-    expected[i] = !wants_dx ? dx_before[i] : masked ? 0.0 : value;
+    const double kept = masks ? times_derivative(masked_by, static_cast<double>(mask[i]), value) : value;
+    const bool masked = masks && times_derivative(masked_by, static_cast<double>(mask[i]), 1) == 0;
+    expected[i] = wants_dx ? kept : dx_before[i];
     allowed[i] = !wants_dx || masked ? 0.0
                                      : error + (accumulate ? 2 : 1) * rounding_of<Element>(value) +
                                            (accumulate ? rounding<real> * std::abs(dx_before[i]) : 0.0);

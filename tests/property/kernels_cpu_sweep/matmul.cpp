@@ -112,7 +112,8 @@ void check_product(sweep_case& test) {
   };
   const index_t size = shape.m * shape.n;
   const bool has_bias = test.flip("bias");
-  const bool relu = test.flip("relu");
+  const activation act = draw_activation(test, "activation");
+  const activation masked_by = draw_activation(test, "activation of the mask", false);
   const bool accumulate = test.flip("accumulate");
   const bool masks = test.flip("mask", 3);
   const auto bias = filled<real>(test, has_bias ? shape.n : 0);
@@ -133,8 +134,8 @@ void check_product(sweep_case& test) {
       double value = row[static_cast<std::size_t>(j)];
       value += has_bias ? static_cast<double>(bias[static_cast<std::size_t>(j)]) : 0.0;
       value += accumulate ? static_cast<double>(c[at]) : 0.0;
-      value = relu && value < 0 ? 0.0 : value;
-      value = masks && !(static_cast<double>(mask[at]) > 0) ? 0.0 : value;
+      value = activated(act, value);
+      value = masks ? times_derivative(masked_by, static_cast<double>(mask[at]), value) : value;
       expected[at] = static_cast<double>(stored<Result>(value));
     }
   }
@@ -148,9 +149,10 @@ void check_product(sweep_case& test) {
   }
   matmul(device, shape, a.data(), b.data(), c.data(),
          matmul_epilogue<Result>{.bias = has_bias ? bias.data() : nullptr,
-                                 .act = relu ? activation::relu : activation::identity,
+                                 .act = act,
                                  .accumulate = accumulate,
-                                 .relu_output = masks ? mask.data() : nullptr},
+                                 .relu_output = masks ? mask.data() : nullptr,
+                                 .mask = masked_by},
          workspace.elements());
   all_equal(test, "c", c, expected);
   if (!workspace.intact()) {

@@ -48,11 +48,6 @@ std::vector<double> rounded(std::vector<double> values) {
   }
   return values;
 }
-
-double relu(double value) {
-  return value < 0 ? 0.0 : value;
-}
-
 template <class Element>
 void check_elementwise(sweep_case& test) {
   cpu& device = device_of(test);
@@ -65,6 +60,7 @@ void check_elementwise(sweep_case& test) {
   auto y = over || accumulate ? filled<Element>(test, count, special) : test.array<Element>(count);
   const std::vector<double> before = doubles(y);
   const index_t which = test.between("pass", 0, 4);
+  const activation act = draw_activation(test, "activation", false);
   std::vector<double> expected(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const auto x = over ? before[i] : static_cast<double>(a[i]);
@@ -72,13 +68,13 @@ void check_elementwise(sweep_case& test) {
     const double old = accumulate ? before[i] : 0.0;
     switch (which) {
       case 0:
-        expected[i] = relu(x);
+        expected[i] = activated(act, x);
         break;
       case 1:
-        expected[i] = (other > 0 ? x : 0.0) + old;
+        expected[i] = times_derivative(act, other, x) + old;
         break;
       case 2:
-        expected[i] = relu(x + other);
+        expected[i] = activated(act, x + other);
         break;
       case 3:
         expected[i] = x + other;
@@ -90,13 +86,13 @@ void check_elementwise(sweep_case& test) {
   const Element* const x = over ? y.data() : a.data();
   switch (which) {
     case 0:
-      relu_forward(device, count, x, y.data());
+      relu_forward(device, count, x, y.data(), act);
       break;
     case 1:
-      relu_backward(device, count, x, b.data(), y.data(), accumulate);
+      relu_backward(device, count, x, b.data(), y.data(), accumulate, act);
       break;
     case 2:
-      add_forward(device, count, x, b.data(), y.data(), activation::relu);
+      add_forward(device, count, x, b.data(), y.data(), act);
       break;
     case 3:
       add_forward(device, count, x, b.data(), y.data(), activation::identity);
@@ -320,6 +316,7 @@ void check_responses(sweep_case& test) {
             [&](std::size_t i) { return inexact * std::abs(expected[i]) + rounding_of<Element>(expected[i]); });
   const bool accumulate = test.flip("accumulate");
   const bool masks = test.flip("mask");
+  const activation masked_by = draw_activation(test, "activation of the mask", false);
   const auto mask = filled<Element>(test, masks ? size : 0, test.once_in(4) ? 9 : 0);
   auto dx = accumulate ? filled<Element>(test, size) : test.array<Element>(size);
   std::vector<double> allowed(x.size());
@@ -338,17 +335,18 @@ void check_responses(sweep_case& test) {
     const double direct = static_cast<double>(dy[i]) * std::pow(divisor[i], -rule.beta);
     const double factor = 2 * rule.alpha * rule.beta * static_cast<double>(x[i]);
     const double value = direct - factor * sum + (accumulate ? before[i] : 0.0);
-    const bool masked = masks && !(static_cast<double>(mask[i]) > 0);
-    expected[i] = masked ? 0.0 : value;
+    expected[i] = masks ? times_derivative(masked_by, static_cast<double>(mask[i]), value) : value;
+    const bool masked = masks && times_derivative(masked_by, static_cast<double>(mask[i]), 1) == 0;
     const double windows = 2 * static_cast<double>(std::min(rule.radius, shape.c));
     allowed[i] = masked ? 0.0
                         : (inexact + windows * rounding<real>)*(std::abs(direct) + std::abs(factor) * size_of_sum) +
                               (accumulate ? rounding<real> * std::abs(before[i]) : 0.0) + rounding_of<Element>(value);
   });
-  local_response_norm_backward(device, image_view<const Element, Layout>{device, x.data(), shape},
-                               image_view<const Element, Layout>{device, dy.data(), shape},
-                               image_view<Element, Layout>{device, dx.data(), shape}, rule,
-                               {.accumulate = accumulate, .relu_output = masks ? mask.data() : nullptr});
+  local_response_norm_backward(
+      device, image_view<const Element, Layout>{device, x.data(), shape},
+      image_view<const Element, Layout>{device, dy.data(), shape},
+      image_view<Element, Layout>{device, dx.data(), shape}, rule,
+      {.accumulate = accumulate, .relu_output = masks ? mask.data() : nullptr, .mask = masked_by});
   all_agree(test, "dx", dx, expected, [&](std::size_t i) { return allowed[i]; });
 }
 

@@ -19,6 +19,7 @@
 #include "gradus/core/extents.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/kernels/activation.hpp"
 #include "gradus/kernels/cpu/isa.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/layout/mapping.hpp"
@@ -35,6 +36,7 @@ using gradus::index_t;
 using gradus::nchw;
 using gradus::nhwc;
 using gradus::parameter_element_t;
+using gradus::kernels::activation;
 using gradus_test::chwn;
 using gradus_test::for_each_place;
 using gradus_test::guarded_array;
@@ -150,6 +152,30 @@ template <class Element>
     values.push_back(static_cast<double>(element));
   }
   return values;
+}
+
+/// An activation; the identity only if it may be.
+inline activation draw_activation(sweep_case& test, std::string_view what, bool identity = true) {
+  switch (test.between(what, identity ? 0 : 1, 4)) {
+    case 0:
+      return activation::identity;
+    case 1:
+      return activation::leaky_relu(0.25);
+    case 2:
+      return {.slope = 0, .cap = 1.5};
+    default:
+      return activation::relu;
+  }
+}
+/// The function by its definition.
+inline double activated(const activation& act, double x) {
+  const double low = act.slope == 0 ? 0.0 : act.slope * x;
+  return x < 0 ? low : x > act.cap ? act.cap : x;
+}
+/// `value` times the derivative where the function is y.
+inline double times_derivative(const activation& act, double y, double value) {
+  const double low = act.slope == 0 ? 0.0 : act.slope * value;
+  return !(y > 0) ? low : std::isfinite(act.cap) && y >= act.cap ? 0.0 : value;
 }
 
 /// The case fails unless got is expected, or differs by at most `allowed`; where a NaN is expected there must be one.

@@ -60,6 +60,7 @@ BOOST_AUTO_TEST_CASE(values_and_derivatives_are_those_of_pytorch) {
   check("leaky_relu", nn::leaky_relu{.negative_slope = 0.125}, [](double x) {
     return x > 0 ? expected{x, 1} : expected{0.125 * x, 0.125};
   });
+  check("relu6", nn::relu6{}, [](double x) { return expected{x < 0 ? 0 : x > 6 ? 6 : x, x > 0 && x < 6 ? 1.0 : 0.0}; });
   check("elu", nn::elu{.alpha = 1.5}, [](double x) {
     return x > 0 ? expected{x, 1} : expected{1.5 * std::expm1(x), 1.5 * std::exp(x)};
   });
@@ -128,6 +129,7 @@ BOOST_AUTO_TEST_CASE(layers_keep_their_contract) {
   require(check_layer("elu", nn::elu{}, image));
   require(check_layer("gelu", nn::gelu{}, image));
   require(check_layer("leaky_relu", nn::leaky_relu{}, image));
+  require(check_layer("relu6", nn::relu6{}, image));
   require(check_layer("gelu_tanh", nn::gelu_tanh{}, image));
   require(check_layer("silu", nn::silu{}, image));
   require(check_layer("sigmoid", nn::sigmoid{}, image));

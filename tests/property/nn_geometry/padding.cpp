@@ -97,14 +97,18 @@ void check_padding(const pad2d_geometry& g, index_t batch, std::uint64_t seed) {
                    gradus::kernels::backward_epilogue<Element>{});
     BOOST_TEST((gradus_test::in_logical_order<Layout>(plain, in) == dx));
     const auto masks = stored_padding<Element, Layout>(mask, in);
-    auto fused = stored_padding<Element, Layout>(old, in);
-    pad2d_backward(device, g, const_view{device, slopes.data(), out}, view{device, fused.data(), in},
-                   gradus::kernels::backward_epilogue<Element>{.accumulate = true, .relu_output = masks.data()});
-    auto expected = dx;
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      expected[i] = mask[i] > 0 ? expected[i] + old[i] : 0.0;
+    using gradus::kernels::activation;
+    for (const activation& act : {activation::relu, activation::leaky_relu(2), activation{.slope = 0, .cap = 0.5}}) {
+      auto fused = stored_padding<Element, Layout>(old, in);
+      pad2d_backward(
+          device, g, const_view{device, slopes.data(), out}, view{device, fused.data(), in},
+          gradus::kernels::backward_epilogue<Element>{.accumulate = true, .relu_output = masks.data(), .mask = act});
+      auto expected = dx;
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        expected[i] = (expected[i] + old[i]) * (mask[i] > 0 ? (mask[i] < act.cap ? 1.0 : 0.0) : act.slope);
+      }
+      BOOST_TEST((gradus_test::in_logical_order<Layout>(fused, in) == expected));
     }
-    BOOST_TEST((gradus_test::in_logical_order<Layout>(fused, in) == expected));
   }
 }
 

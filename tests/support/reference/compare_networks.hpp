@@ -502,10 +502,13 @@ class rounded_reference {
     const std::size_t input = spec_.layers[layer].inputs[0];
     const reference_images& x = exact_.values[pass][part][input];
     const double close = 20 * movement(pass, part, input);
-    if (std::holds_alternative<nn::relu>(spec_.layers[layer].options)) {
+    const bool capped = std::holds_alternative<nn::relu6>(spec_.layers[layer].options);
+    if (capped || std::holds_alternative<nn::relu>(spec_.layers[layer].options) ||
+        std::holds_alternative<nn::leaky_relu>(spec_.layers[layer].options)) {
       // A number that is exactly 0 with every rounding is no result of rounding.
-      return std::none_of(x.elements.begin(), x.elements.end(),
-                          [&](double element) { return element != 0 && std::abs(element) < close; });
+      return std::none_of(x.elements.begin(), x.elements.end(), [&](double element) {
+        return (element != 0 && std::abs(element) < close) || (capped && std::abs(element - 6) < close);
+      });
     }
     const auto* const pool = std::get_if<nn::max_pool2d>(&spec_.layers[layer].options);
     if (pool == nullptr) {

@@ -267,6 +267,8 @@ class shape_rule {
   }
   result operator()(const nn::dropout&) const { return in_.size() == 1 ? result{in_[0]} : result{}; }
   result operator()(const nn::relu&) const { return in_.size() == 1 ? result{in_[0]} : result{}; }
+  result operator()(const nn::relu6&) const { return in_.size() == 1 ? result{in_[0]} : result{}; }
+  result operator()(const nn::leaky_relu&) const { return in_.size() == 1 ? result{in_[0]} : result{}; }
   result operator()(const nn::flatten&) const {
     nn::value_shape out = in_[0];
     out.flattened = true;

@@ -103,6 +103,10 @@ class options_text {
     return "nn::pixel_shuffle{.factor = " + std::to_string(options.factor) + "}";
   }
   std::string operator()(const nn::relu&) const { return "nn::relu{}"; }
+  std::string operator()(const nn::relu6&) const { return "nn::relu6{}"; }
+  std::string operator()(const nn::leaky_relu& options) const {
+    return "nn::leaky_relu{.negative_slope = " + std::to_string(options.negative_slope) + "}";
+  }
   std::string operator()(const nn::reshape& options) const {
     return "nn::reshape{.channels = " + std::to_string(options.channels) +
            ", .height = " + std::to_string(options.height) + ", .width = " + std::to_string(options.width) + "}";

@@ -163,9 +163,22 @@ class graph_generator {
     return options;
   }
 
-  /// The value, or a ReLU of it: the next layer then masks its gradient.
+  /// The value, or an activation of it: the next layer then masks its gradient.
   [[nodiscard]] std::size_t maybe_relu(std::size_t value) {
-    return draw_.chance(30) && add(nn::relu{}, {value}) ? last() : value;
+    return draw_.chance(30) && add(activation(), {value}) ? last() : value;
+  }
+
+  /// ReLU or one of the layers like it.
+  [[nodiscard]] layer_options activation() {
+    switch (draw_.between(0, 4)) {
+      case 0:
+        return nn::relu6{};
+      case 1:
+        // 0.0625 is exact in every type. A layer with a slope of -0.5 is not fused.
+        return nn::leaky_relu{.negative_slope = draw_.chance(80) ? 0.0625 : -0.5};
+      default:
+        return nn::relu{};
+    }
   }
 
   /// A transposed convolution, often with what plans fuse: a sum and a ReLU.
@@ -177,7 +190,7 @@ class graph_generator {
     if (draw_.chance(40)) {
       add_sum(last());
     }
-    return !draw_.chance(50) || add(nn::relu{}, {last()});
+    return !draw_.chance(50) || add(activation(), {last()});
   }
 
   /// Images of another size, with it given by options or by another value.
@@ -331,7 +344,7 @@ class graph_generator {
       case 4:
       case 5:
       case 6:
-        return add(nn::relu{}, {value});
+        return add(activation(), {value});
       case 7:
       case 8:
         return add(normalization(), {value});
@@ -402,7 +415,7 @@ class graph_generator {
     nn::conv2d options{.out_channels = shapes_[value].channels, .kernel = {3, 3}, .padding = nn::padding::same()};
     options.bias = draw_.chance(70);
     const std::size_t shortcut = value;
-    if (draw_.chance(50) && add(nn::relu{}, {value})) {
+    if (draw_.chance(50) && add(activation(), {value})) {
       value = last();
     }
     if (draw_.chance(40) ? !add(same_transposed_convolution(value), {value}) : !add(options, {value})) {
@@ -416,7 +429,7 @@ class graph_generator {
     if (!(draw_.chance(50) ? add(nn::add{}, {branch, source}) : add(nn::add{}, {source, branch}))) {
       return false;
     }
-    return draw_.chance(50) ? add(nn::relu{}, {last()}) : true;
+    return draw_.chance(50) ? add(activation(), {last()}) : true;
   }
 
   bool add_concatenation(std::size_t value) {
@@ -456,7 +469,7 @@ class graph_generator {
       ends = {last()};
     }
     if (draw_.chance(30)) {
-      add(nn::relu{}, {ends[0]});
+      add(activation(), {ends[0]});
       ends = {last()};
     }
     // Mostly scores of a layer of their own, sometimes those of a sum or a ReLU.

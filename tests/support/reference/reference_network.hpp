@@ -816,17 +816,31 @@ class reference_network {
     });
   }
 
-  void compute(std::size_t i, const nn::relu&, const values_type& values, reference_images& out, bool,
+  /// A function of the ReLU family: its value and its derivative.
+  [[nodiscard]] static std::pair<double, double> activation(const nn::relu&, double x) {
+    return {std::max(x, 0.0), x > 0 ? 1.0 : 0.0};
+  }
+  [[nodiscard]] static std::pair<double, double> activation(const nn::relu6&, double x) {
+    return {std::clamp(x, 0.0, 6.0), x > 0 && x < 6 ? 1.0 : 0.0};
+  }
+  [[nodiscard]] static std::pair<double, double> activation(const nn::leaky_relu& options, double x) {
+    const double slope = x > 0 ? 1.0 : options.negative_slope;
+    return {slope * x, slope};
+  }
+  template <class Options>
+  requires requires(const Options& options) { activation(options, 0.0); }
+  void compute(std::size_t i, const Options& options, const values_type& values, reference_images& out, bool,
                const step_position&) {
     for (std::size_t e = 0; e < out.elements.size(); ++e) {
-      out.elements[e] = std::max(values[input(i)].elements[e], 0.0);
+      out.elements[e] = activation(options, values[input(i)].elements[e]).first;
     }
   }
-  void differentiate(std::size_t i, const nn::relu&, values_type& gradients, const step_position&) {
+  template <class Options>
+  requires requires(const Options& options) { activation(options, 0.0); }
+  void differentiate(std::size_t i, const Options& options, values_type& gradients, const step_position&) {
     for (std::size_t e = 0; e < gradients[i + 1].elements.size(); ++e) {
-      if (value(input(i)).elements[e] > 0) {
-        gradients[input(i)].elements[e] += gradients[i + 1].elements[e];
-      }
+      gradients[input(i)].elements[e] +=
+          activation(options, value(input(i)).elements[e]).second * gradients[i + 1].elements[e];
     }
   }
 

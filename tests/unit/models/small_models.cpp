@@ -148,7 +148,7 @@ BOOST_AUTO_TEST_CASE(mobilenet_v2_has_the_published_sizes) {
 }
 
 BOOST_AUTO_TEST_CASE(relu6_is_between_0_and_6) {
-  auto net = small_model({5}, [](auto& made) { (void)made.add("relu6", models::detail::relu6(), made.input()); });
+  auto net = small_model({5}, [](auto& made) { (void)made.add("relu6", nn::relu6{}, made.input()); });
   net.compile({.max_batch_size = 1});
   gradus::image_tensor<float, gradus::nhwc> x{net.device(), {1, 5, 1, 1}};
   const std::vector<float> from{-1, 0, 3, 6, 7};

@@ -17,6 +17,7 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/batch_norm.hpp"
 #include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
 #include "gradus/kernels/cpu/detail/norm/batch_norm.hpp"
 #include "gradus/layout/layout_policy.hpp"
 #include "gradus/tensor/tensor_view.hpp"
@@ -167,18 +168,18 @@ void for_each_run(cpu& device, const batch_norm_split& split, const Body& body) 
 template <class Element>
 void normalize(cpu& device, const batch_norm_split& split, const Element* x, Element* y,
                const computed<Element>* coefficients, const batch_norm_epilogue<Element>& epilogue) {
-  const bool relu = epilogue.act == activation::relu;
+  const held_activation<computed<Element>> act{epilogue.act};
   for_each_run(device, split, [&](auto lanes, index_t offset, index_t count, index_t channel) {
     const computed<Element>* const mean = coefficients + channel;
     const Element* const residual = epilogue.residual == nullptr ? nullptr : epilogue.residual + offset;
-    if (residual == nullptr && !relu) {
-      normalize_run<lanes.value, false, false>(count, x + offset, y + offset, residual, mean, split.channels);
+    if (residual == nullptr && !act.any()) {
+      normalize_run<lanes.value, false, false>(count, x + offset, y + offset, residual, act, mean, split.channels);
     } else if (residual == nullptr) {
-      normalize_run<lanes.value, false, true>(count, x + offset, y + offset, residual, mean, split.channels);
-    } else if (!relu) {
-      normalize_run<lanes.value, true, false>(count, x + offset, y + offset, residual, mean, split.channels);
+      normalize_run<lanes.value, false, true>(count, x + offset, y + offset, residual, act, mean, split.channels);
+    } else if (!act.any()) {
+      normalize_run<lanes.value, true, false>(count, x + offset, y + offset, residual, act, mean, split.channels);
     } else {
-      normalize_run<lanes.value, true, true>(count, x + offset, y + offset, residual, mean, split.channels);
+      normalize_run<lanes.value, true, true>(count, x + offset, y + offset, residual, act, mean, split.channels);
     }
   });
 }
@@ -225,12 +226,15 @@ void store_gradient_coefficients(index_t c, index_t channels, double scale, doub
   coefficients[2 * channels + c] = static_cast<Real>(scale * inverse * inverse * product / count);
 }
 
-/// dx and the gradient of the residual, with the coefficients of store_gradient_coefficients. A null output: no ReLU.
+/// dx and the gradient of the residual, with the coefficients of store_gradient_coefficients. A null output: no
+/// activation.
 template <class Element>
 void differentiate(cpu& device, const batch_norm_split& split, const Element* input, const Element* output,
                    const Element* gradient, Element* dx, const computed<Element>* mean,
                    const computed<Element>* coefficients, const batch_norm_gradients<Element>& gradients,
-                   const backward_epilogue<Element>& epilogue) {
+                   const backward_epilogue<Element>& epilogue, const activation& act = activation::relu) {
+  const held_derivative<computed<Element>> of_y{act};
+  const held_derivative<computed<Element>> of_relu_output{epilogue.mask};
   for_each_run(device, split, [&](auto lanes, index_t offset, index_t length, index_t channel) {
     gradients_run<Element> run;
     run.x = input + offset;
@@ -242,6 +246,8 @@ void differentiate(cpu& device, const batch_norm_split& split, const Element* in
     run.mean = mean + channel;
     run.coefficients = coefficients + channel;
     run.channels = split.channels;
+    run.of_y = of_y;
+    run.of_relu_output = of_relu_output;
     run.accumulate = epilogue.accumulate;
     run.accumulate_residual = gradients.accumulate_residual;
     const bool plain = run.dresidual == nullptr && run.dx != nullptr && run.relu_output == nullptr && !run.accumulate;
@@ -353,7 +359,8 @@ void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Elem
   detail::require_batch_norm_workspace(detail::batch_norm_workspace<real>::bytes(split), workspace.size());
   const detail::batch_norm_workspace<real> work{workspace, split};
   const Element* const input = x.data();
-  const Element* const output = act == activation::relu ? y.data() : nullptr;
+  const Element* const output = act == activation::identity ? nullptr : y.data();
+  const detail::held_derivative<real> derivative{act};
   const Element* const gradient = dy.data();
   detail::sum_pieces(
       device, split, work.sums,
@@ -365,7 +372,7 @@ void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Elem
                                             mean, first, second);
         } else {
           detail::sum_gradients_runs<true>(planes, stride, split.plane, input + offset, output + offset,
-                                           gradient + offset, mean, first, second);
+                                           gradient + offset, mean, first, second, derivative);
         }
       },
       [&](index_t offset, index_t rows, double* first, double* second) {
@@ -374,7 +381,7 @@ void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Elem
                                             first, second);
         } else {
           detail::sum_gradients_rows<true>(rows, split.channels, input + offset, output + offset, gradient + offset,
-                                           saved.mean, first, second);
+                                           saved.mean, first, second, derivative);
         }
       });
   const double* const totals = detail::add_pieces(device, split, work.sums);
@@ -395,7 +402,7 @@ void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Elem
     return;
   }
   detail::differentiate(device, split, input, output, gradient, dx.data(), saved.mean, work.coefficients, gradients,
-                        epilogue);
+                        epilogue, act);
 }
 
 }  // namespace gradus::kernels

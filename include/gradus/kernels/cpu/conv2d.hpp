@@ -133,7 +133,8 @@ template <class Element>
           .mask = output.mask,
           .bias = output.bias,
           .accumulate = output.accumulate,
-          .relu = output.relu};
+          .act = output.act.original(),
+          .derivative = output.derivative.original()};
 }
 
 template <class Layout, class Element>
@@ -203,7 +204,8 @@ template <class Element>
           .mask = static_cast<const Element*>(output.mask),
           .bias = static_cast<const computed<Element>*>(output.bias),
           .accumulate = output.accumulate,
-          .relu = output.relu};
+          .act = held_activation<computed<Element>>{output.act},
+          .derivative = held_derivative<computed<Element>>{output.derivative}};
 }
 
 /// See erased_convolution.
@@ -221,13 +223,17 @@ void store_zeros(const conv2d_geometry& g, bool channels_last, index_t image, in
 
 /// See erased_convolution.
 template <class Element>
-void copy_masked(index_t count, index_t run, index_t step, const void* from, const void* mask, void* to) {
+void copy_masked(index_t count, index_t run, index_t step, const void* from, const void* mask,
+                 const activation& derivative, void* to) {
+  using real = computed<Element>;
+  const held_derivative<real> held{derivative};
   const auto* const source = static_cast<const Element*>(from);
   const auto* const masks = static_cast<const Element*>(mask);
   auto* const target = static_cast<Element*>(to);
   for (index_t j = 0; j < count; ++j) {
     for (index_t i = 0; i < run; ++i) {
-      target[j * step + i] = masks[j * step + i] > 0 ? source[j * run + i] : Element{};
+      const auto value = static_cast<real>(source[j * run + i]);
+      target[j * step + i] = static_cast<Element>(held.bent(static_cast<real>(masks[j * step + i]), value));
     }
   }
 }

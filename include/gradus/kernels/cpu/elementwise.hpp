@@ -11,6 +11,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
 #include "gradus/kernels/elementwise.hpp"
 
@@ -32,32 +33,40 @@ void for_each_element(cpu& device, index_t count, const Body& body) {
 
 /// See has_relu_forward.
 template <network_element Element>
-GRADUS_NEVER_INLINE void relu_forward(cpu& device, index_t count, const Element* x, Element* y) {
-  detail::for_each_element<Element>(
-      device, count, [=]<class Packet>(Packet, index_t i) { Packet::store(y + i, Packet::relu(Packet::load(x + i))); });
+GRADUS_NEVER_INLINE void relu_forward(cpu& device, index_t count, const Element* x, Element* y,
+                                      const activation& function = activation::relu) {
+  const detail::held_activation<detail::computed<Element>> act{function};
+  detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
+    Packet::store(y + i, act.template of<Packet>(Packet::load(x + i)));
+  });
 }
 
 /// See has_relu_backward.
 template <network_element Element>
-void relu_backward(cpu& device, index_t count, const Element* dy, const Element* y, Element* dx, bool accumulate) {
+void relu_backward(cpu& device, index_t count, const Element* dy, const Element* y, Element* dx, bool accumulate,
+                   const activation& function = activation::relu) {
+  const detail::held_derivative<detail::computed<Element>> derivative{function};
   if (accumulate) {
     detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
-      const auto value = Packet::where_positive(Packet::load(y + i), Packet::load(dy + i));
+      const auto value = derivative.template times<Packet>(Packet::load(y + i), Packet::load(dy + i));
       Packet::store(dx + i, Packet::load(dx + i) + value);
     });
   } else {
     detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
-      Packet::store(dx + i, Packet::where_positive(Packet::load(y + i), Packet::load(dy + i)));
+      Packet::store(dx + i, derivative.template times<Packet>(Packet::load(y + i), Packet::load(dy + i)));
     });
   }
 }
 
 /// See has_add_forward.
 template <network_element Element>
-void add_forward(cpu& device, index_t count, const Element* a, const Element* b, Element* y, activation act) {
-  if (act == activation::relu) {
+void add_forward(cpu& device, index_t count, const Element* a, const Element* b, Element* y,
+                 const activation& function) {
+  const detail::held_activation<detail::computed<Element>> act{function};
+  if (act.any()) {
     detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
-      Packet::store(y + i, Packet::relu(Packet::load(a + i) + Packet::load(b + i)));
+      const auto sum = Packet::load(a + i) + Packet::load(b + i);
+      Packet::store(y + i, act.other ? act.bent(sum) : Packet::relu(sum));
     });
   } else {
     detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {

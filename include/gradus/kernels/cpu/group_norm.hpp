@@ -15,6 +15,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
 #include "gradus/kernels/cpu/detail/norm/group_norm.hpp"
 #include "gradus/kernels/cpu/detail/norm/group_norm_backward.hpp"
 #include "gradus/kernels/group_norm.hpp"
@@ -85,12 +86,12 @@ class group_norm_forward_pass {
         .gamma = gamma(channel),
         .beta = beta(channel),
     };
-    const bool relu = epilogue_.act == activation::relu;
+    const held_activation<real> act{epilogue_.act};
     const Element* const residual = epilogue_.residual == nullptr ? nullptr : epilogue_.residual + at;
-    if (residual == nullptr && !relu) {
-      normalize_set_run<SetPerLane, AffinePerLane, true>(count, x_ + at, y_ + at, residual, relu, coefficients);
+    if (residual == nullptr && !act.any()) {
+      normalize_set_run<SetPerLane, AffinePerLane, true>(count, x_ + at, y_ + at, residual, act, coefficients);
     } else {
-      normalize_set_run<SetPerLane, AffinePerLane, false>(count, x_ + at, y_ + at, residual, relu, coefficients);
+      normalize_set_run<SetPerLane, AffinePerLane, false>(count, x_ + at, y_ + at, residual, act, coefficients);
     }
   }
 

@@ -323,7 +323,8 @@ template <class Element>
           .mask = epilogue.relu_output,
           .bias = epilogue.bias,
           .accumulate = epilogue.accumulate,
-          .relu = epilogue.act == activation::relu};
+          .act = held_activation<computed<Element>>{epilogue.act},
+          .derivative = held_derivative<computed<Element>>{epilogue.mask}};
 }
 
 /// Bytes of the factor B rounded to Element.

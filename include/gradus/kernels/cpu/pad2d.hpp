@@ -10,6 +10,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
 #include "gradus/kernels/pad2d.hpp"
 #include "gradus/layout/layouts.hpp"
@@ -45,13 +46,14 @@ void fold_copies(const fold_call& call) {
     }
     Element* const to = static_cast<Element*>(call.dx) + call.place + first;
     const auto* const mask = static_cast<const Element*>(call.relu_output);
+    const held_derivative<computed<Element>> derivative{call.mask};
     for_each_packet<Element>(0, length, [&]<class Packet>(Packet, index_t i) {
       auto value = Packet::load(sums + i);
       if (call.accumulate) {
         value += Packet::load(to + i);
       }
       if (mask != nullptr) {
-        value = Packet::where_positive(Packet::load(mask + call.place + first + i), value);
+        value = derivative.template times<Packet>(Packet::load(mask + call.place + first + i), value);
       }
       Packet::store(to + i, value);
     });
@@ -77,7 +79,7 @@ void pad2d_backward(cpu& device, const pad2d_geometry& geometry, image_view<cons
                     image_view<Element, Layout, cpu> dx, const backward_epilogue<Element>& epilogue) {
   geometry.mode.passes()->backward(device, geometry, detail::erased<Element, Layout>(dy.extent(axis::n)),
                                    &detail::fold_copies<Element>, dy.data(), dx.data(), epilogue.accumulate,
-                                   epilogue.relu_output);
+                                   epilogue.relu_output, epilogue.mask);
 }
 
 }  // namespace gradus::kernels

@@ -116,7 +116,7 @@ __device__ inline void for_each_with_channel(index_t examples, std::uint32_t ima
 /// y = act((x - mean) * scale + shift + residual)
 template <int Width, class E, class P>
 __global__ void normalize_kernel(index_t examples, std::uint32_t image, std::uint32_t channels, std::uint32_t inner,
-                                 const E* x, const P* coefficients, const E* residual, bool relu, E* y) {
+                                 const E* x, const P* coefficients, const E* residual, device_activation<P> act, E* y) {
   for_each_with_channel<Width>(examples, image, channels, inner, [&](index_t at, std::uint32_t channel) {
     const auto in = load_packet<Width>(x + at);
     device_packet<E, Width> added{};
@@ -131,19 +131,20 @@ __global__ void normalize_kernel(index_t examples, std::uint32_t image, std::uin
       if (residual != nullptr) {
         value += widen(added.values[k]);
       }
-      result.values[k] = narrow<E>(relu && value < P{0} ? P{0} : value);
+      result.values[k] = narrow<E>(act(value));
     }
     store_packet<Width>(y + at, result);
   });
 }
 
-/// Sums of g and of g * (x - mean), where g is dy if the ReLU's output is above 0, else 0.
+/// Sums of g and of g * (x - mean), where g is dy times the derivative of the activation whose output is y.
 template <class E, class P>
 struct gradient_terms {
   const E* x;
-  const E* y;  // null: no ReLU
+  const E* y;  // null: no activation
   const E* dy;
   const P* mean;
+  device_derivative<P> derivative = {};
 
   template <int Width, bool Across>
   __device__ void add(index_t offset, index_t channel, double (&a)[Width], double (&b)[Width]) const {
@@ -156,8 +157,8 @@ struct gradient_terms {
 #pragma unroll
     for (int k = 0; k < Width; ++k) {
       double g = static_cast<double>(widen(gradients.values[k]));
-      if (y != nullptr && !(widen(outputs.values[k]) > 0)) {
-        g = 0;
+      if (y != nullptr) {
+        g = derivative.times(widen(outputs.values[k]), g);
       }
       a[k] += g;
       b[k] += g * (static_cast<double>(widen(values.values[k])) -
@@ -196,7 +197,7 @@ struct finish_gradients {
 template <class E, class P>
 struct normalized_gradient {
   const E* x;
-  const E* y;  // null: no ReLU
+  const E* y;  // null: no activation
   const E* dy;
   E* dx;                 // null: not needed
   const E* relu_output;  // null: no mask
@@ -204,6 +205,8 @@ struct normalized_gradient {
   const P* coefficients;
   bool accumulate;
   bool accumulate_residual;
+  device_derivative<P> of_y = {};            // of the activation whose output is y
+  device_derivative<P> of_relu_output = {};  // of that whose output is relu_output
 };
 
 template <int Width, class E, class P>
@@ -224,8 +227,8 @@ __global__ void normalize_backward_kernel(index_t examples, std::uint32_t image,
     for (int k = 0; k < Width; ++k) {
       const std::uint32_t c = inner == 1 ? channel + k : channel;
       P g = widen(gradients.values[k]);
-      if (call.y != nullptr && !(widen(outputs.values[k]) > 0)) {
-        g = 0;
+      if (call.y != nullptr) {
+        g = call.of_y.times(widen(outputs.values[k]), g);
       }
       residual.values[k] = narrow<E>(call.accumulate_residual ? widen(residual.values[k]) + g : g);
       P d = call.coefficients[channels + c] * (g - call.coefficients[3 * channels + c]) -
@@ -233,8 +236,8 @@ __global__ void normalize_backward_kernel(index_t examples, std::uint32_t image,
       if (call.accumulate) {
         d += widen(old.values[k]);
       }
-      if (call.relu_output != nullptr && !(widen(mask.values[k]) > 0)) {
-        d = 0;
+      if (call.relu_output != nullptr) {
+        d = call.of_relu_output.times(widen(mask.values[k]), d);
       }
       result.values[k] = narrow<E>(d);
     }
@@ -262,7 +265,7 @@ void normalize(cuda& device, image_view<const E, Layout, cuda> x, image_view<E, 
     launch(device, "batch_norm_forward", image_grid(images.examples, images.image_size() / Width), block_threads,
            &normalize_kernel<Width, E, P>, images.examples, images.image_size(), images.channels,
            static_cast<std::uint32_t>(view.inner), x.data(), coefficients, epilogue.residual,
-           epilogue.act == activation::relu, y.data());
+           device_activation<P>{epilogue.act}, y.data());
   };
   if (channels_in_packets<E>(view) && on_packets(x.data(), y.data(), epilogue.residual)) {
     run.template operator()<packet_width<E>>();
@@ -384,10 +387,11 @@ void batch_norm_backward(cuda& device, image_view<const Element, Layout, cuda> x
     }
     return;
   }
-  const Element* const output = act == activation::relu ? y.data() : nullptr;
+  const Element* const output = act == activation::identity ? nullptr : y.data();
+  const detail::device_derivative<real> derivative{act};
   real* const coefficients = detail::coefficients_in<real>(workspace, view);
   detail::channel_sums(device, "batch_norm_backward", view, detail::on_packets(x.data(), dy.data(), output),
-                       detail::gradient_terms<Element, real>{x.data(), output, dy.data(), saved.mean},
+                       detail::gradient_terms<Element, real>{x.data(), output, dy.data(), saved.mean, derivative},
                        detail::finish_gradients<real>{static_cast<double>(view.count()), affine.gamma, saved.mean,
                                                       saved.inverse_deviation, gradients.gamma, gradients.beta,
                                                       coefficients, view.channels},
@@ -395,15 +399,18 @@ void batch_norm_backward(cuda& device, image_view<const Element, Layout, cuda> x
   if (dx.data() == nullptr && gradients.residual == nullptr) {
     return;
   }
-  const detail::normalized_gradient<Element, real> call{.x = x.data(),
-                                                        .y = output,
-                                                        .dy = dy.data(),
-                                                        .dx = dx.data(),
-                                                        .relu_output = epilogue.relu_output,
-                                                        .residual_gradient = gradients.residual,
-                                                        .coefficients = coefficients,
-                                                        .accumulate = epilogue.accumulate,
-                                                        .accumulate_residual = gradients.accumulate_residual};
+  const detail::normalized_gradient<Element, real> call{
+      .x = x.data(),
+      .y = output,
+      .dy = dy.data(),
+      .dx = dx.data(),
+      .relu_output = epilogue.relu_output,
+      .residual_gradient = gradients.residual,
+      .coefficients = coefficients,
+      .accumulate = epilogue.accumulate,
+      .accumulate_residual = gradients.accumulate_residual,
+      .of_y = derivative,
+      .of_relu_output = detail::device_derivative<real>{epilogue.mask}};
   detail::differentiate<Element, real, Layout>(device, view, call, dy.extents());
 }
 

@@ -124,19 +124,21 @@ class convolution_run {
   std::byte* workspace_;
 };
 
-/// Computes dx (+)= the gradient of x, and zeros where `relu_output`, unless it is null, is not above 0.
+/// Computes dx (+)= the gradient of x, and applies the epilogue.
 template <class Element, class Layout>
 void convolve_backward(cuda& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cuda> dy,
                        image_view<const parameter_element_t<Element>, Layout, cuda> w,
-                       image_view<Element, Layout, cuda> dx, bool accumulate, const Element* relu_output,
+                       image_view<Element, Layout, cuda> dx, const backward_epilogue<Element>& epilogue,
                        std::span<std::byte> workspace) {
   const convolution_run<Element, Layout> run{device, geometry, dy.extent(0), pass::backward_data, workspace};
   using scalar = device_real<Element>;
   const Element* const weights = run.weights(w.data());
   if (!run.plan().padded()) {
-    run.plan().template backward_data<scalar>(run.handle(), dy.data(), weights, dx.data(), accumulate, run.workspace());
+    run.plan().template backward_data<scalar>(run.handle(), dy.data(), weights, dx.data(), epilogue.accumulate,
+                                              run.workspace());
     apply_epilogue<Element, parameter_element_t<Element>>(device, dx.size(), 1, 1, nullptr, nullptr,
-                                                          activation::identity, relu_output, dx.data());
+                                                          activation::identity, epilogue.relu_output, dx.data(),
+                                                          epilogue.mask);
     return;
   }
   run.plan().template backward_data<scalar>(run.handle(), dy.data(), weights, run.padded(), false, run.workspace());
@@ -144,8 +146,7 @@ void convolve_backward(cuda& device, const conv2d_geometry& geometry, image_view
   launch(device, "conv2d_backward_data", image_grid(in.examples, in.image_size()), block_threads,
          &crop_kernel<Layout, Element>, in, device_images<Layout>::of(run.plan().input_extents()),
          static_cast<std::int32_t>(geometry.pad_top), static_cast<std::int32_t>(geometry.pad_left),
-         static_cast<const Element*>(run.padded()), dx.data(),
-         device_epilogue<Element>{.relu_output = relu_output, .accumulate = accumulate});
+         static_cast<const Element*>(run.padded()), dx.data(), device_epilogue<Element>{epilogue});
 }
 
 /// Computes the gradients of the weights. For a storage element, they are rounded to it once.
@@ -242,7 +243,7 @@ void conv2d_backward_data(cuda& device, const conv2d_geometry& geometry, image_v
   if (dx.size() == 0) {
     return;
   }
-  detail::convolve_backward(device, geometry, dy, w, dx, epilogue.accumulate, epilogue.relu_output, workspace);
+  detail::convolve_backward(device, geometry, dy, w, dx, epilogue, workspace);
 }
 
 /// See has_conv2d_backward_weights. For a storage element, the gradients of the weights are rounded to it once.

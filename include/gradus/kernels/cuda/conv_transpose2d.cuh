@@ -39,7 +39,7 @@ void conv_transpose2d_forward(cuda& device, const conv2d_geometry& geometry, ima
   if (y.size() == 0) {
     return;
   }
-  detail::convolve_backward(device, geometry, x, w, y, false, static_cast<const Element*>(nullptr), workspace);
+  detail::convolve_backward(device, geometry, x, w, y, backward_epilogue<Element>{}, workspace);
   detail::apply_epilogue<Element, parameter_element_t<Element>>(
       device, y.size(), geometry.in_channels, detail::channel_view::of<Layout>(y.extents()).inner, epilogue.bias,
       epilogue.residual, epilogue.act, nullptr, y.data());
@@ -60,8 +60,8 @@ void conv_transpose2d_backward_data(cuda& device, const conv2d_geometry& geometr
   const Element* const weights = run.weights(w.data());
   run.plan().template forward<detail::device_real<Element>>(run.handle(), input, weights, dx.data(),
                                                             epilogue.accumulate, run.workspace());
-  detail::apply_epilogue<Element, parameter_element_t<Element>>(device, dx.size(), 1, 1, nullptr, nullptr,
-                                                                activation::identity, epilogue.relu_output, dx.data());
+  detail::apply_epilogue<Element, parameter_element_t<Element>>(
+      device, dx.size(), 1, 1, nullptr, nullptr, activation::identity, epilogue.relu_output, dx.data(), epilogue.mask);
 }
 
 /// See has_conv_transpose2d. For a storage element, the gradients of the weights are rounded to it once.

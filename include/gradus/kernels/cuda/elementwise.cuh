@@ -64,30 +64,21 @@ struct sum_of_values {
     return a + b;
   }
 };
-struct relu_of_value {
-  template <class Value>
-  __device__ Value operator()(Value x) const {
-    return x < Value{0} ? Value{0} : x;  // keeps a NaN
-  }
+template <class Real>
+struct activated_sum {
+  device_activation<Real> act;
+  __device__ Real operator()(Real a, Real b) const { return act(a + b); }
 };
-struct relu_of_sum {
-  template <class Value>
-  __device__ Value operator()(Value a, Value b) const {
-    return relu_of_value{}(a + b);
-  }
-};
-/// dy where y is above 0, else 0.
+/// dy times the derivative of the function whose output is y.
+template <class Real>
 struct masked_value {
-  template <class Value>
-  __device__ Value operator()(Value dy, Value y) const {
-    return y > Value{0} ? dy : Value{0};
-  }
+  device_derivative<Real> derivative;
+  __device__ Real operator()(Real dy, Real y) const { return derivative.times(y, dy); }
 };
+template <class Real>
 struct masked_sum {
-  template <class Value>
-  __device__ Value operator()(Value dx, Value dy, Value y) const {
-    return dx + (y > Value{0} ? dy : Value{0});
-  }
+  device_derivative<Real> derivative;
+  __device__ Real operator()(Real dx, Real dy, Real y) const { return dx + derivative.times(y, dy); }
 };
 
 template <class To, class From>
@@ -109,28 +100,31 @@ void convert(cuda& device, index_t count, const From* from, To* to) {
 
 /// See has_relu_forward.
 template <network_element Element>
-void relu_forward(cuda& device, index_t count, const Element* x, Element* y) {
-  detail::map(device, "relu_forward", count, detail::relu_of_value{}, y, x);
+void relu_forward(cuda& device, index_t count, const Element* x, Element* y,
+                  const activation& function = activation::relu) {
+  detail::map(device, "relu_forward", count, detail::device_activation<detail::device_real<Element>>{function}, y, x);
 }
 
 /// See has_relu_backward.
 template <network_element Element>
-void relu_backward(cuda& device, index_t count, const Element* dy, const Element* y, Element* dx, bool accumulate) {
+void relu_backward(cuda& device, index_t count, const Element* dy, const Element* y, Element* dx, bool accumulate,
+                   const activation& function = activation::relu) {
+  using real = detail::device_real<Element>;
+  const detail::device_derivative<real> derivative{function};
   if (accumulate) {
-    detail::map(device, "relu_backward", count, detail::masked_sum{}, dx, static_cast<const Element*>(dx), dy, y);
+    detail::map(device, "relu_backward", count, detail::masked_sum<real>{derivative}, dx,
+                static_cast<const Element*>(dx), dy, y);
   } else {
-    detail::map(device, "relu_backward", count, detail::masked_value{}, dx, dy, y);
+    detail::map(device, "relu_backward", count, detail::masked_value<real>{derivative}, dx, dy, y);
   }
 }
 
 /// See has_add_forward.
 template <network_element Element>
-void add_forward(cuda& device, index_t count, const Element* a, const Element* b, Element* y, activation act) {
-  if (act == activation::relu) {
-    detail::map(device, "add_forward", count, detail::relu_of_sum{}, y, a, b);
-  } else {
-    detail::map(device, "add_forward", count, detail::sum_of_values{}, y, a, b);
-  }
+void add_forward(cuda& device, index_t count, const Element* a, const Element* b, Element* y, const activation& act) {
+  using real = detail::device_real<Element>;
+  const detail::device_activation<real> function{act};
+  detail::map(device, "add_forward", count, detail::activated_sum<real>{function}, y, a, b);
 }
 
 /// See has_copy_or_add.

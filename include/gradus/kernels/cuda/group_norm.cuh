@@ -249,7 +249,7 @@ struct set_pass {
   const P* gamma = nullptr;
   const P* beta = nullptr;
   const E* residual = nullptr;
-  bool relu = false;
+  device_activation<P> act = {};
   E* y = nullptr;
   const E* dy = nullptr;
   const P* first = nullptr;
@@ -275,7 +275,7 @@ __global__ void normalize_sets_kernel(set_pass<E, P> pass) {
     if (pass.residual != nullptr) {
       value += widen(pass.residual[at]);
     }
-    pass.y[at] = narrow<E>(pass.relu && value < P{0} ? P{0} : value);
+    pass.y[at] = narrow<E>(pass.act(value));
   });
 }
 
@@ -380,7 +380,7 @@ void group_norm_forward(cuda& device, image_view<const Element, Layout, cuda> x,
   pass.gamma = affine.gamma;
   pass.beta = affine.beta;
   pass.residual = epilogue.residual;
-  pass.relu = epilogue.act == activation::relu;
+  pass.act = detail::device_activation<real>{epilogue.act};
   pass.y = y.data();
   launch(device, "group_norm_forward", detail::image_grid(sets.examples, sets.image), detail::block_threads,
          &detail::normalize_sets_kernel<Element, real>, pass);
@@ -429,7 +429,7 @@ void group_norm_backward(cuda& device, image_view<const Element, Layout, cuda> x
   pass.dy = dy.data();
   pass.first = first;
   pass.second = second;
-  pass.epilogue = {.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate};
+  pass.epilogue = detail::device_epilogue<Element>{epilogue};
   pass.dx = dx.data();
   launch(device, "group_norm_backward", detail::image_grid(sets.examples, sets.image), detail::block_threads,
          &detail::differentiate_sets_kernel<Element, real>, pass);

@@ -118,7 +118,7 @@ void local_response_norm_backward(cuda& device, image_view<const Element, Layout
     launch(device, "local_response_norm_backward", detail::image_grid(images.examples, images.image_size()),
            detail::block_threads, &detail::response_norm_backward_kernel<Layout, Element>,
            detail::device_response<Layout, Element>{images, parameters}, x.data(), dy.data(), dx.data(),
-           detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
+           detail::device_epilogue<Element>{epilogue});
   }
 }
 

@@ -36,7 +36,7 @@ inline constexpr cudaDataType_t cuda_type = std::is_same_v<E, double>     ? CUDA
 /// image batch; the channel of an element is index / inner % channels.
 template <class E, class P>
 __global__ void epilogue_kernel(index_t count, index_t channels, index_t inner, const P* bias, const E* residual,
-                                bool relu, const E* relu_output, E* y) {
+                                device_activation<P> act, const E* relu_output, device_derivative<P> derivative, E* y) {
   for (index_t i = thread_index(); i < count; i += thread_count()) {
     P value = widen(y[i]);
     if (bias != nullptr) {
@@ -49,8 +49,9 @@ __global__ void epilogue_kernel(index_t count, index_t channels, index_t inner, 
     if (residual != nullptr) {
       value += widen(residual[i]);
     }
-    if ((relu && value < P{0}) || (relu_output != nullptr && !(widen(relu_output[i]) > 0))) {
-      value = 0;
+    value = act(value);
+    if (relu_output != nullptr) {
+      value = derivative.times(widen(relu_output[i]), value);
     }
     y[i] = narrow<E>(value);
   }
@@ -59,11 +60,11 @@ __global__ void epilogue_kernel(index_t count, index_t channels, index_t inner, 
 /// @param inner  elements between channels: 1 for the columns of a matrix
 template <class E, class P>
 void apply_epilogue(cuda& device, index_t count, index_t channels, index_t inner, const P* bias, const E* residual,
-                    activation act, const E* relu_output, E* y) {
-  const bool relu = act == activation::relu;
-  if (count != 0 && (bias != nullptr || residual != nullptr || relu || relu_output != nullptr)) {
+                    const activation& act, const E* relu_output, E* y, const activation& mask = activation::relu) {
+  const bool activated = act != activation::identity;
+  if (count != 0 && (bias != nullptr || residual != nullptr || activated || relu_output != nullptr)) {
     launch(device, "epilogue", blocks_for(count), block_threads, &epilogue_kernel<E, P>, count, channels, inner, bias,
-           residual, relu, relu_output, y);
+           residual, device_activation<P>{act}, relu_output, device_derivative<P>{mask}, y);
   }
 }
 
@@ -104,7 +105,7 @@ void gemm_with_epilogue(cuda& device, const matmul_shape& shape, const In* a, co
                         const matmul_epilogue<Out>& epilogue) {
   gemm(device, shape, a, b, c, epilogue.accumulate);
   apply_epilogue<Out, parameter_element_t<Out>>(device, shape.m * shape.n, shape.n, 1, epilogue.bias, nullptr,
-                                                epilogue.act, epilogue.relu_output, c);
+                                                epilogue.act, epilogue.relu_output, c, epilogue.mask);
 }
 
 }  // namespace detail

@@ -94,7 +94,7 @@ void pad2d_backward(cuda& device, const pad2d_geometry& geometry, image_view<con
   launch(device, "pad2d_backward", detail::image_grid(in.examples, in.image_size()), detail::block_threads,
          &detail::fold2d_kernel<Layout, Element>, in, detail::device_images<Layout>::of(dy.extents()),
          detail::padded_rows(geometry), detail::padded_columns_of(geometry), dy.data(), dx.data(),
-         detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
+         detail::device_epilogue<Element>{epilogue});
 }
 
 }  // namespace gradus::kernels

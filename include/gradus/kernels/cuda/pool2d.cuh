@@ -180,7 +180,7 @@ void max_pool2d_backward(cuda& device, const pool2d_geometry& geometry, image_vi
     launch(device, "max_pool2d_backward", detail::image_grid(in.examples, in.image_size()), detail::block_threads,
            &detail::max_pool_backward_kernel<Layout, Element>, detail::device_windows{geometry}, in,
            detail::device_images<Layout>::of(dy.extents()), dy.data(), choice, dx.data(),
-           detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
+           detail::device_epilogue<Element>{epilogue});
   }
 }
 
@@ -206,7 +206,7 @@ void average_pool2d_backward(cuda& device, const pool2d_geometry& geometry, imag
     launch(device, "average_pool2d_backward", detail::image_grid(in.examples, in.image_size()), detail::block_threads,
            &detail::average_pool_backward_kernel<Layout, Element>, detail::device_windows{geometry}, in,
            detail::device_images<Layout>::of(dy.extents()), dy.data(), dx.data(), count_padding,
-           detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
+           detail::device_epilogue<Element>{epilogue});
   }
 }
 

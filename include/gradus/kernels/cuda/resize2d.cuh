@@ -109,8 +109,7 @@ template <class Element, class Integer>
 void launch_resize_backward(cuda& device, const device_resize<Integer>& r, const Element* dy, Element* dx,
                             const backward_epilogue<Element>& epilogue) {
   launch(device, "resize2d_backward", image_grid(r.planes, r.in_size), block_threads,
-         &resize2d_backward_kernel<Integer, Element>, r, dy, dx,
-         device_epilogue<Element>{epilogue.relu_output, epilogue.accumulate});
+         &resize2d_backward_kernel<Integer, Element>, r, dy, dx, device_epilogue<Element>{epilogue});
 }
 
 }  // namespace detail

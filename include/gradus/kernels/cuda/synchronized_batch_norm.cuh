@@ -211,7 +211,8 @@ void batch_norm_differentiate(cuda& device, image_view<const Element, Layout, cu
                                                 .residual_gradient = nullptr,
                                                 .coefficients = coefficients,
                                                 .accumulate = epilogue.accumulate,
-                                                .accumulate_residual = false},
+                                                .accumulate_residual = false,
+                                                .of_relu_output = detail::device_derivative<real>{epilogue.mask}},
                                                dx.extents());
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Activation functions as layers, with the definitions of PyTorch. All are written by nn::elementwise.
+// Activation functions as layers, with the definitions of PyTorch. Most are written by nn::elementwise; relu, relu6 and
+// leaky_relu have kernels of their own.
 #pragma once
 
 #include <string_view>  // std::string_view
@@ -9,6 +10,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/nn/initializer.hpp"
 #include "gradus/nn/layers/elementwise.hpp"
+#include "gradus/nn/layers/relu.hpp"
 #include "gradus/tensor/functions.hpp"
 
 namespace gradus::nn {
@@ -34,20 +36,6 @@ class activation_layer final : public function_options<Description>::template la
 };
 
 }  // namespace detail
-
-/// x for x > 0, else negative_slope * x. The derivative at 0 is negative_slope. (Maas et al. 2013)
-struct leaky_relu {
-  double negative_slope = 0.01;  ///< factor of negative elements
-
-  /// The function as a layer.
-  [[nodiscard]] auto function() const {
-    return detail::with_kind(elementwise([slope = negative_slope](auto x) { return where(x > 0, x, slope * x); }),
-                             "leaky_relu");
-  }
-  /// The layer for one element type and device.
-  template <class Element, class Layout, class Device>
-  using layer = detail::activation_layer<leaky_relu, Element, Layout, Device>;
-};
 
 /// The exponential linear unit: x for x > 0, else alpha * (exp(x) - 1). The derivative at 0 is alpha. (Clevert et al.
 /// 2016)

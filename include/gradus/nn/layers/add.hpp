@@ -55,6 +55,7 @@ class add_base : public layer_base {
             .backward_reads_output = false,
             .fuses_activation = true,
             .is_sum = true,
+            .any_activation = true,
             .recomputable = true};
   }
 

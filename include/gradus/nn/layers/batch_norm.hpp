@@ -94,6 +94,7 @@ class batch_norm_base : public layer_base {
             .fuses_activation = true,
             .fuses_residual = true,
             .masks_input_gradients = true,
+            .any_activation = true,
             .writes_residual_gradient = true,
             .skips_parameter_gradients = true,
             .recomputable = true};
@@ -134,7 +135,8 @@ void batch_norm_backward_inference(const backward_arguments<Element, Device>& ca
       call.device, from, to, kernels::batch_norm_affine<number>{.gamma = gamma, .beta = nullptr}, options.epsilon,
       kernels::batch_norm_running<number>{zeros, call.buffers[1], options.momentum}, epilogue, call.workspace);
   if (dx.epilogue.relu_output != nullptr) {
-    relu_backward(call.device, g.size(), dx.images.data(), dx.epilogue.relu_output, dx.images.data(), false);
+    relu_backward(call.device, g.size(), dx.images.data(), dx.epilogue.relu_output, dx.images.data(), false,
+                  dx.epilogue.mask);
   }
 }
 

@@ -126,6 +126,7 @@ class conv2d_base : public layer_base {
             .fuses_activation = true,
             .fuses_residual = true,
             .masks_input_gradients = true,
+            .any_activation = true,
             .skips_parameter_gradients = true};
   }
 

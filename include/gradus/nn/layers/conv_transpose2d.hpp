@@ -131,6 +131,7 @@ class conv_transpose2d_base : public layer_base {
             .fuses_activation = true,
             .fuses_residual = true,
             .masks_input_gradients = true,
+            .any_activation = true,
             .skips_parameter_gradients = true};
   }
 

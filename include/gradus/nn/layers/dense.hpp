@@ -74,6 +74,7 @@ class dense_base : public layer_base {
     return {.backward_reads_output = false,
             .fuses_activation = true,
             .masks_input_gradients = true,
+            .any_activation = true,
             .skips_parameter_gradients = true};
   }
 
@@ -141,6 +142,7 @@ class dense_layer final : public layer_passes<Element, Device>, public dense_bas
       kernels::matmul_epilogue<Element> epilogue;
       epilogue.accumulate = dx.epilogue.accumulate;
       epilogue.relu_output = dx.epilogue.relu_output;
+      epilogue.mask = dx.epilogue.mask;
       const parameter_element_t<Element>* const weight = call.parameters[0].value;
       matmul(call.device, this->data_shape(batch), gradient, weight, dx.images.data(), epilogue, call.workspace);
     }

@@ -76,6 +76,7 @@ class set_norm_base : public layer_base {
             .fuses_activation = true,
             .fuses_residual = true,
             .masks_input_gradients = true,
+            .any_activation = true,
             .skips_parameter_gradients = true,
             .recomputable = true};
   }

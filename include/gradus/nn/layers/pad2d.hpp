@@ -68,6 +68,7 @@ class pad2d_base : public layer_base {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,
             .masks_input_gradients = true,
+            .any_activation = true,
             .recomputable = true};
   }
 

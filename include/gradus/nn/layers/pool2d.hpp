@@ -119,6 +119,7 @@ class max_pool2d_base : public layer_base {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,
             .masks_input_gradients = true,
+            .any_activation = true,
             .recomputable = true};
   }
 
@@ -180,6 +181,7 @@ class average_pool2d_base : public layer_base {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,
             .masks_input_gradients = true,
+            .any_activation = true,
             .recomputable = true};
   }
 
@@ -234,6 +236,7 @@ class global_average_pool2d_base : public layer_base {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,
             .masks_input_gradients = true,
+            .any_activation = true,
             .recomputable = true};
   }
 

@@ -76,18 +76,20 @@ struct execution_plan {
   ///
   ///   gradient of    | written or added by                             | masked by
   ///   an input       | the layer                                       | the layer if it writes and
-  ///                  |                                                 | masks_input_gradients, else the network
+  ///                  |                                                 | masks_input_gradients (for any_activation,
+  ///                  |                                                 | or ReLU), else the network
   ///   the residual   | the layer if writes_residual_gradient, else the | the network
   ///                  | network: it equals the output's gradient        |
   ///   the scores     | the loss                                        | the network
   ///
   /// The gradient is not written where no parameter needs it, or where it begins as the gradient of the layer's output
-  /// in the same memory. If the value is the output of a ReLU that runs in place, the last writer of the gradient masks
-  /// it. So the output gradient that a layer receives is complete and masked.
+  /// in the same memory. If the value is the output of an activation, fused or in place, the last writer of the
+  /// gradient multiplies it by the derivative: it masks it. So the output gradient that a layer receives is complete
+  /// and masked.
   struct gradient_target {
     duty write = duty::none;  ///< who writes the gradient or adds to it
     bool accumulate = false;  ///< an earlier writer has written a part of it
-    duty mask = duty::none;   ///< who sets it to 0 where the output of the ReLU is not above 0
+    duty mask = duty::none;   ///< who multiplies it by the derivative of the activation whose output the value is
   };
 
   /// What is planned for a layer.
@@ -105,8 +107,9 @@ struct execution_plan {
 
   /// The memory of one or more values and of their gradient.
   struct slot {
-    std::size_t producer = none;         ///< the node that writes it first; none for the input
-    bool relu = false;                   ///< holds the output of a ReLU
+    std::size_t producer = none;  ///< the node that writes it first; none for the input
+    /// The value is the output of this activation, fused or in place.
+    kernels::activation activation = kernels::activation::identity;
     bool has_gradient = false;           ///< a parameter needs the gradient, and a layer or the loss contributes to it
     std::size_t value_offset = none;     ///< bytes in the arena; none for the input
     std::size_t backward_offset = none;  ///< the same in the backward pass; another offset if recomputed
@@ -162,8 +165,8 @@ using recompute_rule = void (*)(const graph_description& graph, execution_plan& 
 /// Optimizations of an execution plan that save time and memory. All are on. With one of them off, a step gives the
 /// same results up to rounding; this shows whether an error comes from that optimization.
 struct plan_optimizations {
-  bool fuse_activations = true;  ///< the layer that writes a ReLU's input computes the ReLU
-  bool relu_in_place = true;     ///< a ReLU overwrites its input
+  bool fuse_activations = true;  ///< the layer that writes a ReLU's input computes the ReLU, or an activation like it
+  bool relu_in_place = true;     ///< a ReLU, or an activation like it, overwrites its input
   bool fuse_sums = true;         ///< the layer that writes a term of a sum computes the sum
   bool share_gradients = true;   ///< the gradient of a sum and that of a term share memory
   bool reuse_memory = true;      ///< values and gradients with disjoint lifetimes share memory

@@ -69,16 +69,16 @@ class plan_builder {
         plan_.nodes[i].backward = false;
         plan_.slot_of_value[i + 1] = slot;
         states_[slot].exclusive = sole_reader;
-      } else if (node.traits.is_activation == kernels::activation::relu && sole_reader && takes_activation(slot)) {
-        const std::size_t producer = plan_.slots[slot].producer;
+      } else if (const kernels::activation& act = node.traits.is_activation;
+                 act != kernels::activation::identity && sole_reader && takes_activation(slot, act)) {
         plan_.nodes[i].backward = false;
-        if (plan_.slots[slot].relu) {
+        if (plan_.slots[slot].activation == act) {
           plan_.nodes[i].forward = false;
-        } else if (optimizations().fuse_activations && graph_.nodes[producer].traits.fuses_activation) {
+        } else if (fuses(plan_.slots[slot].producer, act)) {
           plan_.nodes[i].forward = false;
-          plan_.nodes[producer].activation = kernels::activation::relu;
+          plan_.nodes[plan_.slots[slot].producer].activation = act;
         }
-        plan_.slots[slot].relu = true;
+        plan_.slots[slot].activation = act;
         plan_.slot_of_value[i + 1] = slot;
       } else if (const std::size_t term = fusable_term(i); term != execution_plan::none) {
         const std::size_t sum_slot = plan_.slot_of_value[term];
@@ -90,7 +90,7 @@ class plan_builder {
         plan_.slot_of_value[i + 1] = plan_.slots.size();
         states_[plan_.slots.size()].exclusive = true;
         plan_.slots.push_back({.producer = i,
-                               .relu = false,
+                               .activation = kernels::activation::identity,
                                .has_gradient = false,
                                .value_offset = execution_plan::none,
                                .backward_offset = execution_plan::none,
@@ -112,7 +112,7 @@ class plan_builder {
       const std::size_t producer = plan_.slots[slot].producer;
       // The other term must be computed before the producer runs, and must not be its input.
       const bool fits = producer != execution_plan::none && producer + 1 == term && states_[slot].exclusive &&
-                        consumers_[term] == 1 && !plan_.slots[slot].relu && other <= producer &&
+                        consumers_[term] == 1 && !is_activated(slot) && other <= producer &&
                         plan_.nodes[producer].residual == execution_plan::none &&
                         graph_.nodes[producer].traits.fuses_residual && replaceable(slot);
       if (fits && plan_.slot_of_value[other] != plan_.slot_of_value[graph_.nodes[producer].inputs.front()]) {
@@ -124,11 +124,28 @@ class plan_builder {
 
   [[nodiscard]] const plan_optimizations& optimizations() const { return options_.optimizations; }
 
-  /// True if a ReLU may overwrite the value, in place or fused into the producer.
-  [[nodiscard]] bool takes_activation(std::size_t slot) const {
-    return replaceable(slot) &&
-           (optimizations().relu_in_place ||
-            (optimizations().fuse_activations && graph_.nodes[plan_.slots[slot].producer].traits.fuses_activation));
+  /// True if an activation may overwrite the value, in place or fused into the producer. One that a value already has
+  /// changes nothing if all its values are at least 0.
+  [[nodiscard]] bool takes_activation(std::size_t slot, const kernels::activation& act) const {
+    const bool unchanged = plan_.slots[slot].activation == act && act.slope == 0;
+    return replaceable(slot) && (unchanged || !is_activated(slot)) &&
+           (optimizations().relu_in_place || fuses(plan_.slots[slot].producer, act));
+  }
+
+  /// True if a layer may apply an activation to its output.
+  [[nodiscard]] bool fuses(std::size_t node, const kernels::activation& act) const {
+    const layer_traits& traits = graph_.nodes[node].traits;
+    return optimizations().fuse_activations && traits.fuses_activation && knows(traits, act);
+  }
+
+  /// True if a layer that fuses or masks does so for this activation.
+  [[nodiscard]] static bool knows(const layer_traits& traits, const kernels::activation& act) {
+    return traits.any_activation || act == kernels::activation::relu;
+  }
+
+  /// True if the value is the output of an activation.
+  [[nodiscard]] bool is_activated(std::size_t slot) const {
+    return plan_.slots[slot].activation != kernels::activation::identity;
   }
 
   /// True if the producer's backward pass does not read the value as the producer wrote it.
@@ -199,13 +216,15 @@ class plan_builder {
       bool shared = !distinct;
       for (std::size_t k = 0; k < described.inputs.size(); ++k) {
         auto& target = node.targets[k];
-        contribute(target, described.inputs[k], backward_time(i), duty::layer,
-                   traits.masks_input_gradients ? duty::layer : duty::network, shared ? execution_plan::none : out);
+        const std::size_t in = plan_.slot_of_value[described.inputs[k]];
+        const bool masks = traits.masks_input_gradients && knows(traits, plan_.slots[in].activation);
+        contribute(target, described.inputs[k], backward_time(i), duty::layer, masks ? duty::layer : duty::network,
+                   shared ? execution_plan::none : out);
         shared = shared || (target.write == duty::none && differentiable[described.inputs[k]] != 0);
       }
     }
     for (std::size_t s = 0; s < slots; ++s) {
-      if (plan_.slots[s].relu && states_[s].last_target != nullptr) {
+      if (is_activated(s) && states_[s].last_target != nullptr) {
         states_[s].last_target->mask = states_[s].last_masker;
       }
     }
@@ -250,7 +269,7 @@ class plan_builder {
     dynamic_array<std::size_t*> other_places;
     for (std::size_t s = 1; s < slots; ++s) {
       auto& slot = plan_.slots[s];
-      if (slot.relu && slot.has_gradient) {
+      if (is_activated(s) && slot.has_gradient) {
         use(s, states_[s].mask_time);
       }
       lifetimes_[s].first = slot.producer;

@@ -136,15 +136,21 @@ class layer_pass final : public pass_steps {
     return {device_, memory_.gradient(v), extents_of(v)};
   }
 
-  /// Sets the gradient of a ReLU's output to 0 where the output is 0, if the plan leaves that to the network.
+  /// Multiplies the gradient of an activation's output by the derivative, if the plan leaves that to the network.
   void mask_if_planned(Device& device, const execution_plan::gradient_target& target, std::size_t v) {
     if (target.mask == duty::network) {
       Element* const gradient = memory_.gradient(v);
-      relu_backward(device, extents_of(v).size(), gradient, memory_.value(v), gradient, false);
+      relu_backward(device, extents_of(v).size(), gradient, memory_.value(v), gradient, false, activation_of(v));
     }
   }
 
  private:
+  /// The activation whose output a value is, or the identity.
+  [[nodiscard]] const kernels::activation& activation_of(std::size_t v) const {
+    const execution_plan& plan = memory_.plan();
+    return plan.slots[plan.slot_of_value[v]].activation;
+  }
+
   [[nodiscard]] extents<4> extents_of(std::size_t v) const { return graph_.batch_extents(v, batch_.examples()); }
 
   /// The images of a batch on the device of a stream.
@@ -193,7 +199,9 @@ class layer_pass final : public pass_steps {
                                                                  const execution_plan::gradient_target& target,
                                                                  std::size_t v) const {
     return {{device, target.write == duty::layer ? memory_.gradient(v) : nullptr, extents_of(v)},
-            {.accumulate = target.accumulate, .relu_output = target.mask == duty::layer ? memory_.value(v) : nullptr}};
+            {.accumulate = target.accumulate,
+             .relu_output = target.mask == duty::layer ? memory_.value(v) : nullptr,
+             .mask = activation_of(v)}};
   }
 
   GRADUS_COLD void backward(std::size_t i, std::size_t stream) {

@@ -213,11 +213,13 @@ struct backward_axis {
 /// The epilogue and the output of a pass.
 template <class Element>
 [[nodiscard]] tile_output<Element> output_of(Element* y, const forward_epilogue<Element>& epilogue) noexcept {
-  return {.c = y, .residual = epilogue.residual, .bias = epilogue.bias, .relu = epilogue.act == activation::relu};
+  using held = held_activation<computed<Element>>;
+  return {.c = y, .residual = epilogue.residual, .bias = epilogue.bias, .act = held{epilogue.act}};
 }
 template <class Element>
 [[nodiscard]] tile_output<Element> output_of(Element* dx, const backward_epilogue<Element>& epilogue) noexcept {
-  return {.c = dx, .mask = epilogue.relu_output, .accumulate = epilogue.accumulate};
+  using held = held_derivative<computed<Element>>;
+  return {.c = dx, .mask = epilogue.relu_output, .accumulate = epilogue.accumulate, .derivative = held{epilogue.mask}};
 }
 
 /// The results of some rows of some images, which one task computes.

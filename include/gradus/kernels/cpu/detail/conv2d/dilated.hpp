@@ -193,10 +193,11 @@ class dilated_convolution {
   }
 
   /// Copies parts to their positions in images.
-  /// @param mask    of the images, or null
-  /// @param masked  copies where the mask is above 0
+  /// @param mask        of the images, or null
+  /// @param derivative  of the activation that wrote the mask
+  /// @param masked      copies times the derivative
   void scatter(cpu& device, side of, index_t images, const std::byte* from, const std::byte* mask,
-               decltype(erased_convolution::copy_masked) masked, std::byte* to) const {
+               const activation& derivative, decltype(erased_convolution::copy_masked) masked, std::byte* to) const {
     for_each_row(device, of, images, [=, this](const row& r) {
       const index_t run = run_of(of);
       const index_t step = axis_of(of, width_).step * run;
@@ -205,7 +206,7 @@ class dilated_convolution {
       if (mask == nullptr) {
         copy_runs(r.end - r.begin, run, bytes_, source, run, target, step);
       } else {
-        masked(r.end - r.begin, run, step, source, mask + r.of_image * bytes_, target);
+        masked(r.end - r.begin, run, step, source, mask + r.of_image * bytes_, derivative, target);
       }
     });
   }
@@ -312,12 +313,21 @@ inline void correlate_dilated(const erased_convolution& parts, cpu& device, cons
   const side to = forward ? side::out : side::in;
   std::byte* const source = forward ? memory.in : memory.out;
   std::byte* const results = forward ? memory.out : memory.in;
-  if (!all.is_complete(to)) {
+  const auto store_zeros = [&](const erased_output& outside) {
     device.parallel_for(batch * g.in_height, 1, [&](index_t begin, index_t end) {
       for (index_t i = begin; i < end; ++i) {
-        parts.store_zeros(g, parts.channels_last, i / g.in_height, i % g.in_height, output);
+        parts.store_zeros(g, parts.channels_last, i / g.in_height, i % g.in_height, outside);
       }
     });
+  };
+  // Old values that are added in a part must not have been multiplied by the derivative before. A ReLU keeps what it
+  // keeps when it masks twice.
+  const bool masks_at_the_end = !all.is_complete(to) && output.mask != nullptr && output.derivative != activation::relu;
+  const void* const mask = masks_at_the_end ? nullptr : output.mask;
+  if (!all.is_complete(to)) {
+    erased_output outside = output;
+    outside.mask = mask;
+    store_zeros(outside);
   }
   // The residual is added where the old values are: there is never more than one of them.
   const void* const added = output.residual != nullptr ? output.residual : output.accumulate ? output.c : nullptr;
@@ -328,13 +338,14 @@ inline void correlate_dilated(const erased_convolution& parts, cpu& device, cons
     if (added != nullptr) {
       all.gather(device, to, images, static_cast<const std::byte*>(added) + offset, results);
     }
-    const erased_output of_parts{
-        .c = results, .bias = output.bias, .accumulate = added != nullptr, .relu = output.relu};
+    const erased_output of_parts{.c = results, .bias = output.bias, .accumulate = added != nullptr, .act = output.act};
     parts.correlate(device, all.part(), which, all.parts(images), source, w, of_parts,
                     workspace.subspan(static_cast<std::size_t>(memory.bytes)));
-    all.scatter(device, to, images, results,
-                output.mask == nullptr ? nullptr : static_cast<const std::byte*>(output.mask) + offset,
-                parts.copy_masked, static_cast<std::byte*>(output.c) + offset);
+    all.scatter(device, to, images, results, mask == nullptr ? nullptr : static_cast<const std::byte*>(mask) + offset,
+                output.derivative, parts.copy_masked, static_cast<std::byte*>(output.c) + offset);
+  }
+  if (masks_at_the_end) {
+    store_zeros({.c = output.c, .mask = output.mask, .accumulate = true, .derivative = output.derivative});
   }
 }
 

@@ -283,8 +283,8 @@ class plane_correlations final : public correlations<Element> {
     const index_t runs = most.joined ? 1 : block.rows;
     const index_t rows_of_run = most.joined ? block.rows : 1;
     // Tiles store directly if a run of results is a run of the destination: dense() rows are as long as its rows.
-    const bool direct =
-        in_place_ && c.dense() && output.residual == nullptr && output.mask == nullptr && !output.accumulate;
+    const bool direct = in_place_ && c.dense() && output.residual == nullptr && output.mask == nullptr &&
+                        !output.accumulate && !output.act.other;
     const index_t tiles = ceil_div(c.results, kernels_.rows);
     std::array<index_t, most_tile_rows> c_row{};
     for (std::size_t i = 0; i < c_row.size(); ++i) {
@@ -317,7 +317,7 @@ class plane_correlations final : public correlations<Element> {
           call.c = in_place ? output.c + place : m.sums;
         }
         call.c_step = in_place ? plane : call.columns;
-        call.relu = in_place && output.relu;
+        call.relu = in_place && output.act.relu;
         const real* const bias = output.bias == nullptr ? nullptr : output.bias + group * c.results + result;
         call.bias = in_place ? bias : nullptr;
         plane_tiles_for<real>(kernels_.set)[static_cast<std::size_t>(height)](call);

@@ -212,7 +212,7 @@ class winograd_correlations final : public correlations<Element> {
   /// Stores the results of a block in nhwc.
   void store_pixels(const correlation& c, const result_block& block, index_t results,
                     const tile_output<Element>& output, const worker_memory& m) const {
-    const bool plain = output.simple() && output.bias == nullptr && !output.relu;
+    const bool plain = output.simple() && output.bias == nullptr && !output.act.relu;
     const auto from = tiles_.template planes<const real*>(m.sums, sums_step(c));
     tiles_.for_each(block, [&](index_t n, index_t row, index_t column, index_t tile) {
       std::array<real*, winograd_tiles<real>::most_results> to;

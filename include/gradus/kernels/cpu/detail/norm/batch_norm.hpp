@@ -9,6 +9,7 @@
 #include <type_traits>  // std::bool_constant
 
 #include "gradus/core/index.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
 
 namespace gradus::kernels::detail {
@@ -149,15 +150,17 @@ void sum_rows(index_t rows, index_t channels, const Element* x, const Element* s
   });
 }
 
-/// With g = dy, or 0 where y is not above 0: first += sum of g, second += sum of g * (x - mean).
+/// With g = dy, times the derivative of the activation whose output is y: first += sum of g, second += sum of g * (x -
+/// mean).
 template <bool Relu, class Element>
 void sum_gradients_runs(index_t runs, index_t stride, index_t count, const Element* x, const Element* y,
-                        const Element* dy, computed<Element> mean, double& first, double& second) noexcept {
+                        const Element* dy, computed<Element> mean, double& first, double& second,
+                        const held_derivative<computed<Element>> derivative = {}) noexcept {
   sum_terms<Element>(runs, count, first, second, [=]<class Packet>(Packet, index_t run, index_t place) {
     const index_t i = run * stride + place;
     auto gradient = Packet::load(dy + i);
     if constexpr (Relu) {
-      gradient = Packet::where_positive(Packet::load(y + i), gradient);
+      gradient = derivative.template times<Packet>(Packet::load(y + i), gradient);
     }
     return lane_sums<Packet>{gradient, gradient * (Packet::load(x + i) - mean)};
   });
@@ -166,21 +169,23 @@ void sum_gradients_runs(index_t runs, index_t stride, index_t count, const Eleme
 /// The same for rows of adjacent channels.
 template <bool Relu, class Element>
 void sum_gradients_rows(index_t rows, index_t channels, const Element* x, const Element* y, const Element* dy,
-                        const computed<Element>* mean, double* first, double* second) noexcept {
+                        const computed<Element>* mean, double* first, double* second,
+                        const held_derivative<computed<Element>> derivative = {}) noexcept {
   sum_rows_of_terms<Element>(rows, channels, first, second, [=]<class Packet>(Packet, index_t row, index_t c) {
     const index_t i = row * channels + c;
     auto gradient = Packet::load(dy + i);
     if constexpr (Relu) {
-      gradient = Packet::where_positive(Packet::load(y + i), gradient);
+      gradient = derivative.template times<Packet>(Packet::load(y + i), gradient);
     }
     return lane_sums<Packet>{gradient, gradient * (Packet::load(x + i) - Packet::load(mean + c))};
   });
 }
 
 /// y = act((x - mean) * scale + shift + residual); coefficients are (mean, scale, shift), `channels` apart.
-template <bool PerLane, bool Residual, bool Relu, class Element>
+template <bool PerLane, bool Residual, bool Activation, class Element>
 void normalize_run(index_t count, const Element* x, Element* y, const Element* residual,
-                   const computed<Element>* coefficients, index_t channels) noexcept {
+                   const held_activation<computed<Element>> act, const computed<Element>* coefficients,
+                   index_t channels) noexcept {
   const auto part = [=]<class Packet>(Packet, index_t i) {
     auto value = (Packet::load(x + i) - coefficient<PerLane, Packet>(coefficients, i)) *
                      coefficient<PerLane, Packet>(coefficients + channels, i) +
@@ -188,8 +193,8 @@ void normalize_run(index_t count, const Element* x, Element* y, const Element* r
     if constexpr (Residual) {
       value += Packet::load(residual + i);
     }
-    if constexpr (Relu) {
-      value = Packet::relu(value);
+    if constexpr (Activation) {
+      value = act.other ? act.bent(value) : Packet::relu(value);
     }
     Packet::store(y + i, value);
   };
@@ -200,7 +205,7 @@ void normalize_run(index_t count, const Element* x, Element* y, const Element* r
 template <class Element>
 struct gradients_run {
   const Element* x = nullptr;
-  const Element* y = nullptr;  ///< null: no ReLU
+  const Element* y = nullptr;  ///< null: no activation
   const Element* dy = nullptr;
   Element* dx = nullptr;                 ///< null: not needed
   Element* dresidual = nullptr;          ///< null: not needed
@@ -208,6 +213,8 @@ struct gradients_run {
   const computed<Element>* mean = nullptr;
   const computed<Element>* coefficients = nullptr;  ///< (scale, mean of g, factor), `channels` apart
   index_t channels = 0;
+  held_derivative<computed<Element>> of_y{};            ///< of the activation whose output is y
+  held_derivative<computed<Element>> of_relu_output{};  ///< of that whose output is relu_output
   bool accumulate = false;
   bool accumulate_residual = false;
 };
@@ -219,7 +226,7 @@ void differentiate_run(index_t count, const gradients_run<Element> run) noexcept
   for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
     auto gradient = Packet::load(run.dy + i);
     if constexpr (Relu) {
-      gradient = Packet::where_positive(Packet::load(run.y + i), gradient);
+      gradient = run.of_y.template times<Packet>(Packet::load(run.y + i), gradient);
     }
     if constexpr (!Plain) {
       if (run.dresidual != nullptr) {
@@ -239,7 +246,7 @@ void differentiate_run(index_t count, const gradients_run<Element> run) noexcept
         value += Packet::load(run.dx + i);
       }
       if (run.relu_output != nullptr) {
-        value = Packet::where_positive(Packet::load(run.relu_output + i), value);
+        value = run.of_relu_output.template times<Packet>(Packet::load(run.relu_output + i), value);
       }
     }
     Packet::store(run.dx + i, value);

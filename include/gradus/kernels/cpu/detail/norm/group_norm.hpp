@@ -12,6 +12,7 @@
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
 #include "gradus/kernels/cpu/detail/norm/batch_norm.hpp"
 #include "gradus/kernels/group_norm.hpp"
@@ -284,7 +285,8 @@ class held_statistics {
 
 /// y = act(gamma * xhat + beta + residual). With Plain, without residual and activation.
 template <bool SetPerLane, bool AffinePerLane, bool Plain, class Element>
-void normalize_set_run(index_t count, const Element* x, Element* y, const Element* residual, bool relu,
+void normalize_set_run(index_t count, const Element* x, Element* y, const Element* residual,
+                       const held_activation<computed<Element>> act,
                        const group_norm_coefficients<computed<Element>>& at) noexcept {
   using real = computed<Element>;
   const held_statistics<SetPerLane, real> set{at};
@@ -304,9 +306,7 @@ void normalize_set_run(index_t count, const Element* x, Element* y, const Elemen
       if (residual != nullptr) {
         value += Packet::load(residual + i);
       }
-      if (relu) {
-        value = Packet::relu(value);
-      }
+      value = act.template of<Packet>(value);
     }
     Packet::store(y + i, value);
   });
@@ -316,7 +316,8 @@ void normalize_set_run(index_t count, const Element* x, Element* y, const Elemen
 /// an epilogue. Where a set has one element, gamma * g equals its mean exactly, and dx is 0.
 template <bool SetPerLane, bool AffinePerLane, bool Plain, class Element>
 void differentiate_set_run(index_t count, const Element* x, const Element* dy, Element* dx, const Element* relu_output,
-                           bool accumulate, const group_norm_coefficients<computed<Element>>& at) noexcept {
+                           const held_derivative<computed<Element>> derivative, bool accumulate,
+                           const group_norm_coefficients<computed<Element>>& at) noexcept {
   using real = computed<Element>;
   const held_statistics<SetPerLane, real> set{at};
   const held_coefficient<SetPerLane, real> first{at.first};
@@ -336,7 +337,7 @@ void differentiate_set_run(index_t count, const Element* x, const Element* dy, E
         value += Packet::load(dx + i);
       }
       if (relu_output != nullptr) {
-        value = Packet::where_positive(Packet::load(relu_output + i), value);
+        value = derivative.template times<Packet>(Packet::load(relu_output + i), value);
       }
     }
     Packet::store(dx + i, value);

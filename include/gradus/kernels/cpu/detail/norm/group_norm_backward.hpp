@@ -126,11 +126,12 @@ class group_norm_backward_pass {
                                                      .first = work_.first + statistic,
                                                      .second = work_.second + statistic};
     const Element* const mask = epilogue_.relu_output == nullptr ? nullptr : epilogue_.relu_output + at;
+    const held_derivative<real> derivative{epilogue_.mask};
     if (mask == nullptr && !epilogue_.accumulate) {
-      differentiate_set_run<SetPerLane, AffinePerLane, true>(count, x_ + at, dy_ + at, dx_ + at, mask, false,
-                                                             coefficients);
+      differentiate_set_run<SetPerLane, AffinePerLane, true>(count, x_ + at, dy_ + at, dx_ + at, mask, derivative,
+                                                             false, coefficients);
     } else {
-      differentiate_set_run<SetPerLane, AffinePerLane, false>(count, x_ + at, dy_ + at, dx_ + at, mask,
+      differentiate_set_run<SetPerLane, AffinePerLane, false>(count, x_ + at, dy_ + at, dx_ + at, mask, derivative,
                                                               epilogue_.accumulate, coefficients);
     }
   }

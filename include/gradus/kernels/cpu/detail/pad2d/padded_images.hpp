@@ -28,6 +28,7 @@ struct fold_call {
   void* dx;
   bool accumulate;
   const void* relu_output;
+  activation mask;  // whose output it is
 };
 
 /// The loops of both layouts. A pixel is `run` adjacent elements: all channels, or one where each channel has a plane.
@@ -132,7 +133,7 @@ inline void pad_images(cpu& device, const pad2d_geometry& g, const erased_images
 
 /// See padding_passes.
 inline void fold_images(cpu& device, const pad2d_geometry& g, const erased_images& batch, fold_function* fold,
-                        const void* dy, void* dx, bool accumulate, const void* relu_output) {
+                        const void* dy, void* dx, bool accumulate, const void* relu_output, const activation& mask) {
   const padded_images all{g, batch};
   all.backward(device, fold,
                {.dy = dy,
@@ -145,7 +146,8 @@ inline void fold_images(cpu& device, const pad2d_geometry& g, const erased_image
                 .place = 0,
                 .dx = dx,
                 .accumulate = accumulate,
-                .relu_output = relu_output});
+                .relu_output = relu_output,
+                .mask = mask});
 }
 
 inline constexpr padding_passes padding_passes::on_cpu{.forward = &pad_images, .backward = &fold_images};

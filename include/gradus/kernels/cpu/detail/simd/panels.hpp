@@ -132,11 +132,11 @@ void store_scattered(const computed<Element>* sums, index_t rows, index_t column
       if (output.accumulate) {
         value += output.c[at];
       }
-      if (output.relu && value < 0) {
-        value = 0;
+      if (output.act.any()) {
+        value = output.act.bent(value);
       }
-      if (output.mask != nullptr && !(output.mask[at] > 0)) {
-        value = 0;
+      if (output.mask != nullptr) {
+        value = output.derivative.bent(static_cast<computed<Element>>(output.mask[at]), value);
       }
       output.c[at] = static_cast<Element>(value);
     }
@@ -152,7 +152,7 @@ void store_strided(const computed<Element>* sums, index_t count, index_t place, 
     for (index_t j = 0; j < count; ++j) {
       c[j * step] = Element{};
     }
-  } else if (output.simple() && output.bias == nullptr && !output.relu) {
+  } else if (output.simple() && output.bias == nullptr && !output.act.relu) {
     for (index_t j = 0; j < count; ++j) {
       c[j * step] = static_cast<Element>(sums[j]);
     }
@@ -169,8 +169,13 @@ void store_strided(const computed<Element>* sums, index_t count, index_t place, 
       if (output.accumulate) {
         value += c[j * step];
       }
-      value = output.relu && value < 0 ? computed<Element>{} : value;  // keeps a NaN
-      c[j * step] = static_cast<Element>(mask == nullptr || mask[j * step] > 0 ? value : computed<Element>{});
+      if (output.act.any()) {
+        value = output.act.bent(value);
+      }
+      if (mask != nullptr) {
+        value = output.derivative.bent(static_cast<computed<Element>>(mask[j * step]), value);
+      }
+      c[j * step] = static_cast<Element>(value);
     }
   }
 }

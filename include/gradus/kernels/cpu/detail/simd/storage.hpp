@@ -122,11 +122,9 @@ void store_rows(const tile_kernels<computed<Element>>& kernels, const computed<E
         if (o.accumulate) {
           value += Packet::load(o.c + at);
         }
-        if (o.relu) {
-          value = Packet::relu(value);
-        }
+        value = o.act.template of<Packet>(value);
         if (o.mask != nullptr) {
-          value = Packet::where_positive(Packet::load(o.mask + at), value);
+          value = o.derivative.template times<Packet>(Packet::load(o.mask + at), value);
         }
         Packet::store(o.c + at, value);
       });

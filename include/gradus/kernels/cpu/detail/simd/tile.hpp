@@ -11,12 +11,13 @@
 
 #include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
 #include "gradus/kernels/cpu/isa.hpp"
 
 namespace gradus::kernels::detail {
 
 /// The destination and the epilogue of a tile's sums: c = mask * act(sum + bias + residual + old c). Null pointers have
-/// no effect. `residual` and `mask` have the memory order of `c`; values become 0 where the mask is not above 0.
+/// no effect. `residual` and `mask` have the memory order of `c`; `derivative` says how the mask acts.
 template <class Element>
 struct tile_output {
   Element* c = nullptr;
@@ -25,11 +26,12 @@ struct tile_output {
   const parameter_element_t<Element>* bias = nullptr;
   bool bias_of_rows = false;  ///< one value for each row of the tile, else for each column
   bool accumulate = false;
-  bool relu = false;
+  held_activation<parameter_element_t<Element>> act{};
+  held_derivative<parameter_element_t<Element>> derivative{};  ///< of the activation that wrote the mask
 
   /// True if tiles do all of it themselves.
   [[nodiscard]] bool simple() const noexcept {
-    return residual == nullptr && mask == nullptr && !accumulate && (bias == nullptr || !bias_of_rows);
+    return residual == nullptr && mask == nullptr && !accumulate && (bias == nullptr || !bias_of_rows) && !act.other;
   }
 };
 

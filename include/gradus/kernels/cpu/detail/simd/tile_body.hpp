@@ -109,7 +109,7 @@ void multiply_tile(const tile_call<Element>& call) {
         }
       }
     }
-    if (call.output.relu) {
+    if (call.output.act.relu) {
 #pragma GCC unroll 16
       for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 4
@@ -154,6 +154,22 @@ void multiply_narrow_tile(const tile_call<Element>& call) {
   }
 }
 
+// As the functions of held_activation and held_derivative, for vectors of this instruction set.
+template <class Element, class Value>
+inline __attribute__((always_inline)) Value bent(const held_activation<Element>& act, Value value) {
+  const Value low = act.slope == 0 ? Value{} : act.slope * value;
+  const Value high = act.cap - Value{};
+  value = Value{} > value ? low : value;
+  return value > high ? high : value;
+}
+template <class Element, class Value>
+inline __attribute__((always_inline)) Value bent(const held_derivative<Element>& derivative, Value output,
+                                                 Value value) {
+  const Value low = derivative.slope == 0 ? Value{} : derivative.slope * value;
+  value = output > Value{} ? value : low;
+  return output >= derivative.cap - Value{} ? Value{} : value;
+}
+
 template <class Element>
 void finish(const Element* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
             const tile_output<Element>& output) {
@@ -175,11 +191,14 @@ void finish(const Element* sums, index_t rows, index_t pitch, index_t count, con
       if (o.accumulate) {
         value += *reinterpret_cast<const stored*>(o.c + at);
       }
-      if (o.relu) {
+      if (o.act.relu) {
         value = vector{} > value ? vector{} : value;
+      } else if (o.act.other) {
+        value = bent(o.act, value);
       }
       if (o.mask != nullptr) {
-        value = *reinterpret_cast<const stored*>(o.mask + at) > vector{} ? value : vector{};
+        const vector masks = *reinterpret_cast<const stored*>(o.mask + at);
+        value = o.derivative.other ? bent(o.derivative, masks, value) : masks > vector{} ? value : vector{};
       }
       *reinterpret_cast<stored*>(o.c + at) = value;
     }
@@ -189,8 +208,14 @@ void finish(const Element* sums, index_t rows, index_t pitch, index_t count, con
       value += o.bias == nullptr ? Element{} : o.bias[o.bias_of_rows ? m : j];
       value += o.residual == nullptr ? Element{} : o.residual[at];
       value += o.accumulate ? o.c[at] : Element{};
-      value = o.relu && value < Element{} ? Element{} : value;
-      o.c[at] = o.mask != nullptr && !(o.mask[at] > Element{}) ? Element{} : value;
+      if (o.act.other) {
+        value = bent(o.act, value);
+      }
+      value = o.act.relu && value < Element{} ? Element{} : value;
+      if (o.mask != nullptr) {
+        value = bent(o.derivative, o.mask[at], value);
+      }
+      o.c[at] = value;
     }
   }
 }

@@ -198,8 +198,11 @@ class convolution_plan {
   /// shape.
   template <class Scalar>
   [[nodiscard]] bool forward_fused(cudnnHandle_t handle, const void* x, const void* w, const void* bias,
-                                   const void* residual, activation act, void* y, void* workspace) {
+                                   const void* residual, const activation& act, void* y, void* workspace) {
     const bool relu = act == activation::relu;
+    if (!relu && act != activation::identity) {
+      return false;
+    }
     if (not_fused_ || (!relu && algorithm_ != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM)) {
       return false;  // cuDNN offers the identity only with that algorithm
     }

@@ -19,6 +19,8 @@
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/device/cuda_launch.cuh"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cuda/detail/launch/activation.cuh"
 #include "gradus/layout/layout_policy.hpp"
 
 namespace gradus {
@@ -193,14 +195,19 @@ template <class E>
 struct device_epilogue {
   const E* relu_output = nullptr;
   bool accumulate = false;
+  device_derivative<device_real<E>> derivative = {};
+
+  device_epilogue() = default;
+  explicit device_epilogue(const backward_epilogue<E>& epilogue)
+      : relu_output{epilogue.relu_output}, accumulate{epilogue.accumulate}, derivative{epilogue.mask} {}
 
   /// The value to store at dx[i] for a gradient; see backward_epilogue.
   __device__ E apply(device_real<E> gradient, const E* dx, index_t i) const {
     if (accumulate) {
       gradient += widen(dx[i]);
     }
-    if (relu_output != nullptr && !(widen(relu_output[i]) > 0)) {
-      gradient = 0;
+    if (relu_output != nullptr) {
+      gradient = derivative.times(widen(relu_output[i]), gradient);
     }
     return narrow<E>(gradient);
   }
