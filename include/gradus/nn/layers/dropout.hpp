@@ -57,7 +57,10 @@ class dropout_base : public layer_base {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = false, .backward_reads_output = false, .recomputable = true};
+    return {.backward_reads_inputs = false,
+            .backward_reads_output = false,
+            .recomputable = true,
+            .identity_outside_training = true};
   }
 
  protected:
@@ -84,6 +87,8 @@ class dropout::layer final : public nn::layer<Element, Layout, Device, detail::d
   [[nodiscard]] layer_memory memory(Device& /*device*/, index_t batch) const override {
     return {.state = this->state_bytes(batch), .workspace = 0};
   }
+
+  [[nodiscard]] layer_memory inference_memory(Device& /*device*/, index_t /*batch*/) const override { return {}; }
 
   void forward(const typename base::forward_call& call) override {
     if (!call.context.training || call.context.evaluates) {
