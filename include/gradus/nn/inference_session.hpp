@@ -73,7 +73,7 @@ class inference_session {
                                    "call compile_for_inference({.max_batch_size = ...}) first");
       }
       net_->update_stale_weights();
-      memory_ = net_->make_inference_memory(device, net_->folds_, options.memory);
+      memory_ = net_->make_inference_memory(device, net_->copies_->options(), options.memory);
       memory_->share(*net_->memory_);
       regions_ = net_->make_regions(*memory_);
       layers_.make_room(net_->graph_, base::streams_of(device));

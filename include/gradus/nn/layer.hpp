@@ -212,14 +212,15 @@ class layer_passes {
   [[nodiscard]] virtual layer_memory memory(Device& /*device*/, index_t /*batch*/) const { return {}; }
 
   /// The memory that forward needs outside training. A network that is compiled for inference takes no other.
-  [[nodiscard]] virtual layer_memory inference_memory(Device& device, index_t batch) const {
+  /// @param prepared  forward reads what prepare wrote, if prepared_bytes is not 0
+  [[nodiscard]] virtual layer_memory inference_memory(Device& device, index_t batch, bool /*prepared*/) const {
     return memory(device, batch);
   }
   /// Bytes that prepare writes; 0: forward reads the parameters themselves.
   [[nodiscard]] virtual std::size_t prepared_bytes(Device& /*device*/) const { return 0; }
   /// Writes parameters in the form in which forward reads them (forward_arguments::prepared), once for many passes.
   /// @param to         prepared_bytes(), aligned to 64 bytes
-  /// @param workspace  inference_memory().workspace
+  /// @param workspace  inference_memory(device, 1, true).workspace
   virtual void prepare(Device& /*device*/, std::span<const parameter_memory<parameter_element_t<Element>>> /*values*/,
                        std::span<std::byte> /*to*/, std::span<std::byte> /*workspace*/) const {}
 

@@ -83,8 +83,9 @@ class network_base {
       graph_.require_building("network.forecast_for_inference");
       graph_.compile(as_compile_options(options), sizeof(parameter_element_type), true);
     });
-    memory_forecast result = forecast(inference_plan(options.fold_batch_norm));
-    result.copies = copies_type{*device_, graph_, layers_, result.plan, options.prepare_weights}.bytes();
+    memory_forecast result = forecast(inference_plan({options.fold_batch_norm, options.prepare_weights}));
+    result.copies = copies_type{*device_, graph_, layers_, result.plan, {options.fold_batch_norm, options.prepare_weights}}
+                        .bytes();
     graph_.undo_compile();
     return result;
   }
@@ -483,7 +484,7 @@ class network_base {
     }
     const index_t batch = graph_.examples_at_once();
     const auto memory_on = [&](std::size_t i, Device& on) {
-      return planning.inference ? layers_[i].inference_memory(on, batch) : layers_[i].memory(on, batch);
+      return planning.inference ? layers_[i].inference_memory(on, batch, planning.prepared) : layers_[i].memory(on, batch);
     };
     for (std::size_t i = 0; i < layers(); ++i) {
       needed[i] = memory_on(i, device);
@@ -523,19 +524,21 @@ class network_base {
     return all;
   }
 
-  [[nodiscard]] static plan_options inference_plan(bool folds) noexcept {
+  [[nodiscard]] static plan_options inference_plan(const detail::copy_options& options) noexcept {
     plan_options planning;
     planning.inference = true;
-    planning.fold_affine = folds;
+    planning.fold_affine = options.folds;
+    planning.prepared = options.prepares;
     planning.place = &plan_memory_tightly;
     return planning;
   }
 
   /// The memory of forward passes for inference on a device, without parameters.
-  [[nodiscard]] std::unique_ptr<memory_type> make_inference_memory(Device& device, bool folds,
+  [[nodiscard]] std::unique_ptr<memory_type> make_inference_memory(Device& device,
+                                                                   const detail::copy_options& options,
                                                                    std::span<std::byte> values) const {
     dynamic_array<layer_memory> needed(layers());
-    plan_options planning = inference_plan(folds);
+    plan_options planning = inference_plan(options);
     prepare_plan(device, planning, needed);
     return std::make_unique<memory_type>(device, graph_, std::move(needed), planning, values);
   }
@@ -546,13 +549,14 @@ class network_base {
   }
 
   void take_inference_memory(const inference_options& options, detail::strides_of_extents strides) {
-    std::unique_ptr<memory_type> made = make_inference_memory(*device_, options.fold_batch_norm, options.memory);
+    const detail::copy_options copied{options.fold_batch_norm, options.prepare_weights};
+    std::unique_ptr<memory_type> made = make_inference_memory(*device_, copied, options.memory);
     if (memory_ == nullptr) {
       made->make_own(graph_, strides);
     } else {
       made->share(*memory_);
     }
-    auto copies = std::make_unique<copies_type>(*device_, graph_, layers_, made->plan(), options.prepare_weights);
+    auto copies = std::make_unique<copies_type>(*device_, graph_, layers_, made->plan(), copied);
     std::shared_ptr<detail::region_runner> regions = make_regions(*made);
     layers_.make_room(graph_, streams_of(*device_));
     copies->update(*device_, graph_, layers_, *made, strides);
@@ -565,7 +569,6 @@ class network_base {
     copies_ = std::move(copies);
     regions_ = std::move(regions);
     strides_ = strides;
-    folds_ = options.fold_batch_norm;
   }
 
   [[nodiscard]] static std::size_t streams_of([[maybe_unused]] Device& device) {
@@ -657,7 +660,6 @@ class network_base {
   std::shared_ptr<detail::region_runner> regions_;                   // null where the layers run one after another
   std::unique_ptr<copies_type> copies_;                              // null unless compiled for inference
   detail::strides_of_extents strides_ = nullptr;                     // of parameters; likewise
-  bool folds_ = false;                                               // inference_options::fold_batch_norm
 };
 
 }  // namespace gradus::nn

@@ -163,7 +163,7 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
             .workspace = batch_norm_workspace_bytes<Element, Layout>(device, this->shape_.batch(batch))};
   }
 
-  [[nodiscard]] layer_memory inference_memory(Device& device, index_t batch) const override {
+  [[nodiscard]] layer_memory inference_memory(Device& device, index_t batch, bool /*prepared*/) const override {
     return {.state = 0, .workspace = memory(device, batch).workspace};
   }
 

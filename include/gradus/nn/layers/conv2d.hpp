@@ -180,14 +180,18 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::co
     return {.state = 0, .workspace = padded_bytes(batch) + workspace};
   }
 
-  [[nodiscard]] layer_memory inference_memory(Device& device, index_t batch) const override {
-    std::size_t bytes = 0;
+  [[nodiscard]] layer_memory inference_memory(Device& device, index_t batch,
+                                              [[maybe_unused]] bool prepared) const override {
     if constexpr (kernels::has_prepared_conv2d<Device, Element, Layout>) {
-      bytes = conv2d_prepared_workspace_bytes<Element, Layout>(device, this->geometry_, batch);
-    } else {
-      bytes = conv2d_workspace_bytes<Element, Layout>(device, this->geometry_, batch, kernels::pass::forward);
+      if (prepared) {
+        return {.state = 0,
+                .workspace = padded_bytes(batch) +
+                             conv2d_prepared_workspace_bytes<Element, Layout>(device, this->geometry_, batch)};
+      }
     }
-    return {.state = 0, .workspace = padded_bytes(batch) + bytes};
+    return {.state = 0,
+            .workspace = padded_bytes(batch) + conv2d_workspace_bytes<Element, Layout>(device, this->geometry_, batch,
+                                                                                       kernels::pass::forward)};
   }
 
   [[nodiscard]] std::size_t prepared_bytes([[maybe_unused]] Device& device) const override {

@@ -191,7 +191,7 @@ class conv_transpose2d::layer final : public nn::layer<Element, Layout, Device, 
     return {.state = 0, .workspace = workspace};
   }
 
-  [[nodiscard]] layer_memory inference_memory(Device& device, index_t batch) const override {
+  [[nodiscard]] layer_memory inference_memory(Device& device, index_t batch, bool /*prepared*/) const override {
     return {.state = 0,
             .workspace = conv_transpose2d_workspace_bytes<Element, Layout>(device, this->geometry_, batch,
                                                                            kernels::pass::forward)};

@@ -116,7 +116,7 @@ class dense_layer final : public layer_passes<Element, Device>, public dense_bas
     return {.state = 0, .workspace = workspace};
   }
 
-  [[nodiscard]] layer_memory inference_memory(Device& device, index_t batch) const override {
+  [[nodiscard]] layer_memory inference_memory(Device& device, index_t batch, bool /*prepared*/) const override {
     return {.state = 0, .workspace = matmul_workspace_bytes<Element>(device, this->forward_shape(batch))};
   }
 

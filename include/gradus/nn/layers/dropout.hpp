@@ -88,7 +88,9 @@ class dropout::layer final : public nn::layer<Element, Layout, Device, detail::d
     return {.state = this->state_bytes(batch), .workspace = 0};
   }
 
-  [[nodiscard]] layer_memory inference_memory(Device& /*device*/, index_t /*batch*/) const override { return {}; }
+  [[nodiscard]] layer_memory inference_memory(Device& /*device*/, index_t /*batch*/, bool /*prepared*/) const override {
+    return {};
+  }
 
   void forward(const typename base::forward_call& call) override {
     if (!call.context.training || call.context.evaluates) {

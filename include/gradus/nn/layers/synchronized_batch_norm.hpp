@@ -160,7 +160,7 @@ class synchronized_batch_norm::layer final
             .workspace = synchronized_batch_norm_workspace_bytes<Element, Layout>(device, this->shape_.batch(batch))};
   }
 
-  [[nodiscard]] layer_memory inference_memory(Device& device, index_t batch) const override {
+  [[nodiscard]] layer_memory inference_memory(Device& device, index_t batch, bool /*prepared*/) const override {
     return {.state = 0, .workspace = memory(device, batch).workspace};
   }
 

@@ -194,7 +194,8 @@ struct plan_options {
   plan_optimizations optimizations = {};  ///< the optimizations that are on
   /// Only forward runs, outside training: no layer runs backward, and layers that do nothing outside training vanish.
   bool inference = false;
-  bool fold_affine = false;              ///< of an inference plan: execution_plan::node::folded
+  bool fold_affine = false;          ///< of an inference plan: execution_plan::node::folded
+  bool prepared = false;             ///< of an inference plan: layers read prepared weights
   memory_rule place = &plan_memory;  ///< the offsets of values and gradients
 };
 

@@ -53,6 +53,12 @@ void scale_channels_of_weights(weight_channels channels, index_t groups, const e
   }
 }
 
+/// Which copies a network keeps.
+struct copy_options {
+  bool folds = true;     ///< inference_options::fold_batch_norm
+  bool prepares = true;  ///< inference_options::prepare_weights
+};
+
 /// Copies of weights for inference. The parameters of the network stay as they are; update computes the copies anew.
 template <class Element, class Device>
 class inference_weights {
@@ -61,16 +67,16 @@ class inference_weights {
   using layers_type = runnable_layers<Element, Device>;
 
  public:
-  /// Plans the copies. @param prepares  inference_options::prepare_weights
+  /// Plans the copies.
   inference_weights(Device& device, const graph& net, const layers_type& layers, const execution_plan& plan,
-                    bool prepares)
-      : of_layers_(plan.nodes.size()), places_(plan.nodes.size()), copies_{device, extents<1>{0}} {
+                    const copy_options& options)
+      : options_{options}, of_layers_(plan.nodes.size()), places_(plan.nodes.size()), copies_{device, extents<1>{0}} {
     for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
       if (!plan.nodes[i].forward || net.nodes()[i].parameters.empty()) {
         continue;
       }
       place& at = places_[i];
-      at.prepared = take(at.prepared_bytes = prepares ? layers[i].prepared_bytes(device) : 0);
+      at.prepared = take(at.prepared_bytes = options.prepares ? layers[i].prepared_bytes(device) : 0);
       at.folded = plan.nodes[i].folded;
       if (at.folded != execution_plan::none) {
         const auto weights = static_cast<std::size_t>(net.nodes()[i].parameters[0].shape.size()) * sizeof(number);
@@ -84,6 +90,8 @@ class inference_weights {
     }
   }
 
+  /// Which copies there are.
+  [[nodiscard]] const copy_options& options() const noexcept { return options_; }
   /// Bytes of the copies.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
@@ -191,6 +199,7 @@ class inference_weights {
     device.copy_from_host(to.parameters[1].value, bias.data(), bias.size() * sizeof(number));
   }
 
+  copy_options options_;
   dynamic_array<layer_for_inference<number>> of_layers_;
   dynamic_array<place> places_;
   std::size_t bytes_ = 0;
