@@ -120,9 +120,9 @@ class plan_builder {
                         consumers_[term] == 1 && !plan_.slots[slot].relu && other <= producer &&
                         plan_.nodes[producer].residual == execution_plan::none &&
                         graph_.nodes[producer].traits.fuses_residual && replaceable(slot);
-      // Backward would write the gradients of both to one memory.
-      const bool apart = plan_.slot_of_value[other] != plan_.slot_of_value[graph_.nodes[producer].inputs.front()];
-      if (fits && (apart || options_.inference)) {
+      // Backward would write the gradients of the other term and of the producer's input to one memory.
+      if (fits && (options_.inference ||
+                   plan_.slot_of_value[other] != plan_.slot_of_value[graph_.nodes[producer].inputs.front()])) {
         return term;
       }
     }
