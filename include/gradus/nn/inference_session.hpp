@@ -3,8 +3,10 @@
 // Forward passes of one network on several threads, which share its weights.
 #pragma once
 
-#include <cstddef>  // std::size_t
-#include <memory>   // std::shared_ptr, std::unique_ptr
+#include <concepts>     // std::same_as
+#include <cstddef>      // std::size_t
+#include <memory>       // std::shared_ptr, std::unique_ptr
+#include <type_traits>  // std::remove_const_t
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"

@@ -73,7 +73,8 @@ struct layer_traits {
   bool communicates = false;
   // For networks that are compiled for inference:
   bool identity_outside_training = false;  ///< outside training the output is the input
-  /// Outside training the output is scale * input + shift with numbers of each channel, which layer_base::write_affine tells.
+  /// Outside training the output is scale * input + shift with numbers of each channel, which layer_base::write_affine
+  /// tells.
   bool affine_outside_training = false;
   /// Output channels are linear in parameter 0, and forward adds parameter 1 to each channel if there is one, also
   /// where parameters() has none. Then an affine layer behind this one can be computed by it.

@@ -84,8 +84,8 @@ class network_base {
       graph_.compile(as_compile_options(options), sizeof(parameter_element_type), true);
     });
     memory_forecast result = forecast(inference_plan({options.fold_batch_norm, options.prepare_weights}));
-    result.copies = copies_type{*device_, graph_, layers_, result.plan, {options.fold_batch_norm, options.prepare_weights}}
-                        .bytes();
+    result.copies =
+        copies_type{*device_, graph_, layers_, result.plan, {options.fold_batch_norm, options.prepare_weights}}.bytes();
     graph_.undo_compile();
     return result;
   }
@@ -484,7 +484,8 @@ class network_base {
     }
     const index_t batch = graph_.examples_at_once();
     const auto memory_on = [&](std::size_t i, Device& on) {
-      return planning.inference ? layers_[i].inference_memory(on, batch, planning.prepared) : layers_[i].memory(on, batch);
+      return planning.inference ? layers_[i].inference_memory(on, batch, planning.prepared)
+                                : layers_[i].memory(on, batch);
     };
     for (std::size_t i = 0; i < layers(); ++i) {
       needed[i] = memory_on(i, device);
@@ -534,8 +535,7 @@ class network_base {
   }
 
   /// The memory of forward passes for inference on a device, without parameters.
-  [[nodiscard]] std::unique_ptr<memory_type> make_inference_memory(Device& device,
-                                                                   const detail::copy_options& options,
+  [[nodiscard]] std::unique_ptr<memory_type> make_inference_memory(Device& device, const detail::copy_options& options,
                                                                    std::span<std::byte> values) const {
     dynamic_array<layer_memory> needed(layers());
     plan_options planning = inference_plan(options);

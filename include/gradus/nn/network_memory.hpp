@@ -162,9 +162,8 @@ class network_memory {
   }
   [[nodiscard]] std::span<std::byte> state(std::size_t layer) noexcept {
     const std::size_t offset = plan_.nodes[layer].state_offset;
-    return offset == execution_plan::none
-               ? std::span<std::byte>{}
-               : std::span{values_in_ + offset, layers_[layer].state};
+    return offset == execution_plan::none ? std::span<std::byte>{}
+                                          : std::span{values_in_ + offset, layers_[layer].state};
   }
   [[nodiscard]] std::span<std::byte> workspace(std::size_t stream) noexcept {
     return {reinterpret_cast<std::byte*>(workspace_.data()) + stream * workspace_bytes_, workspace_bytes_};
@@ -172,8 +171,8 @@ class network_memory {
 
   [[nodiscard]] std::span<const parameter_memory<parameter_element>> parameters() const noexcept { return parameters_; }
   /// The parameters that a layer reads.
-  [[nodiscard]] std::span<const parameter_memory<parameter_element>> parameters_of(std::size_t layer,
-                                                                                   const graph::node& n) const noexcept {
+  [[nodiscard]] std::span<const parameter_memory<parameter_element>> parameters_of(
+      std::size_t layer, const graph::node& n) const noexcept {
     if (for_inference_ != nullptr && for_inference_[layer].folded) {
       return for_inference_[layer].parameters;
     }
@@ -299,7 +298,7 @@ class network_memory {
   dynamic_array<layer_memory> layers_;
   execution_plan plan_;
   bytes_tensor arena_;
-  std::byte* values_in_;  // that of arena_, or of the caller
+  std::byte* values_in_;         // that of arena_, or of the caller
   std::size_t workspace_bytes_;  // of one stream
   bytes_tensor workspace_;
   bytes_tensor values_;

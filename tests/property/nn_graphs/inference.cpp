@@ -53,8 +53,8 @@ void draw_parameters(Network& net, std::uint64_t seed) {
     const gradus::random_stream stream{seed, buffer.name};
     for (gradus::index_t i = 0; i < buffer.elements.size(); ++i) {
       const auto at = static_cast<std::uint64_t>(i);
-      buffer.elements.data()[i] = static_cast<number>(
-          buffer.name.ends_with("variance") ? 0.3 + 2 * stream.uniform(at) : 0.5 * stream.normal(at));
+      buffer.elements.data()[i] = static_cast<number>(buffer.name.ends_with("variance") ? 0.3 + 2 * stream.uniform(at)
+                                                                                        : 0.5 * stream.normal(at));
     }
   }
 }
@@ -133,9 +133,9 @@ struct inference_run {
 };
 
 struct inference_counts {
-  int folded = 0;   ///< normalizations that another layer computes
-  int compared = 0;  ///< graphs whose scores are finite
-  int vanished = 0;  ///< dropout layers
+  int folded = 0;          ///< normalizations that another layer computes
+  int compared = 0;        ///< graphs whose scores are finite
+  int vanished = 0;        ///< dropout layers
   double most_memory = 0;  ///< of the largest live set
 };
 

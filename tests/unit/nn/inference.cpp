@@ -107,7 +107,8 @@ BOOST_AUTO_TEST_CASE(every_linear_layer_folds_the_normalization_behind_it) {
                          .padding_mode = nn::padding_mode::reflect},
               x);
   x = net.add("norm4", nn::batch_norm{}, x);
-  x = net.add("transposed", nn::conv_transpose2d{.out_channels = 8, .kernel = {2, 2}, .stride = {2, 2}, .groups = 2}, x);
+  x = net.add("transposed", nn::conv_transpose2d{.out_channels = 8, .kernel = {2, 2}, .stride = {2, 2}, .groups = 2},
+              x);
   x = net.add("norm5", nn::batch_norm{}, x);
   x = net.add("features", nn::dense{.out_features = 7, .bias = false}, x);
   x = net.add("norm6", nn::batch_norm{}, x);

@@ -159,10 +159,9 @@ struct prepared_weights {
 /// @throws configuration_error when the weights were packed for other instructions
 inline void require_instructions(instruction_set packed_for, instruction_set current) {
   if (packed_for != current) {
-    raise<configuration_error>("conv2d", {"the instructions that the weights are prepared for (", name_of(packed_for),
-                                          ")"},
-                               std::string{name_of(current)},
-                               "call network.update_weights() after kernels::set_instruction_set");
+    raise<configuration_error>(
+        "conv2d", {"the instructions that the weights are prepared for (", name_of(packed_for), ")"},
+        std::string{name_of(current)}, "call network.update_weights() after kernels::set_instruction_set");
   }
 }
 
@@ -233,8 +232,7 @@ template <network_element Element, detail::convolution_layout Layout>
 
 /// See has_prepared_conv2d.
 template <network_element Element, detail::convolution_layout Layout>
-[[nodiscard]] std::size_t conv2d_prepared_workspace_bytes(cpu& device, const conv2d_geometry& geometry,
-                                                          index_t batch) {
+[[nodiscard]] std::size_t conv2d_prepared_workspace_bytes(cpu& device, const conv2d_geometry& geometry, index_t batch) {
   using real = parameter_element_t<Element>;
   if (detail::is_dilated(geometry)) {
     return conv2d_workspace_bytes<Element, Layout>(device, geometry, batch, pass::forward);
@@ -253,11 +251,11 @@ void conv2d_prepare(cpu& device, const conv2d_geometry& geometry,
                     std::span<std::byte> workspace) {
   using memory = detail::prepared_weights<Element>;
   memory::packed_for(prepared.data()) = current_instruction_set();
-  detail::with_correlations<Layout, Element>(
-      device, detail::current_storage_kernels<Element>(), geometry, pass::forward, 1,
-      [&](const detail::correlations<Element>& all) {
-        all.prepare(device, w.data(), memory::packed(prepared.data()), workspace.data());
-      });
+  detail::with_correlations<Layout, Element>(device, detail::current_storage_kernels<Element>(), geometry,
+                                             pass::forward, 1, [&](const detail::correlations<Element>& all) {
+                                               all.prepare(device, w.data(), memory::packed(prepared.data()),
+                                                           workspace.data());
+                                             });
 }
 
 /// See has_prepared_conv2d.
@@ -275,8 +273,7 @@ void conv2d_forward_prepared(cpu& device, const conv2d_geometry& geometry, image
   detail::with_correlations<Layout, Element>(
       device, detail::current_storage_kernels<Element>(), geometry, pass::forward, x.extent(axis::n),
       [&](const detail::correlations<Element>& all) {
-        all.run_packed(device, x.data(), memory::packed(from), detail::output_of(y.data(), epilogue),
-                       workspace.data());
+        all.run_packed(device, x.data(), memory::packed(from), detail::output_of(y.data(), epilogue), workspace.data());
       });
 }
 

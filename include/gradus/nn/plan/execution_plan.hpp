@@ -97,11 +97,11 @@ struct execution_plan {
     kernels::activation activation = kernels::activation::identity;  ///< fused into the layer
     std::size_t residual = none;                                     ///< the value that the layer adds to its output
     std::size_t folded = none;  ///< the affine layer behind this one whose factors are in its weights; inference only
-    dynamic_array<gradient_target> targets;                          ///< one for each input
-    gradient_target residual_target;                                 ///< the gradient of the residual
-    std::size_t state_offset = none;                                 ///< bytes in the arena
-    std::size_t recompute_first = 0;  ///< first index in `recomputed` of the nodes that run forward
-    std::size_t recompute_count = 0;  ///< again just before this one runs backward, and their number
+    dynamic_array<gradient_target> targets;  ///< one for each input
+    gradient_target residual_target;         ///< the gradient of the residual
+    std::size_t state_offset = none;         ///< bytes in the arena
+    std::size_t recompute_first = 0;         ///< first index in `recomputed` of the nodes that run forward
+    std::size_t recompute_count = 0;         ///< again just before this one runs backward, and their number
   };
 
   /// The memory of one or more values and of their gradient.
@@ -135,7 +135,9 @@ struct memory_forecast {
   std::size_t copies = 0;      ///< folded and prepared weights of a network for inference
 
   /// The sum of all parts.
-  [[nodiscard]] std::size_t total() const noexcept { return arena + workspace + parameters + gradients + buffers + copies; }
+  [[nodiscard]] std::size_t total() const noexcept {
+    return arena + workspace + parameters + gradients + buffers + copies;
+  }
 };
 
 /// The times at which the value of a slot is in use; execution_plan defines the times.

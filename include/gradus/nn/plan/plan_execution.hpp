@@ -132,8 +132,8 @@ class plan_builder {
   /// True if the layer at node i only scales and shifts what the producer of the slot can write scaled and shifted.
   [[nodiscard]] bool folds_affine(std::size_t i, std::size_t slot) const {
     const std::size_t producer = plan_.slots[slot].producer;
-    return options_.fold_affine && graph_.nodes[i].traits.affine_outside_training &&
-           producer != execution_plan::none && producer + 1 == graph_.nodes[i].inputs.front() &&
+    return options_.fold_affine && graph_.nodes[i].traits.affine_outside_training && producer != execution_plan::none &&
+           producer + 1 == graph_.nodes[i].inputs.front() &&
            graph_.nodes[producer].traits.folds_affine != weight_channels::none && !plan_.slots[slot].relu;
   }
 

@@ -172,8 +172,8 @@ class inference_weights {
     const auto channels = static_cast<std::size_t>(net.shape(i + 1).channels);
     std::vector<std::vector<double>> parameters;
     for (std::size_t k = 0; k < after.parameters.size(); ++k) {
-      parameters.push_back(numbers(device, memory.parameters()[after.first_parameter + k].value,
-                                   after.parameters[k].shape.size()));
+      parameters.push_back(
+          numbers(device, memory.parameters()[after.first_parameter + k].value, after.parameters[k].shape.size()));
     }
     std::vector<std::vector<double>> buffers;
     for (std::size_t k = 0; k < after.buffers.size(); ++k) {
