@@ -175,9 +175,8 @@ class layer_base {
   /// Multiply-adds of one forward pass over one example.
   [[nodiscard]] virtual index_t multiply_adds() const noexcept { return 0; }
 
-  /// Writes the numbers of traits().affine_outside_training, one of each channel.
-  /// @param parameters  the values of each parameter
-  /// @param buffers     the values of each buffer
+  /// Writes the numbers of traits().affine_outside_training, a scale and a shift of each channel, from the values of
+  /// each parameter and each buffer.
   virtual void write_affine(std::span<const std::vector<double>> /*parameters*/,
                             std::span<const std::vector<double>> /*buffers*/, std::span<double> /*scale*/,
                             std::span<double> /*shift*/) const {}
@@ -212,16 +211,15 @@ class layer_passes {
   /// Memory for batches of up to `batch` examples, in bytes. @pre infer was called
   [[nodiscard]] virtual layer_memory memory(Device& /*device*/, index_t /*batch*/) const { return {}; }
 
-  /// The memory that forward needs outside training. A network that is compiled for inference takes no other.
-  /// @param prepared  forward reads what prepare wrote, if prepared_bytes is not 0
+  /// The memory that forward needs outside training. A network that is compiled for inference takes no other. The last
+  /// argument is true where forward reads what prepare wrote, if prepared_bytes is not 0.
   [[nodiscard]] virtual layer_memory inference_memory(Device& device, index_t batch, bool /*prepared*/) const {
     return memory(device, batch);
   }
   /// Bytes that prepare writes; 0: forward reads the parameters themselves.
   [[nodiscard]] virtual std::size_t prepared_bytes(Device& /*device*/) const { return 0; }
-  /// Writes parameters in the form in which forward reads them (forward_arguments::prepared), once for many passes.
-  /// @param to         prepared_bytes(), aligned to 64 bytes
-  /// @param workspace  inference_memory(device, 1, true).workspace
+  /// Writes parameters in the form in which forward reads them (forward_arguments::prepared), once for many passes: to
+  /// prepared_bytes() of memory that is aligned to 64 bytes, with a workspace as inference_memory says for one example.
   virtual void prepare(Device& /*device*/, std::span<const parameter_memory<parameter_element_t<Element>>> /*values*/,
                        std::span<std::byte> /*to*/, std::span<std::byte> /*workspace*/) const {}
 
