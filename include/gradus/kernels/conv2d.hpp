@@ -92,6 +92,28 @@ concept has_conv2d =
     has_conv2d_workspace_bytes<Device, Element, Layout> && has_conv2d_forward<Device, Element, Layout> &&
     has_conv2d_backward_data<Device, Element, Layout> && has_conv2d_backward_weights<Device, Element, Layout>;
 
+/// A device that can keep weights in the form in which its forward pass reads them, for networks that are compiled for
+/// inference; optional. `prepared` is aligned to 64 bytes.
+///
+///   conv2d_prepared_bytes            bytes of `prepared`; 0: conv2d_forward reads the weights of this geometry
+///   directly conv2d_prepared_workspace_bytes  bytes of workspace of the next two for `batch` images or fewer
+///   conv2d_prepare                   writes `prepared` from w (O, C / groups, R, S)
+///   conv2d_forward_prepared          the same as conv2d_forward, to the bit
+///
+/// What one call has prepared holds for all batches, and for devices of the same type with any number of threads.
+/// Several threads may read it at the same time.
+template <class Device, class Element, class Layout>
+concept has_prepared_conv2d = requires(Device& device, const conv2d_geometry& geometry, index_t batch,
+                                       image_view<const Element, Layout, Device> x,
+                                       image_view<const parameter_element_t<Element>, Layout, Device> w,
+                                       image_view<Element, Layout, Device> y, const forward_epilogue<Element>& epilogue,
+                                       std::span<std::byte> bytes, std::span<const std::byte> prepared) {
+  { conv2d_prepared_bytes<Element, Layout>(device, geometry) } -> std::same_as<std::size_t>;
+  { conv2d_prepared_workspace_bytes<Element, Layout>(device, geometry, batch) } -> std::same_as<std::size_t>;
+  conv2d_prepare<Element>(device, geometry, w, bytes, bytes);
+  conv2d_forward_prepared(device, geometry, x, prepared, y, epilogue, bytes);
+};
+
 /// Says which overload of `has_conv2d` the device misses. Always true when it compiles.
 template <class Device, class Element, class Layout>
 consteval bool explain_conv2d() {

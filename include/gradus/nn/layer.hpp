@@ -41,6 +41,14 @@ struct step_context {
   bool communicates = true;
 };
 
+/// How the outputs of a layer depend on its first parameter, the weight. Where the output is linear in it, a network
+/// that is compiled for inference can multiply the weights by a factor instead of the output.
+enum class weight_channels : unsigned char {
+  none,              ///< not linear, or unknown
+  first,             ///< (O, ...): output channel o has the weights w(o, ...)
+  second_of_a_group  ///< (I, O / groups, ...): output channel o of a group has the weights w(i, o, ...) of its inputs
+};
+
 /// Properties of a layer that the execution plan depends on. The defaults hold for every layer and use the most memory.
 /// tests/conformance/nn checks that a layer behaves as its traits say.
 struct layer_traits {
@@ -66,6 +74,14 @@ struct layer_traits {
   /// In training, forward and backward exchange data with other ranks. They also run for a batch of 0, so that no rank
   /// waits for one without examples, and the network refuses micro-batches, whose number may differ between ranks.
   bool communicates = false;
+  // For networks that are compiled for inference:
+  bool identity_outside_training = false;  ///< outside training the output is the input
+  /// Outside training the output is scale * input + shift with numbers of each channel, which layer_base::write_affine
+  /// tells.
+  bool affine_outside_training = false;
+  /// Output channels are linear in parameter 0, and forward adds parameter 1 to each channel if there is one, also
+  /// where parameters() has none. Then an affine layer behind this one can be computed by it.
+  weight_channels folds_affine = weight_channels::none;
 };
 
 /// Memory of a layer in bytes, besides values and parameters.
@@ -100,6 +116,8 @@ struct forward_arguments {
   std::span<std::byte> state;                                                  ///< layer_memory::state bytes
   std::span<std::byte> workspace;  ///< at least layer_memory::workspace bytes
   const step_context& context;     ///< position in training
+  /// What layer_passes::prepare has written for this layer; empty where forward reads the parameters.
+  std::span<const std::byte> prepared = {};
 };
 
 /// Where and how backward writes the gradient of one input: it overwrites all elements, or adds to them where
@@ -160,6 +178,15 @@ class layer_base {
   /// Multiply-adds of one forward pass over one example.
   [[nodiscard]] virtual index_t multiply_adds() const noexcept { return 0; }
 
+  /// Writes the numbers of traits().affine_outside_training, a scale and a shift of each channel, from the values of
+  /// each parameter and each buffer.
+  virtual void write_affine(std::span<const std::vector<double>> /*parameters*/,
+                            std::span<const std::vector<double>> /*buffers*/, std::span<double> /*scale*/,
+                            std::span<double> /*shift*/) const {}
+
+  /// Groups of channels, where traits().folds_affine is weight_channels::second_of_a_group.
+  [[nodiscard]] virtual index_t weight_groups() const noexcept { return 1; }
+
   /// Makes forward apply `act` to its output. Called only if traits().fuses_activation; see any_activation.
   virtual void set_activation(kernels::activation /*act*/) {}
 
@@ -186,6 +213,18 @@ class layer_passes {
 
   /// Memory for batches of up to `batch` examples, in bytes. @pre infer was called
   [[nodiscard]] virtual layer_memory memory(Device& /*device*/, index_t /*batch*/) const { return {}; }
+
+  /// The memory that forward needs outside training. A network that is compiled for inference takes no other. The last
+  /// argument is true where forward reads what prepare wrote, if prepared_bytes is not 0.
+  [[nodiscard]] virtual layer_memory inference_memory(Device& device, index_t batch, bool /*prepared*/) const {
+    return memory(device, batch);
+  }
+  /// Bytes that prepare writes; 0: forward reads the parameters themselves.
+  [[nodiscard]] virtual std::size_t prepared_bytes(Device& /*device*/) const { return 0; }
+  /// Writes parameters in the form in which forward reads them (forward_arguments::prepared), once for many passes: to
+  /// prepared_bytes() of memory that is aligned to 64 bytes, with a workspace as inference_memory says for one example.
+  virtual void prepare(Device& /*device*/, std::span<const parameter_memory<parameter_element_t<Element>>> /*values*/,
+                       std::span<std::byte> /*to*/, std::span<std::byte> /*workspace*/) const {}
 
   /// Writes all of call.output. Allocates nothing.
   virtual void forward(const forward_call& call) = 0;

@@ -26,6 +26,7 @@
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/plan/compile_options.hpp"
 #include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/plan/inference_options.hpp"
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/nn/targets.hpp"
 #include "gradus/nn/value.hpp"
@@ -152,15 +153,24 @@ class network final : public network_base<Element, Device> {
   /// @throws device_error when there is too little memory; compile may be called again with a smaller batch
   void compile(const compile_options& options, error_location where = error_location::current()) {
     base::compile(options, &dense_strides<Layout, 4>, where);
-    parameters_.clear();
-    for (std::size_t k = 0; k < this->structure().parameters().size(); ++k) {
-      const parameter_description& described = *this->structure().parameters()[k];
-      const parameter_memory<parameter_element_type>& memory = this->memory().parameters()[k];
-      using parameter_view = image_view<parameter_element_type, Layout, Device>;
-      const bool trained = k < this->structure().trained_parameters().size();
-      parameters_.emplace_back(described, parameter_view{this->device(), memory.value, described.shape},
-                               parameter_view{this->device(), trained ? memory.gradient : nullptr, described.shape});
-    }
+    make_parameters();
+  }
+
+  /// Compiles the network for forward passes: no gradients, no state for backward, and no training. Layers that act in
+  /// training only vanish, batch normalization is folded into the layer before it, weights are prepared for their
+  /// kernels, and the values take as much memory as the largest set of them that is in use at one time.
+  ///
+  ///   net.compile_for_inference({.max_batch_size = 16});
+  ///   net.forward(images);
+  ///
+  /// A network that was compiled before, for training or inference, keeps its parameters and buffers; spans of its
+  /// gradients, and a trainer, are not valid any more. nn::inference_session runs the network on several threads.
+  /// @throws configuration_error when the network has no layer, a value is never used, max_batch_size is below 1, or
+  ///         options.memory is too small; the network is unchanged
+  /// @throws device_error when there is too little memory; the network is unchanged
+  void compile_for_inference(const inference_options& options, error_location where = error_location::current()) {
+    base::compile_for_inference(options, &dense_strides<Layout, 4>, where);
+    make_parameters();
   }
 
   // ---- running
@@ -213,15 +223,31 @@ class network final : public network_base<Element, Device> {
 
   /// All parameters, in the order in which backward completes their gradients; those of frozen layers follow.
   /// @pre compiled
-  [[nodiscard]] std::span<const parameter_type> parameters() const noexcept { return parameters_; }
+  [[nodiscard]] std::span<const parameter_type> parameters() const noexcept {
+    this->set_stale();
+    return parameters_;
+  }
   /// The parameter "layer.name". @throws configuration_error when there is none, or the network is not compiled
   [[nodiscard]] const parameter_type& find_parameter(std::string_view name,
                                                      error_location where = error_location::current()) const {
     (void)this->compiled_memory("network.find_parameter", where);
+    this->set_stale();
     return parameters_[this->structure().find_parameter(name, where)];
   }
 
  private:
+  void make_parameters() {
+    parameters_.clear();
+    for (std::size_t k = 0; k < this->structure().parameters().size(); ++k) {
+      const parameter_description& described = *this->structure().parameters()[k];
+      const parameter_memory<parameter_element_type>& memory = this->memory().parameters()[k];
+      using parameter_view = image_view<parameter_element_type, Layout, Device>;
+      const bool trained = k < this->structure().trained_parameters().size();
+      parameters_.emplace_back(described, parameter_view{this->device(), memory.value, described.shape},
+                               parameter_view{this->device(), trained ? memory.gradient : nullptr, described.shape});
+    }
+  }
+
   template <class Description>
   static constexpr bool describes_loss = requires {
     typename Description::template loss<Element, Layout, Device>;

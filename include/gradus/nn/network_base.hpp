@@ -22,6 +22,7 @@
 #include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/elementwise.hpp"
 #include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/detail/network/inference_weights.hpp"
 #include "gradus/nn/detail/network/layer_pass.hpp"
 #include "gradus/nn/detail/network/summary.hpp"
 #include "gradus/nn/image_batch.hpp"
@@ -33,8 +34,10 @@
 #include "gradus/nn/plan/compile_options.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/plan/inference_options.hpp"
 #include "gradus/nn/plan/micro_batches.hpp"
 #include "gradus/nn/plan/plan_execution.hpp"
+#include "gradus/nn/plan/tight_memory_plan.hpp"
 #include "gradus/nn/score_observer.hpp"
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/nn/step_options.hpp"
@@ -46,6 +49,9 @@ namespace gradus::nn {
 /// The base of network<Element, Layout, Device> that all layouts share.
 template <class Element, class Device>
 class network_base {
+  using memory_type = detail::network_memory<Element, Device>;
+  using copies_type = detail::inference_weights<Element, Device>;
+
   static_assert(explain_network_element<Element>());
   static_assert(explain_device_policy<Device>());
   static_assert(kernels::explain_elementwise<Device, Element>());
@@ -62,22 +68,24 @@ class network_base {
   [[nodiscard]] memory_forecast forecast(const compile_options& options,
                                          error_location where = error_location::current()) {
     at_call(where, [&] { graph_.compile(options, sizeof(parameter_element_type)); });
-    plan_options planning{.recompute = options.recompute.choose, .optimizations = options.optimizations};
-    dynamic_array<layer_memory> needed(layers());
-    prepare_plan(options, planning, needed);
-    memory_forecast result;
-    result.plan = plan_execution(graph_.describe_for_plan(needed, sizeof(Element)), planning);
-    for (const layer_memory& each : needed) {
-      result.workspace = std::max(result.workspace, planning.streams * each.workspace);
-    }
-    const auto bytes = [](index_t elements) {
-      return static_cast<std::size_t>(elements) * sizeof(parameter_element_type);
-    };
-    result.arena = result.plan.arena_bytes;
-    result.parameters = bytes(graph_.parameter_elements());
-    result.gradients = bytes(graph_.gradient_elements()) +
-                       (graph_.examples_at_once() < options.max_batch_size ? bytes(graph_.trained_elements()) : 0);
-    result.buffers = bytes(graph_.buffer_elements());
+    memory_forecast result = forecast(plan_options{.recompute = options.recompute.choose});
+    result.gradients = bytes_of(graph_.gradient_elements()) +
+                       (graph_.examples_at_once() < options.max_batch_size ? bytes_of(graph_.trained_elements()) : 0);
+    graph_.undo_compile();
+    return result;
+  }
+
+  /// The memory that compile_for_inference would allocate, without allocating it.
+  /// @throws configuration_error as compile_for_inference does, and when the network is compiled
+  [[nodiscard]] memory_forecast forecast_for_inference(const inference_options& options,
+                                                       error_location where = error_location::current()) {
+    at_call(where, [&] {
+      graph_.require_building("network.forecast_for_inference");
+      graph_.compile(as_compile_options(options), sizeof(parameter_element_type), true);
+    });
+    memory_forecast result = forecast(inference_plan({options.fold_batch_norm, options.prepare_weights}));
+    result.copies =
+        copies_type{*device_, graph_, layers_, result.plan, {options.fold_batch_norm, options.prepare_weights}}.bytes();
     graph_.undo_compile();
     return result;
   }
@@ -121,29 +129,52 @@ class network_base {
   /// The flat buffer of all parameter values, on the device; those of frozen layers come last.
   /// @throws configuration_error unless the network is compiled
   [[nodiscard]] std::span<parameter_element_type> values(error_location where = error_location::current()) {
+    set_stale();
     return compiled_memory("network.values", where).values();
   }
   /// The part of values() that is trained: its first elements, as many as there are gradients.
   /// @throws configuration_error unless the network is compiled
   [[nodiscard]] std::span<parameter_element_type> trained_values(error_location where = error_location::current()) {
     auto& memory = compiled_memory("network.trained_values", where);
+    graph_.require_training("network.trained_values", where);
     return memory.values().first(memory.gradients().size());
   }
   /// The flat buffer of all gradients, on the device, at the offsets of trained_values().
   /// @throws configuration_error unless the network is compiled
   [[nodiscard]] std::span<parameter_element_type> gradients(error_location where = error_location::current()) {
-    return compiled_memory("network.gradients", where).gradients();
+    auto& memory = compiled_memory("network.gradients", where);
+    graph_.require_training("network.gradients", where);
+    return memory.gradients();
   }
 
   /// The buffers of all layers, such as running means. In distributed training each rank has its own.
   /// @throws configuration_error unless the network is compiled
   [[nodiscard]] std::span<const buffer<parameter_element_type, Device>> buffers(
       error_location where = error_location::current()) const {
+    set_stale();
     return compiled_memory("network.buffers", where).buffers();
   }
   /// The flat buffer of all buffers(), on the device. @throws configuration_error unless the network is compiled
   [[nodiscard]] std::span<parameter_element_type> buffer_values(error_location where = error_location::current()) {
+    set_stale();
     return compiled_memory("network.buffer_values", where).buffer_values();
+  }
+
+  /// True after compile_for_inference.
+  [[nodiscard]] bool inference() const noexcept { return compiled() && graph_.inference(); }
+
+  /// Computes the folded and prepared weights of a network for inference from its parameters and buffers. forward does
+  /// it too, once after values(), buffers(), parameters() or find_parameter() were called, so that new weights hold.
+  /// Call it after writing through views of before, and so that the first forward pass does not wait for it. Sessions
+  /// read the new weights from then on; none may run meanwhile.
+  /// @throws configuration_error unless the network is compiled for inference
+  void update_weights(error_location where = error_location::current()) {
+    (void)compiled_memory("network.update_weights", where);
+    if (copies_ == nullptr) {
+      raise<configuration_error>("network.update_weights", "a network that is compiled for inference",
+                                 "one that is compiled for training", "call compile_for_inference", where);
+    }
+    at_call(where, [&] { copies_->update(*device_, graph_, layers_, *memory_, strides_); });
   }
 
   // ---- what is trained
@@ -179,10 +210,10 @@ class network_base {
   [[nodiscard]] index_t parameter_count() const { return graph_.parameter_count(); }
   /// Multiply-adds of one forward pass over one example.
   [[nodiscard]] index_t multiply_adds() const { return graph_.multiply_adds(); }
-  /// Bytes of a compiled network: arena, workspace, parameters and gradients.
+  /// Bytes of a compiled network: arena, workspace, parameters and gradients, and copies of weights for inference.
   /// @throws configuration_error unless the network is compiled
   [[nodiscard]] std::size_t memory_bytes(error_location where = error_location::current()) const {
-    return compiled_memory("network.memory_bytes", where).bytes();
+    return compiled_memory("network.memory_bytes", where).bytes() + (copies_ == nullptr ? 0 : copies_->bytes());
   }
 
   /// A text with one line for each layer (name, kind, output shape, parameters, multiply-adds) and the totals. Networks
@@ -196,7 +227,7 @@ class network_base {
   [[nodiscard]] std::string summary() const {
     detail::summary_memory memory;
     if (memory_ != nullptr) {
-      memory = {.plan = &memory_->plan(), .element_bytes = sizeof(Element), .total = memory_->bytes()};
+      memory = {.plan = &memory_->plan(), .element_bytes = sizeof(Element), .total = memory_bytes()};
     }
     return detail::summary_table{graph_, memory}.text();
   }
@@ -263,6 +294,33 @@ class network_base {
         throw;
       }
     });
+  }
+
+  /// As network::compile_for_inference.
+  void compile_for_inference(const inference_options& options, detail::strides_of_extents strides,
+                             error_location where) {
+    at_call(where, [&] {
+      const compile_options before = graph_.options();
+      const bool was_inference = graph_.inference();
+      graph_.compile(as_compile_options(options), sizeof(parameter_element_type), true);
+      try {
+        take_inference_memory(options, strides);
+      } catch (...) {
+        graph_.undo_compile();
+        if (memory_ != nullptr) {
+          graph_.compile(before, sizeof(parameter_element_type), was_inference);
+          memory_->set_activations(graph_);
+        }
+        throw;
+      }
+    });
+  }
+
+  /// The parameters or buffers of a network for inference may change.
+  void set_stale() const noexcept {
+    if (copies_ != nullptr) {
+      copies_->set_stale();
+    }
   }
 
   /// As network::train_step.
@@ -351,6 +409,7 @@ class network_base {
 
   kernels::loss_sums train(const batch_type& batch, const targets_type& batch_targets, const step_options& options,
                            step_hooks* observer) {
+    graph_.require_training("network.train_step");
     check("network.train_step", batch, batch_targets);
     if (batch.examples() == 0) {
       if (graph_.communicates()) {
@@ -375,6 +434,7 @@ class network_base {
   batch_type score(const batch_type& batch) {
     graph_.check_batch("network.forward", batch.extents(), graph_.examples_at_once());
     const step_context context{.training = false, .seed = seed(), .step = 0, .first_example = 0};
+    update_stale_weights();
     auto pass = pass_over(phase::forward, batch, context);
     pass.run_all(regions_.get(), nullptr);
     return pass.value(graph_.scores());
@@ -388,12 +448,14 @@ class network_base {
     if (!memory.all_finite(batch.data(), batch.extents().size())) {
       return {"the input"};
     }
+    update_stale_weights();
     std::string place;
     for (index_t first = 0; first < batch.examples() && place.empty(); first += graph_.examples_at_once()) {
       const batch_type part = part_of(batch, first, at_once(batch, first));
       finder observer{*this, part.examples()};
       step_context context = training_context(options);
       context.communicates = false;
+      context.training = !graph_.inference();
       pass_over(phase::forward, part, context).run_all(regions_.get(), &observer);
       place = std::move(observer.place);
       options.first_example += static_cast<std::uint64_t>(part.examples());
@@ -410,33 +472,127 @@ class network_base {
                              .weights = static_cast<index_t>(batch_targets.weights.size())});
   }
 
-  /// Fills the options of the plan and the memory of each layer.
-  GRADUS_ALWAYS_INLINE void prepare_plan(const compile_options& options, plan_options& planning,
-                                         dynamic_array<layer_memory>& needed) {
+  /// Fills the options of the plan and the memory of each layer on a device.
+  GRADUS_ALWAYS_INLINE void prepare_plan(Device& device, plan_options& planning,
+                                         dynamic_array<layer_memory>& needed) const {
+    const compile_options& options = graph_.options();
+    planning.optimizations = options.optimizations;
     if constexpr (has_device_streams<Device>) {
-      if (device_->streams() > 1) {
+      if (device.streams() > 1) {
         planning.side_by_side = options.parallel_branches.plan;
-        planning.streams = planning.side_by_side == nullptr ? 1 : static_cast<std::size_t>(device_->streams());
+        planning.streams = planning.side_by_side == nullptr ? 1 : static_cast<std::size_t>(device.streams());
       }
     }
     const index_t batch = graph_.examples_at_once();
+    const auto memory_on = [&](std::size_t i, Device& on) {
+      return planning.inference ? layers_[i].inference_memory(on, batch, planning.prepared)
+                                : layers_[i].memory(on, batch);
+    };
     for (std::size_t i = 0; i < layers(); ++i) {
-      needed[i] = layers_[i].memory(*device_, batch);
+      needed[i] = memory_on(i, device);
       if (planning.streams > 1) {
         needed[i].workspace =
-            std::max(needed[i].workspace, layers_[i].memory(detail::device_of_stream(*device_, 0), batch).workspace);
+            std::max(needed[i].workspace, memory_on(i, detail::device_of_stream(device, 0)).workspace);
       }
+    }
+  }
+
+  [[nodiscard]] static std::size_t bytes_of(index_t elements) noexcept {
+    return static_cast<std::size_t>(elements) * sizeof(parameter_element_type);
+  }
+
+  /// The memory without that of gradients. @pre graph_.compiled()
+  [[nodiscard]] memory_forecast forecast(plan_options planning) const {
+    dynamic_array<layer_memory> needed(layers());
+    prepare_plan(*device_, planning, needed);
+    memory_forecast result;
+    result.plan = plan_execution(graph_.describe_for_plan(needed, sizeof(Element)), planning);
+    for (const layer_memory& each : needed) {
+      result.workspace = std::max(result.workspace, planning.streams * each.workspace);
+    }
+    result.arena = result.plan.arena_bytes;
+    result.parameters = bytes_of(graph_.parameter_elements());
+    result.buffers = bytes_of(graph_.buffer_elements());
+    return result;
+  }
+
+  [[nodiscard]] compile_options as_compile_options(const inference_options& options) const {
+    compile_options all;
+    all.max_batch_size = options.max_batch_size;
+    all.seed = compiled() ? seed() : options.seed;
+    all.parallel_branches = options.parallel_branches;
+    all.optimizations = options.optimizations;
+    all.convolution_algorithm = options.convolution_algorithm;
+    return all;
+  }
+
+  [[nodiscard]] static plan_options inference_plan(const detail::copy_options& options) noexcept {
+    plan_options planning;
+    planning.inference = true;
+    planning.fold_affine = options.folds;
+    planning.prepared = options.prepares;
+    planning.place = &plan_memory_tightly;
+    return planning;
+  }
+
+  /// The memory of forward passes for inference on a device, without parameters.
+  [[nodiscard]] std::unique_ptr<memory_type> make_inference_memory(Device& device, const detail::copy_options& options,
+                                                                   std::span<std::byte> values) const {
+    dynamic_array<layer_memory> needed(layers());
+    plan_options planning = inference_plan(options);
+    prepare_plan(device, planning, needed);
+    return std::make_unique<memory_type>(device, graph_, std::move(needed), planning, values);
+  }
+
+  [[nodiscard]] std::shared_ptr<detail::region_runner> make_regions(const memory_type& memory) const {
+    return memory.plan().streams.regions.empty() ? nullptr
+                                                 : graph_.options().parallel_branches.make_runner(memory.plan());
+  }
+
+  void take_inference_memory(const inference_options& options, detail::strides_of_extents strides) {
+    const detail::copy_options copied{options.fold_batch_norm, options.prepare_weights};
+    std::unique_ptr<memory_type> made = make_inference_memory(*device_, copied, options.memory);
+    if (memory_ == nullptr) {
+      made->make_own(graph_, strides);
+    } else {
+      made->share(*memory_);
+    }
+    auto copies = std::make_unique<copies_type>(*device_, graph_, layers_, made->plan(), copied);
+    std::shared_ptr<detail::region_runner> regions = make_regions(*made);
+    layers_.make_room(graph_, streams_of(*device_));
+    copies->update(*device_, graph_, layers_, *made, strides);
+    made->set_copies(copies->of_layers());
+    made->set_activations(graph_);
+    if (memory_ != nullptr) {
+      made->take_over(*memory_);
+    }
+    memory_ = std::move(made);
+    copies_ = std::move(copies);
+    regions_ = std::move(regions);
+    strides_ = strides;
+  }
+
+  [[nodiscard]] static std::size_t streams_of([[maybe_unused]] Device& device) {
+    if constexpr (has_device_streams<Device>) {
+      return static_cast<std::size_t>(std::max(1, device.streams()));
+    }
+    return 1;
+  }
+
+  /// A network for inference reads copies of its parameters.
+  void update_stale_weights() {
+    if (copies_ != nullptr && copies_->stale()) {
+      copies_->update(*device_, graph_, layers_, *memory_, strides_);
     }
   }
 
   GRADUS_COLD void take_memory(const compile_options& options, detail::strides_of_extents strides) {
     dynamic_array<layer_memory> needed(layers());
-    plan_options planning{.recompute = options.recompute.choose, .optimizations = options.optimizations};
-    prepare_plan(options, planning, needed);
+    plan_options planning{.recompute = options.recompute.choose};
+    prepare_plan(*device_, planning, needed);
     memory_ = std::make_unique<detail::network_memory<Element, Device>>(*device_, graph_, std::move(needed), strides,
                                                                         planning);
-    regions_ =
-        memory_->plan().streams.regions.empty() ? nullptr : options.parallel_branches.make_runner(memory_->plan());
+    regions_ = make_regions(*memory_);
     layers_.make_room(graph_, planning.streams);
   }
 
@@ -494,12 +650,17 @@ class network_base {
     return sums;
   }
 
+  template <class, class, class>
+  friend class inference_session;
+
   Device* device_;
   graph graph_;
   detail::runnable_layers<Element, Device> layers_;
   std::unique_ptr<loss_type> loss_;
   std::unique_ptr<detail::network_memory<Element, Device>> memory_;  // null until compiled
   std::shared_ptr<detail::region_runner> regions_;                   // null where the layers run one after another
+  std::unique_ptr<copies_type> copies_;                              // null unless compiled for inference
+  detail::strides_of_extents strides_ = nullptr;                     // of parameters; likewise
 };
 
 }  // namespace gradus::nn

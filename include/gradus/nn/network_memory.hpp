@@ -6,7 +6,7 @@
 #include <algorithm>  // std::max
 #include <array>      // std::array
 #include <cstddef>    // std::byte, std::size_t
-#include <cstdint>    // std::uint8_t
+#include <cstdint>    // std::uint8_t, std::uintptr_t
 #include <span>       // std::span
 #include <string>     // std::string
 #include <utility>    // std::move
@@ -14,6 +14,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
@@ -45,6 +46,14 @@ struct buffer {
 
 namespace detail {
 
+/// The copies of the parameters of a layer that a network for inference reads instead of the parameters.
+template <class Number>
+struct layer_for_inference {
+  bool folded = false;                                 ///< the layer reads `parameters`
+  std::array<parameter_memory<Number>, 2> parameters;  ///< weight and bias
+  std::span<const std::byte> prepared;                 ///< forward_arguments::prepared
+};
+
 /// The strides of a dense tensor of four axes in the layout of a network, in elements.
 using strides_of_extents = std::array<index_t, 4> (*)(const extents<4>&) noexcept;
 
@@ -65,6 +74,7 @@ class network_memory {
         layers_{std::move(layers)},
         plan_{plan_execution(net.describe_for_plan(layers_, sizeof(Element)), options)},
         arena_{take(device, plan_.arena_bytes)},
+        values_in_{reinterpret_cast<std::byte*>(arena_.data())},
         workspace_bytes_{largest_workspace()},
         workspace_{take(device, options.streams * workspace_bytes_)},
         values_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element))},
@@ -73,12 +83,67 @@ class network_memory {
         buffer_values_{take(device, static_cast<std::size_t>(net.buffer_elements()) * sizeof(parameter_element))},
         partial_gradients_{take(
             device, net.examples_at_once() < net.options().max_batch_size ? trained_ * sizeof(parameter_element) : 0)} {
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
-      net.nodes()[i].layer->set_activation(plan_.nodes[i].activation);
-    }
+    set_activations(net);
     make_parameters(net, strides);
     make_buffers(net);
   }
+
+  /// The memory of forward passes for inference, without parameters and buffers: call make_own, share or take_over.
+  /// @param values  where values are stored; empty: in memory that this object allocates
+  /// @throws configuration_error when `values` is too small or not aligned
+  /// @throws device_error when there is too little memory
+  network_memory(Device& device, const graph& net, dynamic_array<layer_memory> layers, const plan_options& options,
+                 std::span<std::byte> values)
+      : device_{&device},
+        layers_{std::move(layers)},
+        plan_{plan_execution(net.describe_for_plan(layers_, sizeof(Element)), options)},
+        arena_{take(device, values.empty() ? plan_.arena_bytes : 0)},
+        values_in_{values.empty() ? reinterpret_cast<std::byte*>(arena_.data()) : values.data()},
+        workspace_bytes_{largest_workspace()},
+        workspace_{take(device, options.streams * workspace_bytes_)},
+        values_{take(device, 0)},
+        trained_{0},
+        gradients_{take(device, 0)},
+        buffer_values_{take(device, 0)},
+        partial_gradients_{take(device, 0)} {
+    require_room(values, plan_.arena_bytes);
+  }
+
+  /// Parameters and buffers of its own, with their initial values.
+  void make_own(const graph& net, strides_of_extents strides) {
+    const auto bytes = [](index_t elements) { return static_cast<std::size_t>(elements) * sizeof(parameter_element); };
+    values_ = take(*device_, bytes(net.parameter_elements()));
+    buffer_values_ = take(*device_, bytes(net.buffer_elements()));
+    make_parameters(net, strides);
+    make_buffers(net);
+  }
+
+  /// The parameters and buffers of `other`, which outlives this object.
+  void share(const network_memory& other) {
+    parameters_ = other.parameters_;
+    buffer_memory_ = other.buffer_memory_;
+    buffers_ = other.buffers_;
+    for (parameter_memory<parameter_element>& each : parameters_) {
+      each.gradient = nullptr;
+    }
+    for_inference_ = other.for_inference_;
+  }
+
+  /// Takes the memory of parameters and buffers from `other`, after share.
+  void take_over(network_memory& other) noexcept {
+    values_ = std::move(other.values_);
+    buffer_values_ = std::move(other.buffer_values_);
+  }
+
+  /// Gives the layers their activations.
+  void set_activations(const graph& net) const {
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      net.nodes()[i].layer->set_activation(plan_.nodes[i].activation);
+    }
+  }
+
+  /// What the layers read instead of parameters: an entry for each, or null.
+  void set_copies(const layer_for_inference<parameter_element>* of_layers) noexcept { for_inference_ = of_layers; }
 
   [[nodiscard]] const execution_plan& plan() const noexcept { return plan_; }
 
@@ -97,15 +162,26 @@ class network_memory {
   }
   [[nodiscard]] std::span<std::byte> state(std::size_t layer) noexcept {
     const std::size_t offset = plan_.nodes[layer].state_offset;
-    return offset == execution_plan::none
-               ? std::span<std::byte>{}
-               : std::span{reinterpret_cast<std::byte*>(arena_.data()) + offset, layers_[layer].state};
+    return offset == execution_plan::none ? std::span<std::byte>{}
+                                          : std::span{values_in_ + offset, layers_[layer].state};
   }
   [[nodiscard]] std::span<std::byte> workspace(std::size_t stream) noexcept {
     return {reinterpret_cast<std::byte*>(workspace_.data()) + stream * workspace_bytes_, workspace_bytes_};
   }
 
   [[nodiscard]] std::span<const parameter_memory<parameter_element>> parameters() const noexcept { return parameters_; }
+  /// The parameters that a layer reads.
+  [[nodiscard]] std::span<const parameter_memory<parameter_element>> parameters_of(
+      std::size_t layer, const graph::node& n) const noexcept {
+    if (for_inference_ != nullptr && for_inference_[layer].folded) {
+      return for_inference_[layer].parameters;
+    }
+    return parameters().subspan(n.first_parameter, n.parameters.size());
+  }
+  /// forward_arguments::prepared
+  [[nodiscard]] std::span<const std::byte> prepared(std::size_t layer) const noexcept {
+    return for_inference_ == nullptr ? std::span<const std::byte>{} : for_inference_[layer].prepared;
+  }
   [[nodiscard]] std::span<const buffer<parameter_element, Device>> buffers() const noexcept { return buffers_; }
   /// Pointers to the first element of each of buffers().
   [[nodiscard]] std::span<parameter_element* const> buffer_memory() const noexcept { return buffer_memory_; }
@@ -158,7 +234,17 @@ class network_memory {
   }
 
   [[nodiscard]] Element* at(std::size_t offset) noexcept {
-    return offset == execution_plan::none ? nullptr : reinterpret_cast<Element*>(arena_.data() + offset);
+    return offset == execution_plan::none ? nullptr : reinterpret_cast<Element*>(values_in_ + offset);
+  }
+
+  static void require_room(std::span<const std::byte> values, std::size_t bytes) {
+    const std::size_t off = reinterpret_cast<std::uintptr_t>(values.data()) % memory_plan::alignment;
+    if (!values.empty() && (values.size() < bytes || off != 0)) {
+      raise<configuration_error>("network.compile_for_inference",
+                                 {"memory of ", bytes, " bytes or more at a multiple of ", memory_plan::alignment},
+                                 {values.size(), " bytes, ", off, " bytes after such a multiple"},
+                                 "network.forecast_for_inference tells how much the values need (arena)");
+    }
   }
 
   [[nodiscard]] std::size_t largest_workspace() const {
@@ -212,6 +298,7 @@ class network_memory {
   dynamic_array<layer_memory> layers_;
   execution_plan plan_;
   bytes_tensor arena_;
+  std::byte* values_in_;         // that of arena_, or of the caller
   std::size_t workspace_bytes_;  // of one stream
   bytes_tensor workspace_;
   bytes_tensor values_;
@@ -222,6 +309,7 @@ class network_memory {
   dynamic_array<parameter_memory<parameter_element>> parameters_;
   dynamic_array<parameter_element*> buffer_memory_;
   dynamic_array<buffer<parameter_element, Device>> buffers_;
+  const layer_for_inference<parameter_element>* for_inference_ = nullptr;
 };
 
 }  // namespace detail

@@ -24,6 +24,54 @@
 
 namespace gradus::nn {
 
+namespace detail {
+
+/// See predict. @param model  a network, or what runs one
+template <class Element, class Layout, class Device, class Model, class Images, class ImagesDevice>
+[[nodiscard]] image_tensor<Element, Layout, ImagesDevice> predict_with(
+    Model& model, const image_view<Images, Layout, ImagesDevice>& images) {
+  static_assert(std::same_as<Device, ImagesDevice> || has_host_memory<ImagesDevice>,
+                "gradus: nn::predict takes images on the device of the network or in the memory of the host");
+  constexpr bool copies = !has_host_memory<Device> && has_host_memory<ImagesDevice>;
+  const index_t examples = images.extent(0);
+  const image_extents all{examples, images.extent(1), images.extent(2), images.extent(3)};
+  if (const image_extents expected = model.structure().batch_extents(0, examples); all != expected) {
+    raise<shape_error>("predict", {"images of ", to_string(expected), ", the network's input"}, to_string(all),
+                       "any number of images, each with the channels, rows and columns of the input");
+  }
+  model.structure().check_batch("predict", all, examples);
+  Device& device = model.device();
+  if constexpr (std::same_as<Device, ImagesDevice> && !has_host_memory<Device>) {
+    if (&images.device() != &device) {
+      raise<configuration_error>("predict", "images on the device of the network", "images on another device",
+                                 "copy them with gradus::to(net.device(), images)");
+    }
+  }
+  image_tensor<Element, Layout, ImagesDevice> result{images.device(), model.output_shape().batch(examples)};
+  const index_t most = std::max(index_t{1}, std::min(examples, model.structure().examples_at_once()));
+  const index_t in = image_extents{1, all.c, all.h, all.w}.size();
+  const index_t out = model.output_shape().batch(1).size();
+  image_tensor<Element, Layout, Device> staged{device, {copies ? most : 0, all.c, all.h, all.w}};
+  for (index_t first = 0; first < examples; first += most) {
+    const index_t count = std::min(most, examples - first);
+    const Element* from = images.data() + first * in;
+    if constexpr (copies) {
+      device.copy_from_host(staged.data(), from, static_cast<std::size_t>(count * in) * sizeof(Element));
+      from = staged.data();
+    }
+    const auto scores = model.forward({device, from, image_extents{count, all.c, all.h, all.w}});
+    const std::size_t bytes = static_cast<std::size_t>(count * out) * sizeof(Element);
+    if constexpr (has_host_memory<ImagesDevice>) {
+      device.copy_to_host(result.data() + first * out, scores.data(), bytes);
+    } else {
+      device.copy(result.data() + first * out, scores.data(), bytes);
+    }
+  }
+  return result;
+}
+
+}  // namespace detail
+
 /// The scores of images, outside training, as a tensor of its own. Any number of images: the network computes as many
 /// as it can at once. The scores are on the device of the images; a network on a GPU takes images in the memory of the
 /// host too.
@@ -40,46 +88,7 @@ requires std::same_as<std::remove_const_t<Images>, Element>
 [[nodiscard]] image_tensor<Element, Layout, ImagesDevice> predict(
     network<Element, Layout, Device>& net, const image_view<Images, Layout, ImagesDevice>& images,
     error_location where = error_location::current()) {
-  static_assert(std::same_as<Device, ImagesDevice> || has_host_memory<ImagesDevice>,
-                "gradus: nn::predict takes images on the device of the network or in the memory of the host");
-  constexpr bool copies = !has_host_memory<Device> && has_host_memory<ImagesDevice>;
-  return at_call(where, [&] {
-    const index_t examples = images.extent(0);
-    const image_extents all{examples, images.extent(1), images.extent(2), images.extent(3)};
-    if (const image_extents expected = net.structure().batch_extents(0, examples); all != expected) {
-      raise<shape_error>("predict", {"images of ", to_string(expected), ", the network's input"}, to_string(all),
-                         "any number of images, each with the channels, rows and columns of the input");
-    }
-    net.structure().check_batch("predict", all, examples);
-    Device& device = net.device();
-    if constexpr (std::same_as<Device, ImagesDevice> && !has_host_memory<Device>) {
-      if (&images.device() != &device) {
-        raise<configuration_error>("predict", "images on the device of the network", "images on another device",
-                                   "copy them with gradus::to(net.device(), images)");
-      }
-    }
-    image_tensor<Element, Layout, ImagesDevice> result{images.device(), net.output_shape().batch(examples)};
-    const index_t most = std::max(index_t{1}, std::min(examples, net.structure().examples_at_once()));
-    const index_t in = image_extents{1, all.c, all.h, all.w}.size();
-    const index_t out = net.output_shape().batch(1).size();
-    image_tensor<Element, Layout, Device> staged{device, {copies ? most : 0, all.c, all.h, all.w}};
-    for (index_t first = 0; first < examples; first += most) {
-      const index_t count = std::min(most, examples - first);
-      const Element* from = images.data() + first * in;
-      if constexpr (copies) {
-        device.copy_from_host(staged.data(), from, static_cast<std::size_t>(count * in) * sizeof(Element));
-        from = staged.data();
-      }
-      const auto scores = net.forward({device, from, image_extents{count, all.c, all.h, all.w}});
-      const std::size_t bytes = static_cast<std::size_t>(count * out) * sizeof(Element);
-      if constexpr (has_host_memory<ImagesDevice>) {
-        device.copy_to_host(result.data() + first * out, scores.data(), bytes);
-      } else {
-        device.copy(result.data() + first * out, scores.data(), bytes);
-      }
-    }
-    return result;
-  });
+  return at_call(where, [&] { return detail::predict_with<Element, Layout, Device>(net, images); });
 }
 
 /// The same for a tensor of images.

@@ -5,10 +5,12 @@
 
 #include <cstddef>      // std::byte, std::size_t
 #include <span>         // std::span
+#include <string>       // std::string
 #include <type_traits>  // std::is_same_v
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/conv2d.hpp"
@@ -21,6 +23,7 @@
 #include "gradus/kernels/cpu/detail/conv2d/weights.hpp"
 #include "gradus/kernels/cpu/detail/conv2d/winograd.hpp"
 #include "gradus/kernels/cpu/detail/conv2d/winograd_tiles.hpp"
+#include "gradus/kernels/cpu/isa.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 
@@ -154,6 +157,29 @@ void correlate(cpu& device, const conv2d_geometry& g, pass which, index_t batch,
       [&](const correlations<Element>& all) { all.run(device, x, w, output, workspace.data()); });
 }
 
+/// The weights of a forward pass, packed by correlations::prepare, as a network for inference keeps them.
+template <class Element>
+struct prepared_weights {
+  static constexpr std::size_t header_bytes = 64;  // keeps the packed weights aligned
+
+  /// The kernels of other instructions have other tiles.
+  [[nodiscard]] static instruction_set& packed_for(std::byte* prepared) noexcept {
+    return *reinterpret_cast<instruction_set*>(prepared);
+  }
+  [[nodiscard]] static computed<Element>* packed(std::byte* prepared) noexcept {
+    return reinterpret_cast<computed<Element>*>(prepared + header_bytes);
+  }
+};
+
+/// @throws configuration_error when the weights were packed for other instructions
+inline void require_instructions(instruction_set packed_for, instruction_set current) {
+  if (packed_for != current) {
+    raise<configuration_error>(
+        "conv2d", {"the instructions that the weights are prepared for (", name_of(packed_for), ")"},
+        std::string{name_of(current)}, "call network.update_weights() after kernels::set_instruction_set");
+  }
+}
+
 /// Computes the gradients of the weights and, unless it is null, of the bias.
 template <class Layout, class Element>
 void differentiate_weights(cpu& device, const conv2d_geometry& g, index_t batch, const Element* x, const Element* dy,
@@ -275,6 +301,68 @@ void conv2d_forward(cpu& device, const conv2d_geometry& geometry, image_view<con
                     const forward_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
   detail::correlate<Layout>(device, geometry, pass::forward, x.extent(axis::n), x.data(), w.data(),
                             detail::output_of(y.data(), epilogue), workspace);
+}
+
+/// See has_prepared_conv2d. Dilated convolutions pack the weights of their parts in each call.
+template <network_element Element, detail::convolution_layout Layout>
+[[nodiscard]] std::size_t conv2d_prepared_bytes(cpu& device, const conv2d_geometry& geometry) {
+  using real = parameter_element_t<Element>;
+  if (detail::is_dilated(geometry)) {
+    return 0;
+  }
+  return detail::prepared_weights<Element>::header_bytes +
+         detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {
+           return detail::with_correlations<Layout, Element>(
+               device, kernels, geometry, pass::forward, 1,
+               [](const detail::correlations<Element>& correlations) { return correlations.packed_bytes(); });
+         });
+}
+
+/// See has_prepared_conv2d.
+template <network_element Element, detail::convolution_layout Layout>
+[[nodiscard]] std::size_t conv2d_prepared_workspace_bytes(cpu& device, const conv2d_geometry& geometry, index_t batch) {
+  using real = parameter_element_t<Element>;
+  if (detail::is_dilated(geometry)) {
+    return conv2d_workspace_bytes<Element, Layout>(device, geometry, batch, pass::forward);
+  }
+  return detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {
+    return detail::with_correlations<Layout, Element>(
+        device, kernels, geometry, pass::forward, batch,
+        [](const detail::correlations<Element>& correlations) { return correlations.workers_bytes(); });
+  });
+}
+
+/// See has_prepared_conv2d.
+template <network_element Element, detail::convolution_layout Layout>
+void conv2d_prepare(cpu& device, const conv2d_geometry& geometry,
+                    image_view<const parameter_element_t<Element>, Layout, cpu> w, std::span<std::byte> prepared,
+                    std::span<std::byte> workspace) {
+  using memory = detail::prepared_weights<Element>;
+  memory::packed_for(prepared.data()) = current_instruction_set();
+  detail::with_correlations<Layout, Element>(device, detail::current_storage_kernels<Element>(), geometry,
+                                             pass::forward, 1, [&](const detail::correlations<Element>& all) {
+                                               all.prepare(device, w.data(), memory::packed(prepared.data()),
+                                                           workspace.data());
+                                             });
+}
+
+/// See has_prepared_conv2d.
+/// @throws configuration_error when kernels::set_instruction_set was called since conv2d_prepare
+template <network_element Element, detail::convolution_layout Layout>
+void conv2d_forward_prepared(cpu& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cpu> x,
+                             std::span<const std::byte> prepared, image_view<Element, Layout, cpu> y,
+                             const forward_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
+  using memory = detail::prepared_weights<Element>;
+  auto* const from = const_cast<std::byte*>(prepared.data());
+  detail::require_instructions(memory::packed_for(from), current_instruction_set());
+  if (x.extent(axis::n) == 0) {
+    return;
+  }
+  detail::with_correlations<Layout, Element>(
+      device, detail::current_storage_kernels<Element>(), geometry, pass::forward, x.extent(axis::n),
+      [&](const detail::correlations<Element>& all) {
+        all.run_packed(device, x.data(), memory::packed(from), detail::output_of(y.data(), epilogue), workspace.data());
+      });
 }
 
 /// See has_conv2d_backward_data.

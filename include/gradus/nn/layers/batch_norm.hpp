@@ -3,6 +3,7 @@
 // The layer batch_norm: batch normalization.
 #pragma once
 
+#include <cmath>        // std::sqrt
 #include <cstddef>      // std::size_t
 #include <span>         // std::span
 #include <string_view>  // std::string_view
@@ -97,7 +98,18 @@ class batch_norm_base : public layer_base {
             .any_activation = true,
             .writes_residual_gradient = true,
             .skips_parameter_gradients = true,
-            .recomputable = true};
+            .recomputable = true,
+            .affine_outside_training = true};
+  }
+
+  void write_affine(std::span<const std::vector<double>> parameters, std::span<const std::vector<double>> buffers,
+                    std::span<double> scale, std::span<double> shift) const override {
+    for (std::size_t c = 0; c < scale.size(); ++c) {
+      const double gamma = options_.scale ? parameters[0][c] : 1;
+      const double beta = options_.shift ? parameters[options_.scale ? 1 : 0][c] : 0;
+      scale[c] = gamma / std::sqrt(buffers[1][c] + options_.epsilon);
+      shift[c] = beta - buffers[0][c] * scale[c];
+    }
   }
 
   void set_activation(kernels::activation act) override { activation_ = act; }
@@ -154,6 +166,10 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
   [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
     return {.state = 4 * static_cast<std::size_t>(this->shape_.channels) * sizeof(parameter_element),
             .workspace = batch_norm_workspace_bytes<Element, Layout>(device, this->shape_.batch(batch))};
+  }
+
+  [[nodiscard]] layer_memory inference_memory(Device& device, index_t batch, bool /*prepared*/) const override {
+    return {.state = 0, .workspace = memory(device, batch).workspace};
   }
 
   void forward(const typename base::forward_call& call) override {

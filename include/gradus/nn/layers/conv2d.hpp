@@ -127,7 +127,8 @@ class conv2d_base : public layer_base {
             .fuses_residual = true,
             .masks_input_gradients = true,
             .any_activation = true,
-            .skips_parameter_gradients = true};
+            .skips_parameter_gradients = true,
+            .folds_affine = weight_channels::first};
   }
 
   [[nodiscard]] index_t multiply_adds() const noexcept override { return geometry_.multiply_adds(); }
@@ -159,6 +160,8 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::co
   static_assert(kernels::explain_conv2d<Device, Element, Layout>());
   using base = nn::layer<Element, Layout, Device, detail::conv2d_base>;
 
+  using parameter_element = parameter_element_t<Element>;
+
  public:
   using base::base;
 
@@ -181,13 +184,51 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::co
     return {.state = 0, .workspace = padded_bytes(batch) + workspace};
   }
 
+  [[nodiscard]] layer_memory inference_memory(Device& device, index_t batch,
+                                              [[maybe_unused]] bool prepared) const override {
+    if constexpr (kernels::has_prepared_conv2d<Device, Element, Layout>) {
+      if (prepared) {
+        return {.state = 0,
+                .workspace = padded_bytes(batch) +
+                             conv2d_prepared_workspace_bytes<Element, Layout>(device, this->geometry_, batch)};
+      }
+    }
+    return {.state = 0,
+            .workspace = padded_bytes(batch) + conv2d_workspace_bytes<Element, Layout>(device, this->geometry_, batch,
+                                                                                       kernels::pass::forward)};
+  }
+
+  [[nodiscard]] std::size_t prepared_bytes([[maybe_unused]] Device& device) const override {
+    if constexpr (kernels::has_prepared_conv2d<Device, Element, Layout>) {
+      return conv2d_prepared_bytes<Element, Layout>(device, this->geometry_);
+    } else {
+      return 0;
+    }
+  }
+
+  void prepare([[maybe_unused]] Device& device,
+               [[maybe_unused]] std::span<const parameter_memory<parameter_element>> values,
+               [[maybe_unused]] std::span<std::byte> to,
+               [[maybe_unused]] std::span<std::byte> workspace) const override {
+    if constexpr (kernels::has_prepared_conv2d<Device, Element, Layout>) {
+      conv2d_prepare<Element>(device, this->geometry_, weight(values, device), to, workspace);
+    }
+  }
+
   void forward(const typename base::forward_call& call) override {
+    const kernels::forward_epilogue<Element> epilogue{
+        .bias = call.parameters.size() > 1 ? call.parameters[1].value : nullptr,
+        .residual = call.residual,
+        .act = this->activation_};
+    if constexpr (kernels::has_prepared_conv2d<Device, Element, Layout>) {
+      if (!call.prepared.empty()) {
+        conv2d_forward_prepared(call.device, this->geometry_, input(call), call.prepared, base::view(call.output),
+                                epilogue, workspace(call));
+        return;
+      }
+    }
     conv2d_forward(call.device, this->geometry_, input(call), weight(call.parameters, call.device),
-                   base::view(call.output),
-                   kernels::forward_epilogue<Element>{.bias = this->options_.bias ? call.parameters[1].value : nullptr,
-                                                      .residual = call.residual,
-                                                      .act = this->activation_},
-                   workspace(call));
+                   base::view(call.output), epilogue, workspace(call));
   }
 
   void backward(const typename base::backward_call& call) override {
@@ -215,8 +256,6 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::co
   }
 
  private:
-  using parameter_element = parameter_element_t<Element>;
-
   [[nodiscard]] image_view<const parameter_element, Layout, Device> weight(
       std::span<const parameter_memory<parameter_element>> parameters, Device& device) const {
     return {device, parameters[0].value, this->weight_extents_};

@@ -132,8 +132,11 @@ class conv_transpose2d_base : public layer_base {
             .fuses_residual = true,
             .masks_input_gradients = true,
             .any_activation = true,
-            .skips_parameter_gradients = true};
+            .skips_parameter_gradients = true,
+            .folds_affine = weight_channels::second_of_a_group};
   }
+
+  [[nodiscard]] index_t weight_groups() const noexcept override { return options_.groups; }
 
   [[nodiscard]] index_t multiply_adds() const noexcept override { return geometry_.multiply_adds(); }
 
@@ -192,11 +195,17 @@ class conv_transpose2d::layer final : public nn::layer<Element, Layout, Device, 
     return {.state = 0, .workspace = workspace};
   }
 
+  [[nodiscard]] layer_memory inference_memory(Device& device, index_t batch, bool /*prepared*/) const override {
+    return {.state = 0,
+            .workspace = conv_transpose2d_workspace_bytes<Element, Layout>(device, this->geometry_, batch,
+                                                                           kernels::pass::forward)};
+  }
+
   void forward(const typename base::forward_call& call) override {
     conv_transpose2d_forward(
         call.device, this->geometry_, base::view(call.inputs[0]), weight(call.parameters, call.device),
         base::view(call.output),
-        kernels::forward_epilogue<Element>{.bias = this->options_.bias ? call.parameters[1].value : nullptr,
+        kernels::forward_epilogue<Element>{.bias = call.parameters.size() > 1 ? call.parameters[1].value : nullptr,
                                            .residual = call.residual,
                                            .act = this->activation_},
         call.workspace);

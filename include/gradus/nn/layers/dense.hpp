@@ -75,7 +75,8 @@ class dense_base : public layer_base {
             .fuses_activation = true,
             .masks_input_gradients = true,
             .any_activation = true,
-            .skips_parameter_gradients = true};
+            .skips_parameter_gradients = true,
+            .folds_affine = weight_channels::first};
   }
 
   [[nodiscard]] index_t multiply_adds() const noexcept override { return options_.out_features * in_features_; }
@@ -119,9 +120,13 @@ class dense_layer final : public layer_passes<Element, Device>, public dense_bas
     return {.state = 0, .workspace = workspace};
   }
 
+  [[nodiscard]] layer_memory inference_memory(Device& device, index_t batch, bool /*prepared*/) const override {
+    return {.state = 0, .workspace = matmul_workspace_bytes<Element>(device, this->forward_shape(batch))};
+  }
+
   void forward(const typename passes::forward_call& call) override {
     kernels::matmul_epilogue<Element> epilogue;
-    epilogue.bias = this->options_.bias ? call.parameters[1].value : nullptr;
+    epilogue.bias = call.parameters.size() > 1 ? call.parameters[1].value : nullptr;
     epilogue.act = this->activation_;
     const parameter_element_t<Element>* const weight = call.parameters[0].value;
     matmul(call.device, this->forward_shape(call.output.extent(0)), call.inputs[0].data(), weight, call.output.data(),

@@ -57,7 +57,10 @@ class dropout_base : public layer_base {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = false, .backward_reads_output = false, .recomputable = true};
+    return {.backward_reads_inputs = false,
+            .backward_reads_output = false,
+            .recomputable = true,
+            .identity_outside_training = true};
   }
 
  protected:
@@ -83,6 +86,10 @@ class dropout::layer final : public nn::layer<Element, Layout, Device, detail::d
 
   [[nodiscard]] layer_memory memory(Device& /*device*/, index_t batch) const override {
     return {.state = this->state_bytes(batch), .workspace = 0};
+  }
+
+  [[nodiscard]] layer_memory inference_memory(Device& /*device*/, index_t /*batch*/, bool /*prepared*/) const override {
+    return {};
   }
 
   void forward(const typename base::forward_call& call) override {

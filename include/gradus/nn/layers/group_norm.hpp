@@ -110,6 +110,10 @@ class set_norm_layer final : public nn::layer<Element, Layout, Device, set_norm_
     return {.state = wanted.state, .workspace = aligned(wanted.workspace) + wanted.state};
   }
 
+  [[nodiscard]] layer_memory inference_memory(Device& device, index_t batch, bool /*prepared*/) const override {
+    return {.state = 0, .workspace = memory(device, batch).workspace};
+  }
+
   void forward(const typename base::forward_call& call) override {
     std::span<std::byte> state = call.state;
     if (!call.context.training) {

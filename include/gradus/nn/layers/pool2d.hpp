@@ -150,6 +150,10 @@ class max_pool2d::layer final : public nn::layer<Element, Layout, Device, detail
     return {.state = this->state_bytes(batch), .workspace = 0};
   }
 
+  [[nodiscard]] layer_memory inference_memory(Device& /*device*/, index_t /*batch*/, bool /*prepared*/) const override {
+    return {};
+  }
+
   void forward(const typename base::forward_call& call) override {
     max_pool2d_forward(call.device, this->geometry_, base::view(call.inputs[0]), base::view(call.output),
                        call.context.training ? reinterpret_cast<std::uint8_t*>(call.state.data()) : nullptr);

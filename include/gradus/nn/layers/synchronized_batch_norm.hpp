@@ -160,6 +160,10 @@ class synchronized_batch_norm::layer final
             .workspace = synchronized_batch_norm_workspace_bytes<Element, Layout>(device, this->shape_.batch(batch))};
   }
 
+  [[nodiscard]] layer_memory inference_memory(Device& device, index_t batch, bool /*prepared*/) const override {
+    return {.state = 0, .workspace = memory(device, batch).workspace};
+  }
+
   void forward(const typename base::forward_call& call) override {
     const auto x = base::view(call.inputs[0]);
     const auto y = base::view(call.output);

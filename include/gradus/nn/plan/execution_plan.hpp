@@ -98,11 +98,12 @@ struct execution_plan {
     bool backward = true;                                            ///< runs in the backward pass
     kernels::activation activation = kernels::activation::identity;  ///< fused into the layer
     std::size_t residual = none;                                     ///< the value that the layer adds to its output
-    dynamic_array<gradient_target> targets;                          ///< one for each input
-    gradient_target residual_target;                                 ///< the gradient of the residual
-    std::size_t state_offset = none;                                 ///< bytes in the arena
-    std::size_t recompute_first = 0;  ///< first index in `recomputed` of the nodes that run forward
-    std::size_t recompute_count = 0;  ///< again just before this one runs backward, and their number
+    std::size_t folded = none;  ///< the affine layer behind this one whose factors are in its weights; inference only
+    dynamic_array<gradient_target> targets;  ///< one for each input
+    gradient_target residual_target;         ///< the gradient of the residual
+    std::size_t state_offset = none;         ///< bytes in the arena
+    std::size_t recompute_first = 0;         ///< first index in `recomputed` of the nodes that run forward
+    std::size_t recompute_count = 0;         ///< again just before this one runs backward, and their number
   };
 
   /// The memory of one or more values and of their gradient.
@@ -134,9 +135,12 @@ struct memory_forecast {
   std::size_t parameters = 0;  ///< values of parameters
   std::size_t gradients = 0;   ///< gradients of parameters; with micro-batches also their partial sums
   std::size_t buffers = 0;     ///< statistics that are not trained, such as running means
+  std::size_t copies = 0;      ///< folded and prepared weights of a network for inference
 
   /// The sum of all parts.
-  [[nodiscard]] std::size_t total() const noexcept { return arena + workspace + parameters + gradients + buffers; }
+  [[nodiscard]] std::size_t total() const noexcept {
+    return arena + workspace + parameters + gradients + buffers + copies;
+  }
 };
 
 /// The times at which the value of a slot is in use; execution_plan defines the times.
@@ -161,6 +165,9 @@ using stream_rule = stream_schedule (*)(const graph_description& graph, const ex
 /// `recomputed`, and the last three fields of the lifetimes.
 using recompute_rule = void (*)(const graph_description& graph, execution_plan& plan, std::span<value_lifetime> values,
                                 std::span<const buffer_lifetime> others);
+
+/// Chooses offsets so that buffers that are in use at the same time do not overlap.
+using memory_rule = memory_plan (*)(std::span<const buffer_lifetime> buffers);
 
 /// Optimizations of an execution plan that save time and memory. All are on. With one of them off, a step gives the
 /// same results up to rounding; this shows whether an error comes from that optimization.
@@ -190,6 +197,11 @@ struct plan_options {
   stream_rule side_by_side = nullptr;     ///< null: the layers run one after another
   std::size_t streams = 1;                ///< the number of layers that may run at the same time
   plan_optimizations optimizations = {};  ///< the optimizations that are on
+  /// Only forward runs, outside training: no layer runs backward, and layers that do nothing outside training vanish.
+  bool inference = false;
+  bool fold_affine = false;          ///< of an inference plan: execution_plan::node::folded
+  bool prepared = false;             ///< of an inference plan: layers read prepared weights
+  memory_rule place = &plan_memory;  ///< the offsets of values and gradients
 };
 
 }  // namespace gradus::nn

@@ -169,19 +169,24 @@ class graph {
   }
 
   /// Fixes the graph, and the offsets of parameters in a flat buffer, each a multiple of memory_plan::alignment.
+  /// @param inference  only forward will run; a compiled graph may be compiled for it, and keeps the offsets
   /// @throws configuration_error when the graph has no layer, a value is never used, or max_batch_size is below 1
-  void compile(const compile_options& options, std::size_t element_bytes) {
-    require_building("network.compile");
+  void compile(const compile_options& options, std::size_t element_bytes, bool inference = false) {
+    const std::string_view asked_by = inference ? "network.compile_for_inference" : "network.compile";
+    if (!inference) {
+      require_building(asked_by);
+    }
     if (nodes_.empty()) {
-      raise<configuration_error>("network.compile", "a network with at least one layer", "none");
+      raise<configuration_error>(asked_by, "a network with at least one layer", "none");
     }
     if (options.max_batch_size < 1) {
-      raise<configuration_error>("network.compile", "a max_batch_size of at least 1", {options.max_batch_size});
+      raise<configuration_error>(asked_by, "a max_batch_size of at least 1", {options.max_batch_size});
     }
     if (!has_loss_) {
       scores_ = shapes_.size() - 1;
     }
-    require_all_used();
+    require_all_used(asked_by);
+    inference_ = inference;
     parameters_.clear();  // from an earlier attempt
     parameter_elements_ = 0;
     buffer_count_ = 0;
@@ -199,7 +204,7 @@ class graph {
         gradient_elements_ = parameter_elements_;
       }
     }
-    if (has_loss_ && trained_parameters_ == 0 && !parameters_.empty()) {
+    if (!inference && has_loss_ && trained_parameters_ == 0 && !parameters_.empty()) {
       raise<configuration_error>("network.compile", "a layer with parameters that is trained", "all of them frozen",
                                  "freeze fewer layers; a network that only evaluates needs none of it");
     }
@@ -228,6 +233,23 @@ class graph {
   /// Undoes compile, for a network that could not allocate its memory.
   void undo_compile() noexcept { options_ = {}; }
 
+  /// @throws configuration_error when the graph is compiled
+  void require_building(std::string_view operation, error_location where = error_location::current()) const {
+    if (compiled()) {
+      raise<configuration_error>(operation, "a network that is not compiled", "a compiled one",
+                                 "add layers and the loss before compile, and compile once", where);
+    }
+  }
+
+  /// @throws configuration_error when the graph is compiled for inference
+  void require_training(std::string_view operation, error_location where = error_location::current()) const {
+    if (inference_ && compiled()) {
+      raise<configuration_error>(operation, "a network that is compiled for training",
+                                 "one that is compiled for inference: it has no gradients",
+                                 "call compile({.max_batch_size = ...}) instead of compile_for_inference", where);
+    }
+  }
+
   /// The input of the planner.
   /// @param memory  memory of each layer
   [[nodiscard]] graph_description describe_for_plan(std::span<const layer_memory> memory,
@@ -238,7 +260,7 @@ class graph {
       graph_description::node& n = description.nodes[i];
       n.inputs = nodes_[i].inputs;
       n.traits = nodes_[i].layer->traits();
-      n.trains = !nodes_[i].trained().empty();
+      n.trains = !inference_ && !nodes_[i].trained().empty();
       n.output_bytes = static_cast<std::size_t>(shapes_[i + 1].batch(examples_at_once()).size()) * element_bytes;
       n.state_bytes = memory[i].state;
       // A pass over an element waits for memory about as long as 16 multiply-adds take.
@@ -249,6 +271,8 @@ class graph {
 
   // ---- structure
 
+  /// True if the graph is, or was last, compiled for inference.
+  [[nodiscard]] bool inference() const noexcept { return inference_; }
   /// True after compile; false for a graph that was moved from.
   [[nodiscard]] bool compiled() const noexcept { return options_.max_batch_size != 0 && !nodes_.empty(); }
   /// The options of compile.
@@ -452,20 +476,13 @@ class graph {
     return total;
   }
 
-  void require_building(std::string_view operation, error_location where = error_location::current()) const {
-    if (compiled()) {
-      raise<configuration_error>(operation, "a network that is not compiled", "a compiled one",
-                                 "add layers and the loss before compile, and compile once", where);
-    }
-  }
-
   void require_compiled(std::string_view operation, error_location where = error_location::current()) const {
     if (!compiled()) {
       raise_not_compiled(operation, where);
     }
   }
 
-  void require_all_used() const {
+  void require_all_used(std::string_view asked_by) const {
     for (std::size_t v = 1; v < shapes_.size(); ++v) {
       bool used = v == scores_;
       for (std::size_t i = v; i < nodes_.size() && !used; ++i) {
@@ -474,7 +491,7 @@ class graph {
         }
       }
       if (!used) {
-        raise<configuration_error>("network.compile", "every layer's output to be read by a layer or the loss",
+        raise<configuration_error>(asked_by, "every layer's output to be read by a layer or the loss",
                                    {"the output of layer '", nodes_[v - 1].name, "' unused"});
       }
     }
@@ -485,6 +502,7 @@ class graph {
   std::uint64_t identity_ = next_identity();
   std::size_t scores_ = 0;
   bool has_loss_ = false;
+  bool inference_ = false;
   bool communicates_ = false;
   decltype(&detail::append_groups) append_groups_ = nullptr;  // null: group was not called
   compile_options options_;                                   // max_batch_size 0: not compiled

@@ -28,21 +28,15 @@ struct memory_plan {
   std::size_t bytes = 0;               ///< size of the arena
 };
 
-/// Chooses offsets so that buffers that are in use at the same time do not overlap.
-///
-/// Greedy by size (Pisarchyk, Lee: "Efficient memory management for deep neural net inference", 2020, section 5.2):
-/// places the largest buffer first, each into the smallest gap between placed buffers with overlapping lifetimes.
-/// @post buffers with overlapping lifetimes do not overlap; offsets are multiples of memory_plan::alignment
+namespace detail {
+
+/// Places buffers one after another, each into the smallest gap between placed buffers with overlapping lifetimes.
+/// @param order  indices of all buffers, the first to be placed first
 /// Cost: quadratic in the number of buffers.
-[[nodiscard]] inline memory_plan plan_memory(std::span<const buffer_lifetime> buffers) {
+[[nodiscard]] inline memory_plan place_in_order(std::span<const buffer_lifetime> buffers,
+                                                std::span<const std::size_t> order) {
   memory_plan plan;
   plan.offsets = dynamic_array<std::size_t>(buffers.size());
-  dynamic_array<std::size_t> order;  // largest buffer first
-  for (std::size_t b = 0; b < buffers.size(); ++b) {
-    order.insert(std::upper_bound(order.begin(), order.end(), buffers[b].bytes,
-                                  [&](std::size_t bytes, std::size_t other) { return bytes > buffers[other].bytes; }),
-                 b);
-  }
   dynamic_array<std::size_t> placed;  // sorted by offset
   for (const std::size_t buffer : order) {
     const buffer_lifetime& want = buffers[buffer];
@@ -72,6 +66,30 @@ struct memory_plan {
                   buffer);
   }
   return plan;
+}
+
+/// The indices of the buffers, the largest first; equal ones in their order.
+[[nodiscard]] inline dynamic_array<std::size_t> largest_first(std::span<const buffer_lifetime> buffers) {
+  dynamic_array<std::size_t> order;
+  for (std::size_t b = 0; b < buffers.size(); ++b) {
+    order.insert(std::upper_bound(order.begin(), order.end(), buffers[b].bytes,
+                                  [&](std::size_t bytes, std::size_t other) { return bytes > buffers[other].bytes; }),
+                 b);
+  }
+  return order;
+}
+
+}  // namespace detail
+
+/// Chooses offsets so that buffers that are in use at the same time do not overlap.
+///
+/// Greedy by size (Pisarchyk, Lee: "Efficient memory management for deep neural net inference", 2020, section 5.2):
+/// places the largest buffer first, each into the smallest gap between placed buffers with overlapping lifetimes.
+/// @post buffers with overlapping lifetimes do not overlap; offsets are multiples of memory_plan::alignment
+/// Cost: quadratic in the number of buffers.
+[[nodiscard]] inline memory_plan plan_memory(std::span<const buffer_lifetime> buffers) {
+  const dynamic_array<std::size_t> order = detail::largest_first(buffers);
+  return detail::place_in_order(buffers, {order.data(), order.size()});
 }
 
 }  // namespace gradus::nn

@@ -64,11 +64,16 @@ class plan_builder {
       const std::size_t slot = plan_.slot_of_value[first_input];
       // True if every value from the slot's producer to here has one consumer: no other node reads the replaced value.
       const bool sole_reader = states_[slot].exclusive && consumers_[first_input] == 1;
-      if (node.traits.aliases_input) {
+      if (node.traits.aliases_input || (options_.inference && node.traits.identity_outside_training)) {
         plan_.nodes[i].forward = false;
         plan_.nodes[i].backward = false;
         plan_.slot_of_value[i + 1] = slot;
         states_[slot].exclusive = sole_reader;
+      } else if (sole_reader && folds_affine(i, slot)) {
+        plan_.nodes[i].forward = false;
+        plan_.nodes[i].backward = false;
+        plan_.nodes[first_input - 1].folded = i;
+        plan_.slot_of_value[i + 1] = slot;
       } else if (const kernels::activation& act = node.traits.is_activation;
                  act != kernels::activation::identity && sole_reader && takes_activation(slot, act)) {
         plan_.nodes[i].backward = false;
@@ -110,16 +115,32 @@ class plan_builder {
       const std::size_t other = node.inputs[1 - k];
       const std::size_t slot = plan_.slot_of_value[term];
       const std::size_t producer = plan_.slots[slot].producer;
-      // The other term must be computed before the producer runs, and must not be its input.
-      const bool fits = producer != execution_plan::none && producer + 1 == term && states_[slot].exclusive &&
+      // The other term must be computed before the producer runs.
+      const bool fits = producer != execution_plan::none && is_output_of(producer, term) && states_[slot].exclusive &&
                         consumers_[term] == 1 && !is_activated(slot) && other <= producer &&
                         plan_.nodes[producer].residual == execution_plan::none &&
                         graph_.nodes[producer].traits.fuses_residual && replaceable(slot);
-      if (fits && plan_.slot_of_value[other] != plan_.slot_of_value[graph_.nodes[producer].inputs.front()]) {
+      // Backward would write the gradients of the other term and of the producer's input to one memory.
+      if (fits && (options_.inference ||
+                   plan_.slot_of_value[other] != plan_.slot_of_value[graph_.nodes[producer].inputs.front()])) {
         return term;
       }
     }
     return execution_plan::none;
+  }
+
+  /// True if the layer at node i only scales and shifts what the producer of the slot can write scaled and shifted.
+  [[nodiscard]] bool folds_affine(std::size_t i, std::size_t slot) const {
+    const std::size_t producer = plan_.slots[slot].producer;
+    return options_.fold_affine && graph_.nodes[i].traits.affine_outside_training && producer != execution_plan::none &&
+           producer + 1 == graph_.nodes[i].inputs.front() &&
+           graph_.nodes[producer].traits.folds_affine != weight_channels::none && !is_activated(slot);
+  }
+
+  /// True if the value is what the node writes, with an affine layer that is folded into it.
+  [[nodiscard]] bool is_output_of(std::size_t node, std::size_t value) const {
+    return node + 1 == value ||
+           (plan_.nodes[node].folded != execution_plan::none && plan_.nodes[node].folded + 1 == value);
   }
 
   [[nodiscard]] const plan_optimizations& optimizations() const { return options_.optimizations; }
@@ -245,6 +266,9 @@ class plan_builder {
       const auto& node = graph_.nodes[i];
       const std::size_t out = plan_.slot_of_value[i + 1];
       lifetimes_[out].bytes = std::max(lifetimes_[out].bytes, node.output_bytes);
+      if (options_.inference && !plan_.nodes[i].forward) {
+        continue;  // the producer of the slot does its work
+      }
       use(out, i);
       for (const std::size_t value : node.inputs) {
         use(plan_.slot_of_value[value], i);
@@ -332,7 +356,7 @@ class plan_builder {
         buffer.first = 0;
       }
     }
-    const memory_plan memory = plan_memory(buffers);
+    const memory_plan memory = options_.place(buffers);
     for (std::size_t b = 0; b < places.size(); ++b) {
       *places[b] = memory.offsets[b];
       plan_.unshared_bytes += buffers[b].bytes;

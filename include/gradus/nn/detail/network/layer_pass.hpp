@@ -187,11 +187,12 @@ class layer_pass final : public pass_steps {
                         .inputs = inputs_of(i, stream, device),
                         .output = {device, memory_.value(i + 1), extents_of(i + 1)},
                         .residual = residual == execution_plan::none ? nullptr : value(residual).data(),
-                        .parameters = memory_.parameters().subspan(n.first_parameter, n.parameters.size()),
+                        .parameters = memory_.parameters_of(i, n),
                         .buffers = memory_.buffer_memory().subspan(n.first_buffer, n.buffers.size()),
                         .state = memory_.state(i),
                         .workspace = memory_.workspace(index_of(stream)),
-                        .context = context});
+                        .context = context,
+                        .prepared = memory_.prepared(i)});
   }
 
   /// Where and how a layer writes the gradient of a value.

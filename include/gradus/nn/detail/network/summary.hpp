@@ -87,7 +87,8 @@ class summary_table {
     }
     if (memory_.plan != nullptr) {
       append_text(text, {"memory for batches of ", net_.options().max_batch_size, ": ", bytes_as_text(memory_.total),
-                         " (values and their gradients ", bytes_as_text(memory_.plan->arena_bytes), ")\n"});
+                         net_.inference() ? " (values " : " (values and their gradients ",
+                         bytes_as_text(memory_.plan->arena_bytes), ")\n"});
     }
     return text;
   }

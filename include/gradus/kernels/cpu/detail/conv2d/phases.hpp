@@ -29,25 +29,46 @@ class correlations {
     return packed_bytes() + static_cast<std::size_t>(threads_) * worker_bytes();
   }
 
+  /// The workspace of prepare, and of run_packed: that of the workers.
+  [[nodiscard]] std::size_t workers_bytes() const { return static_cast<std::size_t>(threads_) * worker_bytes(); }
+  /// Bytes of the packed weights. They depend neither on the number of threads nor on the batch.
+  [[nodiscard]] std::size_t packed_bytes() const {
+    const auto elements = static_cast<std::size_t>(count(&correlations::group_weights));
+    return (elements * sizeof(real) + 63) / 64 * 64;
+  }
+
   /// @param x  the source: (batch, source channels, ...)
-  GRADUS_COLD void run(cpu& device, const Element* x, const real* w, const tile_output<Element>& output,
-                       std::byte* workspace) const {
+  void run(cpu& device, const Element* x, const real* w, const tile_output<Element>& output,
+           std::byte* workspace) const {
     if (batch_ == 0) {
       return;
     }
     auto* const packed = reinterpret_cast<real*>(workspace);
     std::byte* const workers = workspace + packed_bytes();
+    prepare(device, w, packed, workers);
+    run_packed(device, x, packed, output, workers);
+  }
+
+  /// Writes the weights as run_packed reads them.
+  /// @param packed   packed_bytes()
+  /// @param workers  workers_bytes()
+  GRADUS_COLD void prepare(cpu& device, const real* w, real* packed, std::byte* workers) const {
     const std::size_t worker_size = worker_bytes();
-    const auto memory_of = [&](index_t worker) {
-      return scratch{workers + static_cast<std::size_t>(worker) * worker_size};
-    };
     for_each_task(device, count(&correlations::pack_tasks), [&](index_t worker, index_t task) {
       const group_task p = locate(task, &correlations::pack_tasks);
-      pack(p.c, p.group, p.task, w, packed + p.weights, memory_of(worker));
+      pack(p.c, p.group, p.task, w, packed + p.weights,
+           scratch{workers + static_cast<std::size_t>(worker) * worker_size});
     });
+  }
+
+  /// As run, with the weights of prepare. @pre the batch is not empty
+  void run_packed(cpu& device, const Element* x, const real* packed, const tile_output<Element>& output,
+                  std::byte* workers) const {
+    const std::size_t worker_size = worker_bytes();
     for_each_task(device, count(&correlations::block_tasks), [&](index_t worker, index_t task) {
       const group_task p = locate(task, &correlations::block_tasks);
-      run_block(p.c, p.group, p.task, x, packed + p.weights, output, memory_of(worker));
+      run_block(p.c, p.group, p.task, x, packed + p.weights, output,
+                scratch{workers + static_cast<std::size_t>(worker) * worker_size});
     });
   }
 
@@ -132,10 +153,6 @@ class correlations {
       task -= c.groups * tasks;
       weights += c.groups * group_weights(c);
     }
-  }
-  [[nodiscard]] std::size_t packed_bytes() const {
-    const auto elements = static_cast<std::size_t>(count(&correlations::group_weights));
-    return (elements * sizeof(real) + 63) / 64 * 64;
   }
   [[nodiscard]] std::size_t worker_bytes() const {
     std::size_t bytes = 0;

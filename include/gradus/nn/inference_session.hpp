@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Forward passes of one network on several threads, which share its weights.
+#pragma once
+
+#include <concepts>     // std::same_as
+#include <cstddef>      // std::size_t
+#include <memory>       // std::shared_ptr, std::unique_ptr
+#include <type_traits>  // std::remove_const_t
+
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/nn/detail/network/layer_pass.hpp"
+#include "gradus/nn/detail/network/region_runner.hpp"
+#include "gradus/nn/image_batch.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/network.hpp"
+#include "gradus/nn/network_memory.hpp"
+#include "gradus/nn/phase.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/plan/inference_options.hpp"
+#include "gradus/nn/predict.hpp"
+#include "gradus/nn/value.hpp"
+#include "gradus/tensor/tensor.hpp"
+#include "gradus/tensor/tensor_view.hpp"
+
+namespace gradus::nn {
+
+/// A network that is compiled for inference, with memory of its own for values and workspace. Sessions of one network
+/// read the same weights, and each may be used by another thread at the same time.
+///
+///   net.compile_for_inference({.max_batch_size = 8});
+///   // In each thread:
+///   cpu device{{.intra_op_threads = 1}};
+///   nn::inference_session session{net, device};
+///   const auto scores = session.forward(images);
+///
+/// The network outlives its sessions and is not moved or compiled again while they exist. While a session runs, no
+/// thread changes the weights or calls update_weights, and none calls network::forward after it asked for parameters.
+/// A session reads the weights of the last update_weights, or of its construction.
+///
+/// Threads: one thread at a time may call a session. It uses the threads of its device. Sessions on one `cpu` share its
+/// threads: while one session uses them, the others compute on the threads that call them. On a GPU each session has a
+/// device of its own for the same GPU.
+template <class Element, class Layout = nchw, class Device = cpu>
+class inference_session {
+  using base = network_base<Element, Device>;
+
+ public:
+  using element_type = Element;  ///< of images and scores
+  using layout_type = Layout;    ///< of images
+  using device_type = Device;    ///< runs the layers
+  /// Batches and scores.
+  using const_view = image_view<const Element, Layout, Device>;
+
+  /// A session on the device of the network.
+  /// @throws configuration_error unless the network is compiled for inference, or when options.memory is too small
+  /// @throws device_error when there is too little memory
+  explicit inference_session(network<Element, Layout, Device>& net, const session_options& options = {},
+                             error_location where = error_location::current())
+      : inference_session{net, net.device(), options, where} {}
+
+  /// A session on a device of its own.
+  inference_session(network<Element, Layout, Device>& net, Device& device, const session_options& options = {},
+                    error_location where = error_location::current())
+      : net_{&net}, device_{&device}, layers_{net.layers_} {
+    at_call(where, [&] {
+      if (!net.inference()) {
+        raise<configuration_error>("inference_session", "a network that is compiled for inference",
+                                   net.compiled() ? "one that is compiled for training" : "one that is not compiled",
+                                   "call compile_for_inference({.max_batch_size = ...}) first");
+      }
+      net_->update_stale_weights();
+      memory_ = net_->make_inference_memory(device, net_->copies_->options(), options.memory);
+      memory_->share(*net_->memory_);
+      regions_ = net_->make_regions(*memory_);
+      layers_.make_room(net_->graph_, base::streams_of(device));
+    });
+  }
+
+  /// Refuses a temporary network: the network must outlive its sessions.
+  explicit inference_session(network<Element, Layout, Device>&& net) = delete;
+  /// Refuses a temporary device: the device must outlive the session.
+  template <class Argument>
+  requires not_kept<Argument, Device> inference_session(network<Element, Layout, Device>& net, Argument&& device)
+      : inference_session{net, const_cast<Device&>(device)} {
+    static_assert(explain_kept_device<Argument>());
+  }
+
+  /// The scores of a batch, as network::forward. The view is valid until this session runs again. Allocates nothing.
+  /// @throws shape_error when the shape differs, or the batch is larger than max_batch_size
+  const_view forward(const const_view& images, error_location where = error_location::current()) {
+    return at_call(where, [&] {
+      const graph& net = structure();
+      net.check_batch("inference_session.forward", images.extents(), net.examples_at_once());
+      const image_batch<const Element, Device> batch{images};
+      const step_context context{.training = false, .seed = net.options().seed, .step = 0, .first_example = 0};
+      detail::layer_pass<Element, Device> pass{*device_, net, layers_, *memory_, phase::forward, batch, context};
+      pass.run_all(regions_.get(), nullptr);
+      const image_batch<const Element, Device> scores = pass.value(net.scores());
+      return const_view{*device_, scores.data(), scores.extents()};
+    });
+  }
+
+  /// The device that runs the layers.
+  [[nodiscard]] Device& device() const noexcept { return *device_; }
+  /// The graph of the network.
+  [[nodiscard]] const graph& structure() const noexcept { return net_->graph_; }
+  /// The largest batch, in examples.
+  [[nodiscard]] index_t max_batch_size() const noexcept { return net_->max_batch_size(); }
+  /// The shape of one example of the input.
+  [[nodiscard]] const value_shape& input_shape() const noexcept { return net_->input_shape(); }
+  /// The shape of one example of the scores.
+  [[nodiscard]] const value_shape& output_shape() const { return net_->output_shape(); }
+  /// Bytes that the session has allocated: values and workspace, without the weights.
+  [[nodiscard]] std::size_t memory_bytes() const { return memory_->bytes(); }
+
+ private:
+  base* net_;
+  Device* device_;
+  detail::runnable_layers<Element, Device> layers_;
+  std::unique_ptr<detail::network_memory<Element, Device>> memory_;
+  std::shared_ptr<detail::region_runner> regions_;
+};
+
+/// The scores of any number of images, as predict for a network.
+template <class Element, class Layout, class Device, class Images, class ImagesDevice>
+requires std::same_as<std::remove_const_t<Images>, Element>
+[[nodiscard]] image_tensor<Element, Layout, ImagesDevice> predict(
+    inference_session<Element, Layout, Device>& session, const image_view<Images, Layout, ImagesDevice>& images,
+    error_location where = error_location::current()) {
+  return at_call(where, [&] { return detail::predict_with<Element, Layout, Device>(session, images); });
+}
+
+/// The same for a tensor of images.
+template <class Element, class Layout, class Device, class ImagesDevice>
+[[nodiscard]] image_tensor<Element, Layout, ImagesDevice> predict(
+    inference_session<Element, Layout, Device>& session, const image_tensor<Element, Layout, ImagesDevice>& images,
+    error_location where = error_location::current()) {
+  return predict(session, images.view(), where);
+}
+
+}  // namespace gradus::nn
