@@ -64,10 +64,11 @@ template <class Network, class Communicator, class Rule, class Strategy>
 training_bits train_bits(Communicator& world, const bits_problem<Network>& problem, const Rule& rule,
                          const Strategy& strategy, const bits_setup& setup = {}) {
   using layout = typename Network::layout_type;
+  using loader_type = gradus::data::loader<typename Network::element_type, layout>;
   gradus::cpu device{{.intra_op_threads = setup.threads}};
   const auto images = gradus::data::make_synthetic(problem.images);
-  gradus::data::loader<float, layout> loader{device, images, {.global_batch_size = setup.batch_size, .seed = 5}};
-  gradus::data::loader<float, layout> test{
+  loader_type loader{device, images, {.global_batch_size = setup.batch_size, .seed = 5}};
+  loader_type test{
       device, images, {.global_batch_size = setup.batch_size + 1, .shuffle = false, .seed = 5}};
   Network net{device, {problem.images.channels, problem.images.height, problem.images.width}};
   problem.build(net);

@@ -161,7 +161,10 @@ class worker_batches final : public batches {
   }
 
   kernels::loss_sums evaluate() override {
-    return for_each_worker([this](int /*worker*/, const data::share& share) -> kernels::loss_sums {
+    return for_each_worker([this](int worker, const data::share& share) -> kernels::loss_sums {
+      if (observer_ != nullptr) {
+        observer_->begin_worker(worker, own_workers_);
+      }
       if (share.count == 0) {
         return {};
       }
@@ -267,14 +270,15 @@ class worker_batches final : public batches {
 
   /// The elements, or a copy of them that begins at a line of the cache. Loops may add in another order where arrays
   /// begin elsewhere, and where a worker's examples begin depends on the number of ranks.
-  [[nodiscard]] const element* aligned(const element* data, index_t count, tensor<element, 1, row_major, device>& copy) {
+  template <class Number>
+  [[nodiscard]] const Number* aligned(const Number* data, index_t count, tensor<Number, 1, row_major, device>& copy) {
     if (count == 0 || reinterpret_cast<std::uintptr_t>(data) % 64 == 0) {
       return data;
     }
     if (copy.size() < count) {
-      copy = tensor<element, 1, row_major, device>{network_->device(), extents<1>{count}};
+      copy = tensor<Number, 1, row_major, device>{network_->device(), extents<1>{count}};
     }
-    std::memcpy(static_cast<void*>(copy.data()), data, static_cast<std::size_t>(count) * sizeof(element));
+    std::memcpy(static_cast<void*>(copy.data()), data, static_cast<std::size_t>(count) * sizeof(Number));
     return copy.data();
   }
 
@@ -290,7 +294,7 @@ class worker_batches final : public batches {
   worker_statistics<number> statistics_;
   std::unique_ptr<gradient_tree<Network>> gradients_;  // of trainings
   tensor<element, 1, row_major, device> copied_images_{network_->device(), extents<1>{0}};
-  tensor<element, 1, row_major, device> copied_targets_{network_->device(), extents<1>{0}};
+  tensor<number, 1, row_major, device> copied_targets_{network_->device(), extents<1>{0}};
 };
 
 /// How a rank computes its part of a batch by parallel::reproducible.
