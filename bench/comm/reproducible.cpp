@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "../program/statistics.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/output.hpp"
 #include "gradus/data/loader.hpp"
@@ -22,7 +23,6 @@
 #include "gradus/parallel/sharded_update.hpp"
 #include "gradus/train/reproducible.hpp"
 #include "gradus/train/trainer.hpp"
-#include "../program/statistics.hpp"
 
 namespace {
 
@@ -117,10 +117,16 @@ void measure(gradus::comm::threads& world, const settings& how, const problem& w
   const index_t of_worker = (batch + how.virtual_workers - 1) / how.virtual_workers;
   training all{device, world, what, images, of_rank, parallel::all_reduce{}};
   training parts{device, world, what, images, of_rank, parallel::sharded_update{}};
-  training same_all{device, world, what, images, of_worker,
-                    parallel::reproducible<parallel::all_reduce>{.strategy = {}, .virtual_workers = how.virtual_workers}};
+  training same_all{
+      device,    world,
+      what,      images,
+      of_worker, parallel::reproducible<parallel::all_reduce>{.strategy = {}, .virtual_workers = how.virtual_workers}};
   training same_parts{
-      device, world, what, images, of_worker,
+      device,
+      world,
+      what,
+      images,
+      of_worker,
       parallel::reproducible<parallel::sharded_update>{.strategy = {}, .virtual_workers = how.virtual_workers}};
   for (int round = 0; round <= how.rounds; ++round) {
     const auto in_turn = [&](auto& which) {
@@ -133,8 +139,8 @@ void measure(gradus::comm::threads& world, const settings& how, const problem& w
     in_turn(same_parts);
   }
   if (world.rank() == 0) {
-    std::printf("%s, %d ranks of one thread, %lld images over all, %d virtual workers; medians of %d rounds\n", what.name,
-                world.size(), static_cast<long long>(batch), how.virtual_workers, how.rounds);
+    std::printf("%s, %d ranks of one thread, %lld images over all, %d virtual workers; medians of %d rounds\n",
+                what.name, world.size(), static_cast<long long>(batch), how.virtual_workers, how.rounds);
   }
   const double plain_all = program::median(all.seconds);
   const double plain_parts = program::median(parts.seconds);

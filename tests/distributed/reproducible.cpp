@@ -67,9 +67,9 @@ int main(int argc, char** argv) {
         continue;
       }
       for (const int threads : {1, 3}) {
-        require_bits(train_bits(world, problem, rule, parallel::reproducible{parallel::all_reduce{}},
-                                {.threads = threads}),
-                     want, "all_reduce");
+        require_bits(
+            train_bits(world, problem, rule, parallel::reproducible{parallel::all_reduce{}}, {.threads = threads}),
+            want, "all_reduce");
       }
       require_bits(train_bits(world, problem, rule, parallel::reproducible{parallel::sharded_update{}}), want,
                    "sharded_update in messages");

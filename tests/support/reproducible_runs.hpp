@@ -68,12 +68,10 @@ training_bits train_bits(Communicator& world, const bits_problem<Network>& probl
   gradus::cpu device{{.intra_op_threads = setup.threads}};
   const auto images = gradus::data::make_synthetic(problem.images);
   loader_type loader{device, images, {.global_batch_size = setup.batch_size, .seed = 5}};
-  loader_type test{
-      device, images, {.global_batch_size = setup.batch_size + 1, .shuffle = false, .seed = 5}};
+  loader_type test{device, images, {.global_batch_size = setup.batch_size + 1, .shuffle = false, .seed = 5}};
   Network net{device, {problem.images.channels, problem.images.height, problem.images.width}};
   problem.build(net);
-  net.compile(
-      {.max_batch_size = setup.max_batch_size, .seed = 7, .micro_batch_size = setup.micro_batch_size});
+  net.compile({.max_batch_size = setup.max_batch_size, .seed = 7, .micro_batch_size = setup.micro_batch_size});
   gradus::train::trainer trainer{net, rule, world, strategy};
   training_bits result;
   const auto note = [&](double number) { result.reports.push_back(std::bit_cast<std::uint64_t>(number)); };

@@ -10,6 +10,8 @@
 #include <cstdint>  // std::int64_t, std::uint32_t, std::uint64_t
 #include <span>     // std::span
 
+#include "gradus/core/config.hpp"
+
 namespace gradus {
 
 /// A sum of doubles that is rounded once, in value(). Ranks bring their sums together as numbers that are integers, so

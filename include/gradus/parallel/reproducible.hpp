@@ -35,7 +35,7 @@ concept sums_on_servers = requires(Strategy& options) {
   options.pairwise_sums;
 };
 
-/// A strategy that brings gradients together by sums of its communicator alone.
+/// A strategy that brings gradients together by sums of its communicator only.
 template <class Strategy>
 inline constexpr bool sums_by_communicator =
     std::is_same_v<Strategy, all_reduce> || std::is_same_v<Strategy, sharded_update>;
@@ -51,7 +51,7 @@ class reproducible_state;
 ///
 /// @code
 ///   #include <gradus/train/reproducible.hpp>
-///   net.compile({.max_batch_size = 8, .seed = 1});  // 64 examples / 8 virtual workers
+///   net.compile({.max_batch_size = train::worker_batch_size(64), .seed = 1});  // of batches of 64 examples
 ///   train::trainer trainer{net, optim::sgd{.momentum = 0.9}, world, parallel::reproducible{parallel::all_reduce{}}};
 /// @endcode
 ///
@@ -95,10 +95,10 @@ struct reproducible {
       for (int each = 2; each <= virtual_workers; each *= 2) {
         append_text(valid, {2 * each > virtual_workers ? " or " : ", ", each});
       }
-      raise<configuration_error>("parallel::reproducible",
-                                 {valid, " ranks that train, among which ", virtual_workers,
-                                  " virtual workers can be divided"},
-                                 {ranks, " ranks"}, "start one of these numbers, or choose other virtual_workers");
+      raise<configuration_error>(
+          "parallel::reproducible",
+          {valid, " ranks that train, among which ", virtual_workers, " virtual workers can be divided"},
+          {ranks, " ranks"}, "start one of these numbers, or choose other virtual_workers");
     }
     if constexpr (detail::sums_on_servers<Strategy>) {
       if (!strategy.settings().sums_all_workers()) {
@@ -142,9 +142,10 @@ struct base_for_scope<Element, update_scope::elsewhere> {
 };
 
 template <class Strategy>
-inline constexpr update_scope scope_of =
-    sums_on_servers<Strategy> ? update_scope::elsewhere
-                              : (std::is_same_v<Strategy, sharded_update> ? update_scope::parts : update_scope::all);
+inline constexpr update_scope scope_of = sums_on_servers<Strategy>
+                                             ? update_scope::elsewhere
+                                             : (std::is_same_v<Strategy, sharded_update> ? update_scope::parts
+                                                                                         : update_scope::all);
 
 /// The strategy over a communicator whose sums are in the order of the tree, or with servers that add in this order.
 template <class Strategy, class Element, class Communicator>

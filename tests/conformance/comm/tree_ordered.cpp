@@ -37,8 +37,8 @@ std::vector<Element> tree_contribution(int rank, std::size_t count) {
   const gradus::random_stream stream{static_cast<std::uint64_t>(rank), "contribution"};
   std::vector<Element> numbers;
   for (std::uint64_t i = 0; i < count; ++i) {
-    numbers.push_back(static_cast<Element>(
-        static_cast<float>(stream.normal(i)) * static_cast<float>(1U << stream.below(9, count + i))));
+    numbers.push_back(static_cast<Element>(static_cast<float>(stream.normal(i)) *
+                                           static_cast<float>(1U << stream.below(9, count + i))));
   }
   return numbers;
 }
@@ -113,10 +113,10 @@ BOOST_AUTO_TEST_CASE(collectives_and_messages) {
 
 BOOST_AUTO_TEST_CASE(failures) {
   const tree_suite::watchdog guard{std::chrono::seconds{120}};
-  for (void (*const test)(tree_of_threads&) :
-       {&tree_suite::a_rank_that_fails_is_named<tree_of_threads>,
-        &tree_suite::pending_requests_end_when_a_rank_fails<tree_of_threads>,
-        &tree_suite::a_rank_that_leaves_is_named<tree_of_threads>, &tree_suite::a_wait_has_a_time_limit<tree_of_threads>}) {
+  for (void (*const test)(tree_of_threads&) : {&tree_suite::a_rank_that_fails_is_named<tree_of_threads>,
+                                               &tree_suite::pending_requests_end_when_a_rank_fails<tree_of_threads>,
+                                               &tree_suite::a_rank_that_leaves_is_named<tree_of_threads>,
+                                               &tree_suite::a_wait_has_a_time_limit<tree_of_threads>}) {
     for (const int ranks : {1, 2, 4}) {
       BOOST_TEST(tree_suite::failure_of([&] {
                    tree_comm::run_ranks(ranks, [test](tree_comm::threads& world) {
@@ -158,9 +158,8 @@ BOOST_AUTO_TEST_CASE(contributions_in_shared_memory) {
 
 BOOST_AUTO_TEST_CASE(a_power_of_two_of_ranks) {
   const tree_suite::watchdog guard{std::chrono::seconds{120}};
-  const std::string message = tree_suite::failure_of([] {
-    tree_comm::run_ranks(3, [](tree_comm::threads& world) { tree_of_threads own{world.duplicate()}; });
-  });
+  const std::string message = tree_suite::failure_of(
+      [] { tree_comm::run_ranks(3, [](tree_comm::threads& world) { tree_of_threads own{world.duplicate()}; }); });
   BOOST_TEST_INFO(message);
   BOOST_TEST(message.find("power of two of ranks") != std::string::npos);
   const std::string in_pairs = tree_suite::failure_of([] {

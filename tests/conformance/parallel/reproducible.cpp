@@ -222,7 +222,8 @@ BOOST_AUTO_TEST_CASE(of_lamb) {
   for (const int ranks : {2, 4, 8}) {
     check_bits(bits_of_ranks(ranks, problem, rule, gradus::parallel::all_reduce{}), want);
     check_bits(bits_with_servers(ranks, problem, rule,
-                                 {.servers = 2, .placed = {.policy = gradus::parallel::placement_policy::greedy}}), want);
+                                 {.servers = 2, .placed = {.policy = gradus::parallel::placement_policy::greedy}}),
+               want);
   }
 }
 
@@ -376,6 +377,17 @@ BOOST_AUTO_TEST_CASE(virtual_workers_that_are_no_power_of_two) {
                                  }),
                                  "power of two of virtual_workers"));
   }
+}
+
+BOOST_AUTO_TEST_CASE(batches_of_no_workers) {
+  using gradus::train::worker_batch_size;
+  BOOST_TEST(worker_batch_size(64) == 8);
+  BOOST_TEST(worker_batch_size(65) == 9);
+  BOOST_TEST(worker_batch_size(3, 4) == 1);
+  BOOST_TEST(reproducible_says(reproducible_message([] { static_cast<void>(worker_batch_size(64, 0)); }),
+                               "virtual workers of at least 1"));
+  BOOST_TEST(reproducible_says(reproducible_message([] { static_cast<void>(worker_batch_size(0)); }),
+                               "a batch and virtual workers"));
 }
 
 BOOST_AUTO_TEST_CASE(servers_that_do_not_wait_for_all_workers) {

@@ -184,8 +184,8 @@ namespace detail {
                                           const parameter_server_plan& plan) {
   return gradus::join({parameter_server::name, " by ", communicator, ", ", options.settings().describe(),
                        options.pairwise_sums ? ", sums in pairs" : "", options.staged ? ", staged" : "",
-                       options.overlap_forward ? ", pulls behind forward" : "",
-                       ", placement ", name_of(options.placed.policy), "\n", plan.describe()});
+                       options.overlap_forward ? ", pulls behind forward" : "", ", placement ",
+                       name_of(options.placed.policy), "\n", plan.describe()});
 }
 
 /// Compared by all ranks, workers and servers.
@@ -372,8 +372,7 @@ server_summary serve(Communicator& communicator, const Rule& rule, const paramet
     detail::server_links links{channel, detail::message_tag::count(plan.parts.size())};
     const auto serve_by = [&](const optim::parameter_update<Element>& applied) {
       detail::require_one_norm(options.settings(), applied.clips_norm(), applied.name());
-      detail::variables_of<Element> store{plan,    server, segments, who.workers.size(),
-                                          applied, options.pairwise_sums};
+      detail::variables_of<Element> store{plan, server, segments, who.workers.size(), applied, options.pairwise_sums};
       detail::server_loop loop{links, plan, server, options.settings(), store};
       detail::require_same_plan<Element>(all, detail::describe(options, Communicator::name, plan),
                                          applied.description());

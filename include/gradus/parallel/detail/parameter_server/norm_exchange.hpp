@@ -24,8 +24,8 @@
 
 namespace gradus::parallel::detail {
 
-/// Each server that has variables sends its sum of squares to all others, once a step. The sums are the same bits on all
-/// servers. What it is constructed from outlives it.
+/// Each server that has variables sends its sum of squares to all others, once a step. The sums are the same bits on
+/// all servers. What it is constructed from outlives it.
 class norm_exchange {
  public:
   /// @pre the server has variables

@@ -80,8 +80,9 @@ template <class Strategy>
 struct parts_of_strategy {
   using type = whole_parts;
   [[nodiscard]] static type make(const Strategy& /*options*/) noexcept {
-    static_assert(!requires(const Strategy& options) { options.virtual_workers; },
-                  "gradus: to train by parallel::reproducible, include gradus/train/reproducible.hpp");
+    static_assert(
+        !requires(const Strategy& options) { options.virtual_workers; },
+        "gradus: to train by parallel::reproducible, include gradus/train/reproducible.hpp");
     return {};
   }
 };
