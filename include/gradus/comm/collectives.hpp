@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>        // std::max
+#include <bit>              // std::has_single_bit
 #include <chrono>           // std::chrono::milliseconds
 #include <concepts>         // std::same_as
 #include <cstddef>          // std::byte, std::size_t
@@ -46,6 +47,9 @@ struct collectives_options {
   /// The node of each rank, counted from 0, for the hierarchical algorithms; empty: all ranks are on one node. See
   /// nodes_of_ranks.
   std::vector<int> node_of_rank{};
+  /// Reduce-scatters add in pairs of neighbors, then pairs of these, and so on, as halving_doubling does, in place of a
+  /// ring. The number of ranks has to be a power of two. See tree_ordered.
+  bool scatter_in_pairs = false;
 };
 
 namespace detail {
@@ -134,7 +138,8 @@ class schedule_book {
         }
         break;
       case call_kind::reduce_scatter:
-        add_ring_reduce_scatter(plan, all, whole);
+        wanted.algorithm == all_reduce_algorithm::halving_doubling ? add_paired_reduce_scatter(plan, all, whole)
+                                                                   : add_ring_reduce_scatter(plan, all, whole);
         break;
       case call_kind::all_gather:
         add_ring_all_gather(plan, all, whole);
@@ -227,6 +232,9 @@ class collectives : public forwarding<collectives<Communicator>> {
                       {{"all_reduce", describe(options_.all_reduce)},
                        {"segment_bytes", std::to_string(options_.segment_bytes)},
                        {"node_of_rank", nodes}});
+    if (options_.scatter_in_pairs && !std::has_single_bit(static_cast<unsigned>(base_.size()))) {
+      raise<configuration_error>("comm::collectives", "a power of two of ranks to add in pairs", {base_.size()});
+    }
     own_ = std::make_unique<parts>(base_.duplicate(), options_);
   }
 
@@ -308,7 +316,10 @@ class collectives : public forwarding<collectives<Communicator>> {
     copy(work, input);
     return begin<Element>(
         {.kind = call_kind::reduce_scatter, .operation = operation, .count = static_cast<index_t>(output.size())},
-        {.kind = call_kind::reduce_scatter, .count = count}, work, run,
+        {.kind = call_kind::reduce_scatter,
+         .algorithm = options_.scatter_in_pairs ? all_reduce_algorithm::halving_doubling : all_reduce_algorithm::native,
+         .count = count},
+        work, run,
         {.to = output.data(),
          .from = work + static_cast<std::size_t>(base_.rank()) * output.size(),
          .bytes = output.size_bytes()});

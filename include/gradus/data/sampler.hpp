@@ -21,6 +21,9 @@ namespace gradus::data {
 struct shard {
   int rank = 0;   ///< in [0, ranks)
   int ranks = 1;  ///< at least 1
+  /// How an uneven batch is divided: false, the first ranks have one example more; true, shares of 2n ranks are parts
+  /// of those of n ranks, as reproducible training needs them.
+  bool nested = false;
 
   /// True if all members are equal.
   friend constexpr bool operator==(const shard&, const shard&) noexcept = default;
@@ -36,9 +39,14 @@ struct share {
 };
 
 /// The indices of one rank among `total`: consecutive, in the order of the ranks, with sizes that differ by at most one
-/// (the first total % ranks ranks have one more). Empty for the last ranks if total < ranks.
+/// (the first total % ranks ranks have one more). Empty for the last ranks if total < ranks. Where the shard is nested,
+/// share i ends at index total * (i + 1) / ranks, rounded down.
 /// @pre total >= 0, 0 <= part.rank < part.ranks
 [[nodiscard]] constexpr share share_of(index_t total, const shard& part) noexcept {
+  if (part.nested) {
+    const index_t begin = total * part.rank / part.ranks;
+    return {begin, total * (part.rank + 1) / part.ranks - begin};
+  }
   const index_t each = total / part.ranks;
   const index_t more = total % part.ranks;
   const index_t rank = part.rank;

@@ -19,6 +19,9 @@ class score_observer {
   /// Called after the loss of each part. Scores and targets are valid during the call, in the memory of the device.
   virtual void scored(const image_batch<const Element, Device>& scores,
                       const targets<Element, Device>& part_targets) = 0;
+  /// The scores that follow are those of worker `worker` of `workers`, which are to be summed apart: so that sums do
+  /// not depend on who computes which of them (parallel::reproducible). Never called otherwise.
+  virtual void begin_worker(int /*worker*/, int /*workers*/) {}
 
  protected:
   ~score_observer() = default;

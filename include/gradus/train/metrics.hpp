@@ -125,11 +125,107 @@ inline void combine_ranks(comm::any_communicator& group, std::span<any_metric* c
   }
 }
 
+/// The sums of metrics over the examples of each virtual worker of a rank. They are brought together in a binary tree
+/// over the workers of all ranks, neighbors first, so that they do not depend on the number of ranks.
+class worker_sums {
+ public:
+  /// The states of the metrics have no examples, or those of the worker before.
+  void begin(std::span<any_metric* const> all, int worker, int workers) {
+    if (sums_.empty()) {
+      one_.resize(count(all));
+      copy(all, one_.data(), false);
+      for (int i = 0; i < workers; ++i) {
+        sums_.insert(sums_.end(), one_.begin(), one_.end());
+      }
+    } else {
+      copy(all, of_worker(worker_), false);
+    }
+    worker_ = static_cast<std::size_t>(worker);
+    copy(all, of_worker(worker_), true);
+  }
+
+  [[nodiscard]] bool used() const noexcept { return !sums_.empty(); }
+
+  /// Gives the states of every rank the sums of all workers. Called by all ranks.
+  void combine(comm::any_communicator& group, std::span<any_metric* const> all) {
+    copy(all, of_worker(worker_), false);
+    add_pairs(all, sums_);
+    std::vector<double> ranks(one_.size() * static_cast<std::size_t>(group.size()));
+    const std::size_t bytes = one_.size() * sizeof(double);
+    if (group.size() > 1) {
+      group.all_gather({reinterpret_cast<const std::uint8_t*>(sums_.data()), bytes},
+                       {reinterpret_cast<std::uint8_t*>(ranks.data()), ranks.size() * sizeof(double)});
+    } else {
+      std::memcpy(ranks.data(), sums_.data(), bytes);
+    }
+    add_pairs(all, ranks);
+    copy(all, ranks.data(), true);
+  }
+
+ private:
+  static std::size_t count(std::span<any_metric* const> all) {
+    std::size_t result = 0;
+    for (any_metric* const each : all) {
+      result += each->sums().size();
+    }
+    return result;
+  }
+
+  /// Between the states and an array with the sums of all metrics.
+  static void copy(std::span<any_metric* const> all, double* array, bool to_states) {
+    for (any_metric* const each : all) {
+      const std::span<double> own = each->sums();
+      std::memcpy(to_states ? own.data() : array, to_states ? array : own.data(), own.size_bytes());
+      array += own.size();
+    }
+  }
+
+  /// The first of the arrays gets the sums of all, whose number is a power of two.
+  void add_pairs(std::span<any_metric* const> all, std::vector<double>& arrays) const {
+    const std::size_t size = one_.size();
+    for (std::size_t apart = size; apart < arrays.size(); apart *= 2) {
+      for (std::size_t to = 0; to < arrays.size(); to += 2 * apart) {
+        double* sums = arrays.data() + to;
+        for (any_metric* const each : all) {
+          const std::span<double> own = each->sums();
+          if (each->merges()) {
+            std::memcpy(own.data(), sums, own.size_bytes());
+            each->merge({sums + apart, own.size()});
+            std::memcpy(sums, own.data(), own.size_bytes());
+          } else {
+            for (std::size_t k = 0; k < own.size(); ++k) {
+              sums[k] += sums[k + apart];
+            }
+          }
+          sums += own.size();
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] double* of_worker(std::size_t worker) noexcept { return sums_.data() + worker * one_.size(); }
+
+  std::vector<double> one_;   // of no examples
+  std::vector<double> sums_;  // (workers, sums of all metrics)
+  std::size_t worker_ = 0;    // whose sums are in the states
+};
+
 /// Copies the scores of an evaluation to the host in parts, and gives them to metrics.
 template <class Element, class Layout, class Device>
 class metric_observer final : public nn::score_observer<Element, Device> {
  public:
   explicit metric_observer(std::span<any_metric* const> all) noexcept : all_{all} {}
+
+  void begin_worker(int worker, int workers) override { workers_.begin(all_, worker, workers); }
+
+  /// Gives the states of every rank the sums of all ranks.
+  void combine(comm::any_communicator& group) {
+    if (workers_.used()) {
+      workers_.combine(group, all_);
+    } else {
+      combine_ranks(group, all_);
+    }
+  }
 
   void scored(const nn::image_batch<const Element, Device>& scores,
               const nn::targets<Element, Device>& part_targets) override {
@@ -149,6 +245,7 @@ class metric_observer final : public nn::score_observer<Element, Device> {
  private:
   std::span<any_metric* const> all_;
   metrics::batch batch_;
+  worker_sums workers_;  // by parallel::reproducible
 };
 
 /// A number that a line of text shows for a result, if there is one.
@@ -194,7 +291,7 @@ class metric_evaluation<Network, metrics::list<Metrics...>> {
 
   /// The report and the results, the same on all ranks.
   [[nodiscard]] std::tuple<evaluation_report, metrics::result_t<Metrics>...> finish(evaluation_report report) {
-    combine_ranks(*group_, all_);
+    observer_.combine(*group_);
     return [&]<std::size_t... K>(std::index_sequence<K...>) {
       std::tuple<evaluation_report, metrics::result_t<Metrics>...> result{std::move(report),
                                                                           std::get<K>(states_).compute()...};

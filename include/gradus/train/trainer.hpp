@@ -82,9 +82,9 @@ using default_strategy =
 /// graph that is launched.
 template <class Network, class Update, class Communicator,
           class Strategy = default_strategy<Network, Update, Communicator>>
-class trainer final : public detail::trainer_base<Network> {
+class trainer final : public detail::trainer_base<Network, typename detail::parts_of_strategy<Strategy>::type> {
   static_assert(detail::explain_trainer_arguments<Network, Update, Communicator>());
-  using base = detail::trainer_base<Network>;
+  using base = detail::trainer_base<Network, typename detail::parts_of_strategy<Strategy>::type>;
   using element = parameter_element_t<typename Network::element_type>;
   using device = typename Network::device_type;
   static_assert(optim::explain_update_rule<Update, element, device>());
@@ -232,14 +232,14 @@ class trainer final : public detail::trainer_base<Network> {
   /// @param communicator  null: one of its own
   GRADUS_COLD trainer(Network* network, const Update& rule, Communicator* communicator, const Strategy& options,
                       error_location where) try
-      : base{*network},
+      : base{*network, detail::parts_of_strategy<Strategy>::make(options)},
         communicator_{own_.choose(communicator)},
         all_{*communicator_},
         rule_watch_{comm::rule_watch_of(*communicator_)},
         parameters_{compared_parameters(*network, rule, *communicator_)},
         rule_{network->device(), rule, elements_of_rule()},
         strategy_{options, *communicator_, parameters_.flat()},
-        step_{parameters_, rule_, strategy_, all_, rule_watch_.get()} {
+        step_{parameters_, rule_of_step(), strategy_, all_, rule_watch_.get()} {
     this->require_same(step_.group(), rule.description(), strategy_.describe());
     if constexpr (watched) {
       watch().made(strategy_);
@@ -251,6 +251,15 @@ class trainer final : public detail::trainer_base<Network> {
 
   [[nodiscard]] index_t elements_of_rule() const noexcept {
     return elsewhere ? 0 : static_cast<index_t>(parameters_.values.size());
+  }
+
+  /// The rule, or what the strategy puts around it.
+  [[nodiscard]] optim::parameter_update<element>& rule_of_step() {
+    if constexpr (requires { strategy_.rule_of_step(rule_); }) {
+      return strategy_.rule_of_step(rule_);
+    } else {
+      return rule_;
+    }
   }
 
   /// Networks are compared before the strategy shares memory or sends parameters: ranks whose networks differ

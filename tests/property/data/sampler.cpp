@@ -75,6 +75,25 @@ BOOST_AUTO_TEST_CASE(shares_cover_everything_in_order_and_are_even) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(nested_shares_of_more_ranks_divide_those_of_fewer) {
+  for (index_t total = 0; total <= 40; ++total) {
+    for (const int ranks : {1, 2, 3, 4, 6, 8}) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto share = data::share_of(total, {.rank = rank, .ranks = ranks, .nested = true});
+        BOOST_TEST(share.count >= total / ranks);
+        BOOST_TEST(share.count <= (total + ranks - 1) / ranks);  // the memory of a loader
+        for (const int times : {2, 4}) {
+          const auto first = data::share_of(total, {.rank = times * rank, .ranks = times * ranks, .nested = true});
+          const auto last =
+              data::share_of(total, {.rank = times * rank + times - 1, .ranks = times * ranks, .nested = true});
+          BOOST_TEST(first.begin == share.begin);
+          BOOST_TEST(last.begin + last.count == share.begin + share.count);
+        }
+      }
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(every_example_comes_once_over_all_ranks) {
   for_settings([](index_t examples, data::sampler_options options) {
     for (int ranks = 1; ranks <= 5; ++ranks) {

@@ -57,6 +57,11 @@ struct server_settings {
     return backup_workers > 0 || mode == server_mode::asynchronous || mode == server_mode::bounded_staleness;
   }
 
+  /// A step is that of all workers, whoever comes first.
+  [[nodiscard]] bool sums_all_workers() const noexcept {
+    return mode == server_mode::synchronous && backup_workers == 0;
+  }
+
   /// @throws configuration_error when options make no sense
   void check(int workers) const {
     if (backup_workers < 0 || backup_workers >= workers || (backup_workers > 0 && mode != server_mode::synchronous)) {

@@ -108,6 +108,9 @@ struct parameter_server {
   int window = 4;
   /// Which variables live where.
   placement_options placed{};
+  /// A server adds the gradients of its workers in pairs of neighbors, then pairs of these, and so on, in place of one
+  /// after another: the order of parallel::reproducible, which sets it.
+  bool pairwise_sums = false;
   /// Computes a step with the values from before the last one while the new ones travel: gradients are one step late.
   /// Every epoch begins with the newest values.
   bool staged = false;
@@ -180,8 +183,9 @@ namespace detail {
 [[nodiscard]] inline std::string describe(const parameter_server& options, std::string_view communicator,
                                           const parameter_server_plan& plan) {
   return gradus::join({parameter_server::name, " by ", communicator, ", ", options.settings().describe(),
-                       options.staged ? ", staged" : "", options.overlap_forward ? ", pulls behind forward" : "",
-                       ", placement ", name_of(options.placed.policy), "\n", plan.describe()});
+                       options.pairwise_sums ? ", sums in pairs" : "", options.staged ? ", staged" : "",
+                       options.overlap_forward ? ", pulls behind forward" : "", ", placement ",
+                       name_of(options.placed.policy), "\n", plan.describe()});
 }
 
 /// Compared by all ranks, workers and servers.
@@ -226,7 +230,8 @@ class parameter_server_state final : public server_strategy<Element> {
     }
     const int server = who_.server_index(channel_.rank());
     if (server >= 0) {
-      store_ = std::make_unique<variables_of<Element>>(plan_, server, parameters_.segments, who_.workers.size(), rule);
+      store_ = std::make_unique<variables_of<Element>>(plan_, server, parameters_.segments, who_.workers.size(), rule,
+                                                       options_.pairwise_sums);
       loop_ = std::make_unique<server_loop>(links_, plan_, server, options_.settings(), *store_);
     }
     exchange_ =
@@ -367,7 +372,7 @@ server_summary serve(Communicator& communicator, const Rule& rule, const paramet
     detail::server_links links{channel, detail::message_tag::count(plan.parts.size())};
     const auto serve_by = [&](const optim::parameter_update<Element>& applied) {
       detail::require_one_norm(options.settings(), applied.clips_norm(), applied.name());
-      detail::variables_of<Element> store{plan, server, segments, who.workers.size(), applied};
+      detail::variables_of<Element> store{plan, server, segments, who.workers.size(), applied, options.pairwise_sums};
       detail::server_loop loop{links, plan, server, options.settings(), store};
       detail::require_same_plan<Element>(all, detail::describe(options, Communicator::name, plan),
                                          applied.description());

@@ -100,6 +100,26 @@ inline void add_ring_reduce_scatter(schedule& plan, const rank_group& group, con
   }
 }
 
+/// As add_ring_reduce_scatter, in the order of add_halving, for a power of two of ranks: a rank adds what its neighbor
+/// has of the chunks whose numbers agree with its own in the lowest bit, then what the rank 2 away has of those that
+/// agree in two bits, and so on.
+inline void add_paired_reduce_scatter(schedule& plan, const rank_group& group, const element_range& whole) {
+  const int ranks = group.size();
+  for (int mask = 1; mask < ranks; mask *= 2) {
+    const int peer = group.self ^ mask;
+    for (int chunk = 0; chunk < ranks; ++chunk) {
+      if ((chunk ^ peer) % (2 * mask) == 0) {
+        plan.send(group.rank(peer), chunk_of(whole, ranks, chunk));
+      }
+    }
+    for (int chunk = 0; chunk < ranks; ++chunk) {
+      if ((chunk ^ group.self) % (2 * mask) == 0) {
+        plan.receive(group.rank(peer), chunk_of(whole, ranks, chunk), arrival::combine);
+      }
+    }
+  }
+}
+
 /// At the begin, the rank at position i has chunk i of p; at the end all ranks have all chunks.
 inline void add_ring_all_gather(schedule& plan, const rank_group& group, const element_range& whole) {
   const int ranks = group.size();

@@ -3,6 +3,7 @@
 // Servers bring their sums of squares together, where the update rule clips by the norm of all gradients.
 #pragma once
 
+#include <algorithm>    // std::copy
 #include <chrono>       // std::chrono::milliseconds
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
@@ -23,8 +24,8 @@
 
 namespace gradus::parallel::detail {
 
-/// Each server that has variables sends one number to all others, once a step. The sums are the same bits on all
-/// servers. What it is constructed from outlives it.
+/// Each server that has variables sends its sum of squares to all others, once a step. The sums are the same bits on
+/// all servers. What it is constructed from outlives it.
 class norm_exchange {
  public:
   /// @pre the server has variables
@@ -41,7 +42,8 @@ class norm_exchange {
       }
     }
     parts_ = static_cast<std::size_t>(parts[static_cast<std::size_t>(server)]);
-    squares_ = dynamic_array<double>(ranks_.size());
+    sent_ = dynamic_array<double>(store.squares().size());
+    squares_ = dynamic_array<double>(ranks_.size() * sent_.size());
     incoming_ = dynamic_array<transfer>(ranks_.size());
     outgoing_ = dynamic_array<transfer>(ranks_.size());
     for (const int each : ranks_) {
@@ -62,11 +64,15 @@ class norm_exchange {
     }
     under_way_ = false;
     added_up_ = false;
-    double sum = 0;
-    for (const double each : squares_) {
-      sum += each;
+    const std::span<double> sums = store_->squares();
+    for (std::size_t k = 0; k < sums.size(); ++k) {
+      double sum = 0;
+      for (std::size_t i = 0; i < ranks_.size(); ++i) {
+        sum += of_server(i)[k];
+      }
+      sums[k] = sum;
     }
-    store_->use_norm(sum);
+    store_->use_norm();
     return true;
   }
 
@@ -105,28 +111,34 @@ class norm_exchange {
     if (!gone) {
       return false;
     }
-    sent_ = store_->squares();
-    squares_[own_] = sent_;
+    const std::span<const double> own = store_->squares();
+    std::copy(own.begin(), own.end(), sent_.begin());
+    std::copy(own.begin(), own.end(), of_server(own_));
+    const std::size_t bytes = own.size_bytes();
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       if (i != own_) {
-        links_->receive(incoming_[i], ranks_[i], bytes_to_receive(squares_[i]), message_tag::squares);
-        links_->send(outgoing_[i], ranks_[i], bytes_to_send(sent_), message_tag::squares);
+        links_->receive(incoming_[i], ranks_[i], {reinterpret_cast<std::uint8_t*>(of_server(i)), bytes},
+                        message_tag::squares);
+        links_->send(outgoing_[i], ranks_[i], {reinterpret_cast<const std::uint8_t*>(sent_.data()), bytes},
+                     message_tag::squares);
       }
     }
     under_way_ = true;
     return true;
   }
 
+  [[nodiscard]] double* of_server(std::size_t i) noexcept { return squares_.data() + i * sent_.size(); }
+
   server_links* links_;
   variable_store* store_;
   dynamic_array<std::uint8_t> everyone_;  // by worker: all contribute
   dynamic_array<int> ranks_;              // of servers that have variables
-  dynamic_array<double> squares_;         // of each
+  dynamic_array<double> squares_;         // (of each, the numbers of a sum)
   dynamic_array<transfer> incoming_;      // from each but this one
   dynamic_array<transfer> outgoing_;      // to each but this one
   std::size_t parts_ = 0;                 // of this server
   std::size_t own_ = 0;                   // this server, in ranks_
-  double sent_ = 0;
+  dynamic_array<double> sent_;            // of this server
   bool under_way_ = false;
   bool added_up_ = false;
 };

@@ -41,10 +41,10 @@ class variable_store {
   [[nodiscard]] virtual bool clips_norm() const noexcept = 0;
   /// Adds the contributors' gradients.
   virtual void add_up(std::size_t part, std::span<const std::uint8_t> contributes) = 0;
-  /// The sum of squares of the parts that have been added up.
-  [[nodiscard]] virtual double squares() const noexcept = 0;
-  /// @param squares  over all servers
-  virtual void use_norm(double squares) = 0;
+  /// The sum of squares of the parts that have been added up: the numbers of parameter_update::squares, which servers
+  /// add up and write back before use_norm.
+  [[nodiscard]] virtual std::span<double> squares() noexcept = 0;
+  virtual void use_norm() = 0;
   virtual void update_clipped(std::size_t part, double rate) = 0;
 };
 
@@ -52,10 +52,12 @@ class variable_store {
 template <class Element>
 class variables_of final : public variable_store {
  public:
-  /// @param rule  of which the server makes its own state
+  /// @param rule      of which the server makes its own state
+  /// @param pairwise  gradients are added as parameter_server::pairwise_sums says
   variables_of(const parameter_server_plan& plan, int server, std::span<const optim::segment> segments,
-               std::size_t workers, const optim::parameter_update<Element>& rule)
-      : device_{{.intra_op_threads = 1}},
+               std::size_t workers, const optim::parameter_update<Element>& rule, bool pairwise = false)
+      : pairwise_{pairwise},
+        device_{{.intra_op_threads = 1}},
         elements_{plan.elements_of(server)},
         values_(static_cast<std::size_t>(elements_)),
         sum_(static_cast<std::size_t>(elements_)),
@@ -102,11 +104,8 @@ class variables_of final : public variable_store {
     sum_up(parts_[part], contributes);
     rule_->test(std::span{&parts_[part], 1}, sum_.data());
   }
-  [[nodiscard]] double squares() const noexcept override { return rule_->squares().front(); }
-  void use_norm(double squares) override {
-    rule_->squares().front() = squares;
-    rule_->use_norm();
-  }
+  [[nodiscard]] std::span<double> squares() noexcept override { return rule_->squares(); }
+  void use_norm() override { rule_->use_norm(); }
   void update_clipped(std::size_t part, double rate) override {
     rule_->update_clipped(std::span{&parts_[part], 1}, values_.data(), sum_.data(), {rate, updates_[part]++});
   }
@@ -114,6 +113,10 @@ class variables_of final : public variable_store {
  private:
   void sum_up(const optim::segment& own, std::span<const std::uint8_t> contributes) {
     Element* const sum = sum_.data() + own.offset;
+    if (pairwise_) {
+      sum_up_in_pairs(own, contributes.size());
+      return;
+    }
     bool first = true;
     for (std::size_t worker = 0; worker < contributes.size(); ++worker) {
       if (contributes[worker] == 0) {
@@ -129,6 +132,18 @@ class variables_of final : public variable_store {
     }
   }
 
+  /// Of all workers, whose gradients are overwritten by sums of neighbors.
+  void sum_up_in_pairs(const optim::segment& own, std::size_t workers) {
+    for (std::size_t apart = 1; apart < workers; apart *= 2) {
+      for (std::size_t worker = 0; worker + apart < workers; worker += 2 * apart) {
+        comm::detail::accumulate(comm::reduction::sum, incoming_of(worker) + own.offset,
+                                 incoming_of(worker + apart) + own.offset, own.size);
+      }
+    }
+    std::memcpy(sum_.data() + own.offset, incoming_of(0) + own.offset,
+                static_cast<std::size_t>(own.size) * sizeof(Element));
+  }
+
   [[nodiscard]] Element* incoming_of(std::size_t worker) noexcept {
     return incoming_.data() + worker * static_cast<std::size_t>(elements_);
   }
@@ -137,6 +152,7 @@ class variables_of final : public variable_store {
     return {reinterpret_cast<std::uint8_t*>(buffer + own.offset), static_cast<std::size_t>(own.size) * sizeof(Element)};
   }
 
+  bool pairwise_;
   cpu device_;
   index_t elements_;
   dynamic_array<Element> values_;    // (elements)

@@ -258,16 +258,22 @@ class shared_memory_update final : public partial_strategy<Element> {
                 [this](index_t from, index_t to) { hand_out(from, to); });
   }
 
-  /// The gradients of all ranks become their sums, in the order of the ranks.
+  /// The gradients of all ranks become their sums: in the order of the ranks, or in the communicator's own
+  /// (comm::tree_ordered).
   void sum(index_t begin, index_t end) const noexcept {
-    comm::detail::reduce_contributions<Element>(
-        comm::reduction::sum, channel_.size(), begin, end,
-        [this](int rank) { return static_cast<const Element*>(gradients_of(rank)); },
-        [this](index_t i, const Element* sums, auto count) {
-          for (int rank = 0; rank < channel_.size(); ++rank) {
-            std::memcpy(gradients_of(rank) + i, sums, as_size(count) * sizeof(Element));
-          }
-        });
+    const auto source = [this](int rank) { return static_cast<const Element*>(gradients_of(rank)); };
+    const auto store = [this](index_t i, const Element* sums, auto count) {
+      for (int rank = 0; rank < channel_.size(); ++rank) {
+        std::memcpy(gradients_of(rank) + i, sums, as_size(count) * sizeof(Element));
+      }
+    };
+    if constexpr (requires {
+                    Communicator::template add_contributions<Element>(channel_.size(), begin, end, source, store);
+                  }) {
+      Communicator::template add_contributions<Element>(channel_.size(), begin, end, source, store);
+    } else {
+      comm::detail::reduce_contributions<Element>(comm::reduction::sum, channel_.size(), begin, end, source, store);
+    }
   }
 
   /// So that element i of all is `gradients_of(rank)[i]`, where windows reach it.

@@ -44,6 +44,22 @@ struct batch_facts {
   index_t examples = 0;  // of this rank
 };
 
+/// Sums over examples, and what they mean.
+struct sums {
+  double values[4] = {};  // loss, right answers, examples, labels
+
+  void add(const kernels::loss_sums& part, index_t examples) noexcept {
+    values[0] += part.loss;
+    values[1] += static_cast<double>(part.correct);
+    values[2] += static_cast<double>(examples);
+    values[3] += static_cast<double>(part.labels);
+  }
+  [[nodiscard]] double loss() const noexcept { return values[2] > 0 ? values[0] / values[2] : 0.0; }
+  [[nodiscard]] double accuracy() const noexcept { return values[3] > 0 ? values[1] / values[3] : 0.0; }
+  [[nodiscard]] double examples() const noexcept { return values[2]; }
+  [[nodiscard]] double labels() const noexcept { return values[3]; }
+};
+
 /// The batches of a loader, and what a network does with them.
 class batches {
  public:
@@ -58,6 +74,12 @@ class batches {
   virtual kernels::loss_sums train_step(const nn::step_options& options, nn::step_hooks& observer) = 0;
   /// Where the batch first makes something that is not finite.
   [[nodiscard]] virtual std::string first_not_finite(const nn::step_options& options) = 0;
+  /// Ends an epoch or an evaluation: its sums on this rank become those of all ranks.
+  virtual void sum_ranks(comm::any_communicator& group, sums& total) {
+    if (group.size() > 1) {
+      group.sum(total.values);
+    }
+  }
 
  protected:
   ~batches() = default;
@@ -84,31 +106,15 @@ class any_callback {
 
 using callback_list = std::initializer_list<any_callback*>;
 
-/// Sums over examples, and what they mean.
-struct sums {
-  double values[4] = {};  // loss, right answers, examples, labels
-
-  void add(const kernels::loss_sums& part, index_t examples) noexcept {
-    values[0] += part.loss;
-    values[1] += static_cast<double>(part.correct);
-    values[2] += static_cast<double>(examples);
-    values[3] += static_cast<double>(part.labels);
-  }
-  [[nodiscard]] double loss() const noexcept { return values[2] > 0 ? values[0] / values[2] : 0.0; }
-  [[nodiscard]] double accuracy() const noexcept { return values[3] > 0 ? values[1] / values[3] : 0.0; }
-  [[nodiscard]] double examples() const noexcept { return values[2]; }
-  [[nodiscard]] double labels() const noexcept { return values[3]; }
-};
-
 /// Compares what the loader gives with what the network reads, and calls take(loader, part) with the part of each batch
 /// that belongs to this rank of `group`.
 GRADUS_COLD inline void take_shard(comm::any_communicator& group, const example_check& check,
-                                   void (*take)(void* loader, const data::shard& part), void* loader,
+                                   void (*take)(void* loader, const data::shard& part), void* loader, bool nested,
                                    error_location where) {
   try {
     at_call(where, [&] {
       require_examples(check);
-      take(loader, {.rank = group.rank(), .ranks = group.size()});
+      take(loader, {.rank = group.rank(), .ranks = group.size(), .nested = nested});
     });
   } catch (const std::exception& failure) {
     group.fail(failure.what());  // so that no rank waits for this one
@@ -138,9 +144,7 @@ inline evaluation_report evaluate(batches& data, comm::any_communicator& group, 
     group.fail(failure.what());
     throw;
   }
-  if (shared) {
-    group.sum(total.values);
-  }
+  data.sum_ranks(group, total);
   return {.loss = total.loss(),
           .accuracy = total.accuracy(),
           .labels = static_cast<index_t>(total.labels()),
@@ -253,9 +257,7 @@ class loop {
       ++steps_done_;
     }
     update.complete_update();
-    if (group.size() > 1) {
-      group.sum(total.values);
-    }
+    data.sum_ranks(group, total);
     report.examples = static_cast<index_t>(total.examples());
     report.loss = total.loss();
     report.accuracy = total.accuracy();

@@ -26,6 +26,19 @@
 
 namespace gradus::train::detail {
 
+/// What a batch is compared with. A loader of the program may have labels only.
+template <class Network, class Batch>
+[[nodiscard]] auto targets_of(const Batch& batch) {
+  nn::targets<typename Network::element_type, typename Network::device_type> all{batch.labels};
+  if constexpr (requires { batch.targets; }) {
+    all.values = batch.targets;
+  }
+  if constexpr (requires { batch.weights; }) {
+    all.weights = batch.weights;
+  }
+  return all;
+}
+
 template <class Network, class Loader>
 class batches_of final : public batches {
  public:
@@ -61,17 +74,7 @@ class batches_of final : public batches {
   }
 
  private:
-  /// What the batch is compared with. A loader of the program may have labels only.
-  [[nodiscard]] auto targets() const {
-    nn::targets<typename Network::element_type, typename Network::device_type> all{batch_->labels};
-    if constexpr (requires { batch_->targets; }) {
-      all.values = batch_->targets;
-    }
-    if constexpr (requires { batch_->weights; }) {
-      all.weights = batch_->weights;
-    }
-    return all;
-  }
+  [[nodiscard]] auto targets() const { return targets_of<Network>(*batch_); }
 
   Network* network_;
   Loader* loader_;

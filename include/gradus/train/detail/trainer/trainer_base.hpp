@@ -62,8 +62,33 @@ concept watched_communicator = requires {
   requires Communicator::recorder_type::watches_training;
 };
 
+/// How a rank computes its part of a batch: at once.
+struct whole_parts {
+  /// Whether parts are those of nested shards (data::shard::nested).
+  static constexpr bool nested = false;
+
+  template <class Network, class Loader>
+  [[nodiscard]] batches_of<Network, Loader> batches(
+      comm::any_communicator& /*group*/, Network& network, Loader& loader,
+      typename batches_of<Network, Loader>::observer_type* observer = nullptr) const noexcept {
+    return {network, loader, observer};
+  }
+};
+
+/// How ranks that train by a strategy compute their parts: made of the strategy's options.
+template <class Strategy>
+struct parts_of_strategy {
+  using type = whole_parts;
+  [[nodiscard]] static type make(const Strategy& /*options*/) noexcept {
+    static_assert(
+        !requires(const Strategy& options) { options.virtual_workers; },
+        "gradus: to train by parallel::reproducible, include gradus/train/reproducible.hpp");
+    return {};
+  }
+};
+
 /// The trainer that derives from it brings gradients together and updates.
-template <class Network>
+template <class Network, class Parts = whole_parts>
 class trainer_base {
  public:
   trainer_base(const trainer_base&) = delete;
@@ -75,7 +100,7 @@ class trainer_base {
   [[nodiscard]] std::uint64_t steps() const noexcept { return loop_.steps(); }
 
  protected:
-  explicit trainer_base(Network& network) : network_{&network} {}
+  explicit trainer_base(Network& network, const Parts& parts = {}) : network_{&network}, parts_{parts} {}
   ~trainer_base() = default;
 
   /// @throws configuration_error when ranks differ
@@ -98,13 +123,14 @@ class trainer_base {
     using network_base = nn::network_base<typename Network::element_type, typename Network::device_type>;
     take_shard(
         group, example_check_of(operation, static_cast<const network_base&>(*network_), loader),
-        [](void* erased, const data::shard& part) { static_cast<Loader*>(erased)->take_shard(part); }, &loader, where);
+        [](void* erased, const data::shard& part) { static_cast<Loader*>(erased)->take_shard(part); }, &loader,
+        Parts::nested, where);
   }
 
   template <class Loader>
   GRADUS_COLD void fit_on(comm::any_communicator& group, step_end& update, Loader& loader, const fit_options& options,
                           callback_list callbacks) {
-    batches_of<Network, Loader> data{*network_, loader};
+    auto data = parts_.batches(group, *network_, loader);
     loop_.fit(data, update, group,
               {.run = {.rank = group.rank(),
                        .ranks = group.size(),
@@ -121,12 +147,13 @@ class trainer_base {
   template <class Loader>
   [[nodiscard]] evaluation_report evaluate_on(comm::any_communicator& group, Loader& loader, error_location where,
                                               typename batches_of<Network, Loader>::observer_type* observer = nullptr) {
-    batches_of<Network, Loader> data{*network_, loader, observer};
+    auto data = parts_.batches(group, *network_, loader, observer);
     return detail::evaluate(data, group, std::as_writable_bytes(network_->buffer_values()), where);
   }
 
  private:
   Network* network_;
+  [[no_unique_address]] Parts parts_;
   loop loop_;
 };
 

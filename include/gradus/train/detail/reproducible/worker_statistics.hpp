@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Running statistics of virtual workers.
+#pragma once
+
+#include <cstddef>  // std::size_t
+#include <cstdint>  // std::uint8_t
+#include <cstring>  // std::memcpy
+#include <span>     // std::span
+
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/index.hpp"
+
+namespace gradus::train::detail {
+
+/// The network's buffers, such as running statistics, of each virtual worker of a rank: a worker's statistics are
+/// those of its own examples, whoever computes them. At the end of an epoch all ranks get the mean over the workers
+/// that had examples in it, added in a binary tree.
+///
+/// In the course of an epoch, between steps, the network has the buffers of the rank's first worker: an evaluation,
+/// which takes over those of rank 0, then has those of worker 0.
+template <class Number>
+class worker_statistics {
+ public:
+  /// The network's buffers are those of all workers.
+  void begin_epoch() noexcept { began_ = false; }
+
+  /// @param network  the network's buffers
+  void begin_step(std::span<Number> network, int workers) {
+    network_ = network;
+    if (network.empty() || began_) {
+      return;
+    }
+    began_ = true;
+    const auto count = static_cast<std::size_t>(workers);
+    if (trained_.size() != count) {
+      trained_ = dynamic_array<std::uint8_t>(count);
+      kept_ = dynamic_array<Number>(count * network.size());
+    }
+    for (std::size_t worker = 0; worker < count; ++worker) {
+      trained_[worker] = 0;
+      copy(network.data(), of_worker(worker));
+    }
+  }
+
+  /// The network gets the buffers of a worker.
+  void load(int worker, index_t examples) noexcept {
+    if (examples > 0 && trained_.size() > 1) {
+      copy(of_worker(static_cast<std::size_t>(worker)), network_.data());
+    }
+  }
+  /// What the worker's step has made of them.
+  void store(int worker, index_t examples) noexcept {
+    if (examples > 0 && !network_.empty()) {
+      copy(network_.data(), of_worker(static_cast<std::size_t>(worker)));
+      trained_[static_cast<std::size_t>(worker)] = 1;
+    }
+  }
+  void end_step() noexcept {
+    if (trained_.size() > 1) {
+      copy(of_worker(0), network_.data());
+    }
+  }
+
+  /// Ends an epoch: called by all ranks. Nothing after an evaluation.
+  void combine(comm::any_communicator& group) {
+    if (!began_) {
+      return;
+    }
+    began_ = false;
+    const std::size_t elements = network_.size();
+    double workers = 0;  // that had examples
+    for (std::size_t worker = 0; worker < trained_.size(); ++worker) {
+      if (trained_[worker] != 0) {
+        ++workers;
+      } else {
+        for (std::size_t i = 0; i < elements; ++i) {
+          of_worker(worker)[i] = 0;
+        }
+      }
+    }
+    add_pairs(kept_.data(), trained_.size());
+    double sum[] = {workers};
+    dynamic_array<Number> all(elements * static_cast<std::size_t>(group.size()));
+    if (group.size() > 1) {
+      group.sum(sum);
+      const std::size_t bytes = elements * sizeof(Number);
+      group.all_gather({reinterpret_cast<const std::uint8_t*>(kept_.data()), bytes},
+                       {reinterpret_cast<std::uint8_t*>(all.data()), all.size() * sizeof(Number)});
+    } else {
+      copy(kept_.data(), all.data());
+    }
+    add_pairs(all.data(), static_cast<std::size_t>(group.size()));
+    if (sum[0] > 0) {
+      for (std::size_t i = 0; i < elements; ++i) {
+        network_[i] = static_cast<Number>(static_cast<double>(all[i]) / sum[0]);
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] Number* of_worker(std::size_t worker) noexcept { return kept_.data() + worker * network_.size(); }
+
+  void copy(const Number* from, Number* to) noexcept {
+    std::memcpy(static_cast<void*>(to), from, network_.size_bytes());
+  }
+
+  /// The first of `count` arrays becomes the sum of all, neighbors first. @pre count is a power of two
+  void add_pairs(Number* arrays, std::size_t count) noexcept {
+    const std::size_t elements = network_.size();
+    for (std::size_t apart = 1; apart < count; apart *= 2) {
+      for (std::size_t to = 0; to < count; to += 2 * apart) {
+        for (std::size_t i = 0; i < elements; ++i) {
+          arrays[to * elements + i] += arrays[(to + apart) * elements + i];
+        }
+      }
+    }
+  }
+
+  std::span<Number> network_;
+  dynamic_array<Number> kept_;           // (workers, buffers)
+  dynamic_array<std::uint8_t> trained_;  // in this epoch, by worker
+  bool began_ = false;
+};
+
+}  // namespace gradus::train::detail
