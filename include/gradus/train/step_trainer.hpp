@@ -82,6 +82,7 @@ class step_trainer final : public detail::trainer_base<Network> {
 
  private:
   friend struct detail::watched_fit;
+  friend struct detail::trainer_access;
 
   template <class Callback>
   using adapter = detail::callback_of<

@@ -198,6 +198,7 @@ class trainer final : public detail::trainer_base<Network> {
   [[nodiscard]] strategy_state& strategy() noexcept { return strategy_; }
 
  private:
+  friend struct detail::trainer_access;
   static constexpr bool watched = detail::watched_communicator<Communicator>;
   [[nodiscard]] auto watch() {
     return detail::training_watch<typename Communicator::recorder_type>{communicator_->recorder()};

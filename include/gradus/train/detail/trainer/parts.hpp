@@ -21,6 +21,7 @@
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/nn/step_options.hpp"
 #include "gradus/nn/targets.hpp"
+#include "gradus/train/callback_state.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/report.hpp"
 
@@ -35,7 +36,16 @@ class batches_of final : public batches {
   batches_of(Network& network, Loader& loader, observer_type* observer = nullptr) noexcept
       : network_{&network}, loader_{&loader}, observer_{observer} {}
 
-  void start_epoch(std::uint64_t epoch) override { loader_->start_epoch(epoch); }
+  void start_epoch(std::uint64_t epoch, index_t first) override {
+    if constexpr (requires { loader_->start_epoch(epoch, first); }) {
+      loader_->start_epoch(epoch, first);
+    } else {  // a loader of the program that cannot leave batches out
+      loader_->start_epoch(epoch);
+      for (index_t i = 0; i < first; ++i) {
+        static_cast<void>(loader_->next());
+      }
+    }
+  }
 
   bool next(batch_facts& facts) override {
     batch_ = loader_->next();
@@ -195,6 +205,14 @@ template <class Callback>
 concept takes_finish = requires(Callback& callback) {
   callback.on_finish();
 };
+template <class Callback>
+concept saves_state = requires(Callback& callback, callback_state& state) {
+  callback.save_state(state);
+};
+template <class Callback>
+concept loads_state = requires(Callback& callback, callback_state& state) {
+  callback.load_state(state);
+};
 
 // Members of these names, if there is exactly one of the name.
 template <class Callback>
@@ -227,6 +245,9 @@ consteval bool explain_callback() {
       "and that");
   static_assert(!names_on_finish<Callback> || takes_finish<Callback>,
                 "gradus: the callback's on_finish would never be called: it takes nothing");
+  static_assert(saves_state<Callback> == loads_state<Callback>,
+                "gradus: a callback with a state has both void save_state(train::callback_state&) and void "
+                "load_state(train::callback_state&)");
   static_assert(!(called_with_step<Callback> && called_with_epoch<Callback>),
                 "gradus: say which report the function takes, as in [](const train::epoch_report& epoch) { ... }");
   static_assert(called_with_step<Callback> || called_with_epoch<Callback> || takes_start<Callback> ||
@@ -270,6 +291,16 @@ class callback_of final : public any_callback {
   void on_finish() override {
     if constexpr (takes_finish<Callback>) {
       callback_->on_finish();
+    }
+  }
+  void save_state([[maybe_unused]] callback_state& state) override {
+    if constexpr (saves_state<Callback>) {
+      callback_->save_state(state);
+    }
+  }
+  void load_state([[maybe_unused]] callback_state& state) override {
+    if constexpr (loads_state<Callback>) {
+      callback_->load_state(state);
     }
   }
 

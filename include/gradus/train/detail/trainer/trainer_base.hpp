@@ -62,6 +62,9 @@ concept watched_communicator = requires {
   requires Communicator::recorder_type::watches_training;
 };
 
+/// What gradus/train/state.hpp reaches of a trainer.
+struct trainer_access;
+
 /// The trainer that derives from it brings gradients together and updates.
 template <class Network>
 class trainer_base {
@@ -71,7 +74,7 @@ class trainer_base {
 
   /// The network that is trained.
   [[nodiscard]] Network& network() noexcept { return *network_; }
-  /// Steps done since construction.
+  /// Steps done since construction, or since the beginning of the training that train::restore has given it.
   [[nodiscard]] std::uint64_t steps() const noexcept { return loop_.steps(); }
 
  protected:
@@ -126,6 +129,8 @@ class trainer_base {
   }
 
  private:
+  friend struct trainer_access;
+
   Network* network_;
   loop loop_;
 };
