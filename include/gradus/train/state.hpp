@@ -33,30 +33,33 @@ namespace gradus::train {
 struct restore_options {
   /// The update rule has the hyper-parameters of the state; false: it is of the same kind only.
   bool same_rule_options = true;
-  /// The loader of the next fit gives the data set, batches and seed of the state; false, at the end of an epoch: it may
-  /// give others.
+  /// The loader of the next fit gives the data set, batches and seed of the state; false, at the end of an epoch: it
+  /// may give others.
   bool same_loader = true;
 };
 
 namespace detail {
 
-/// The sums and the callbacks of the epoch so far, and the texts.
+/// The texts that stay the same.
 template <class Network>
-void take_facts(const training_parts<Network>& training, training_state& state, std::uint64_t server_updates) {
-  using element = typename training_parts<Network>::element;
-  loop& progress = *training.progress;
-  const training_position& position = progress.position();
-  optim::parameter_update<element>& rule = training.end->rule();
+void take_constant_facts(const training_parts<Network>& training, training_state& state) {
   const std::string strategy = training.end->strategy().describe();
   state.set_fact("format", state_format);
   state.set_fact("gradus version", version);
   state.set_fact("element", element_name<typename Network::element_type>);
   state.set_fact("layout", Network::layout_type::name);
-  state.set_fact("rule", rule.name());
-  state.set_fact("rule options", rule.description());
+  state.set_fact("rule", training.end->rule().name());
+  state.set_fact("rule options", training.end->rule().description());
   state.set_fact("strategy", std::string_view{strategy}.substr(0, strategy.find_first_of(" \n")));
   state.set_fact("ranks", join({training.group->size()}));
   state.set_fact("seed", join({training.network->seed()}));
+}
+
+/// The texts of this moment.
+template <class Network>
+void take_facts(const training_parts<Network>& training, training_state& state, std::uint64_t server_updates) {
+  loop& progress = *training.progress;
+  const training_position& position = progress.position();
   state.set_fact("epoch", join({position.epochs}));
   state.set_fact("step in epoch", join({position.step_in_epoch}));
   state.set_fact("steps", join({position.steps}));
@@ -64,7 +67,7 @@ void take_facts(const training_parts<Network>& training, training_state& state, 
   state.set_fact("seconds of epoch", join({position.seconds}));
   state.set_fact("loader", progress.loader());
   state.set_fact("learning rate", progress.learning_rate());
-  if (const auto scale = rule.report()) {
+  if (const auto scale = training.end->rule().report()) {
     state.set_fact("loss scale", join({scale->scale}));
   }
   std::string counters;
@@ -92,6 +95,7 @@ void take_state(const training_parts<Network>& training, training_state& state) 
     state_access::made_for(state) = 0;
     plan_state(training, state);
     state_access::finish(state, flat_bytes);
+    take_constant_facts(training, state);
     state_access::made_for(state) = training.progress->identity();
   }
   dynamic_array<double>& sums = state_access::sums_of(state);
@@ -176,8 +180,8 @@ void capture(Trainer& trainer, training_state& state, error_location where = err
 /// On as many ranks, with the same strategy and layout, every following step is that of the undisturbed training, to
 /// the bit. Another number of ranks, layout, device or strategy continues with the same examples and the same values;
 /// sums are rounded in another order. What does not fit then: running statistics are those of rank 0, sums of the epoch
-/// so far count once, and ranks that trained each by itself (model_averaging) go on from the mean of their values and of
-/// the rule's state.
+/// so far count once, and ranks that trained each by itself (model_averaging) go on from the mean of their values and
+/// of the rule's state.
 ///
 /// @param source  a training_state, the states of all ranks (state_parts), or a file; all ranks give the same
 /// @throws shape_error with the names of arrays that are missing, unexpected or of another shape

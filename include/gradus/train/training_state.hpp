@@ -146,7 +146,7 @@ enum class state_kind : unsigned char {
 /// Where an array of a state comes from on this rank.
 struct state_origin {
   state_kind kind = state_kind::value;
-  int copy_of = 0;             ///< the rank, where ranks differ
+  int copy_of = 0;              ///< the rank, where ranks differ
   std::byte* memory = nullptr;  ///< all of the array, in the memory of the device (of sums: in the host's)
   std::size_t buffer = 0;       ///< of servers: 0 the values, then the buffers of the rule
   index_t offset = 0;           ///< in the flat buffers, in elements
@@ -166,9 +166,9 @@ struct state_array : state_entry {
 /// The whole state of a training on one rank, as of one moment between two steps: what train::capture makes and
 /// train::restore takes.
 ///
-/// The ranks share the work: an array is cut into ranges, and each rank has the ones that it answers for. All ranks know
-/// the same list of arrays, facts and ranges, so that they can write a file together without a message. What is the same
-/// on all ranks is divided by bytes; what only one rank has is that rank's. Arrays are
+/// The ranks share the work: an array is cut into ranges, and each rank has the ones that it answers for. All ranks
+/// know the same list of arrays, facts and ranges, so that they can write a file together without a message. What is
+/// the same on all ranks is divided by bytes; what only one rank has is that rank's. Arrays are
 ///
 ///   conv1.weight, bn1.running_mean    of the network: of rank 0 where ranks differ
 ///   optimizer.velocity.conv1.weight   of the update rule, for each parameter that is trained
@@ -177,8 +177,8 @@ struct state_array : state_entry {
 ///   trainer.rank1.conv1.weight, ...   of the other ranks, where each trains by itself (model_averaging)
 ///   trainer.rank1.buffers             all buffers of another rank's network
 ///
-/// Elements are copied in the memory order of the network, and brought into the logical order by `read`. Keep the object
-/// from one capture to the next: it then copies and allocates nothing.
+/// Elements are copied in the memory order of the network, and brought into the logical order by `read`. Keep the
+/// object from one capture to the next: it then copies and allocates nothing.
 class training_state final : public state_source {
  public:
   training_state() = default;
@@ -250,8 +250,8 @@ class training_state final : public state_source {
     }
     if (first < one.held.begin || first + count > one.held.end) {
       raise<configuration_error>("training_state.read",
-                                 {"elements ", one.held.begin, " to ", one.held.end, " of ", one.name,
-                                  ", which rank ", rank_, " of ", ranks_, " has"},
+                                 {"elements ", one.held.begin, " to ", one.held.end, " of ", one.name, ", which rank ",
+                                  rank_, " of ", ranks_, " has"},
                                  {first, " to ", first + count},
                                  "train::state_parts joins the states of all ranks in one process; a file has all");
     }
@@ -286,7 +286,7 @@ class training_state final : public state_source {
   int ranks_ = 1;
   index_t divided_bytes_ = 0;
   dynamic_array<state_array> arrays_;
-  dynamic_array<sharing> sharing_;      // of each array
+  dynamic_array<sharing> sharing_;               // of each array
   dynamic_array<detail::state_origin> origins_;  // of each array
   dynamic_array<state_fact> facts_;
   dynamic_array<double> sums_;           // (ranks, 4)
@@ -319,9 +319,7 @@ class state_parts final : public state_source {
 
   [[nodiscard]] std::size_t entries() const noexcept override { return parts_[0]->entries(); }
   [[nodiscard]] const state_entry& entry(std::size_t i) const noexcept override { return parts_[0]->entry(i); }
-  [[nodiscard]] const std::string* fact(std::string_view name) const noexcept override {
-    return parts_[0]->fact(name);
-  }
+  [[nodiscard]] const std::string* fact(std::string_view name) const noexcept override { return parts_[0]->fact(name); }
   [[nodiscard]] dynamic_array<std::string> facts_with(std::string_view prefix) const override {
     return parts_[0]->facts_with(prefix);
   }

@@ -3,13 +3,13 @@
 // A mistake of one rank becomes an error on all.
 #pragma once
 
-#include <algorithm>  // std::min
-#include <cstddef>    // std::size_t
-#include <cstdint>    // std::uint8_t
-#include <cstring>    // std::memcpy
-#include <exception>  // std::current_exception, std::exception, std::exception_ptr, std::rethrow_exception
-#include <span>       // std::span
-#include <string>     // std::string
+#include <algorithm>    // std::min
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint8_t
+#include <cstring>      // std::memcpy
+#include <exception>    // std::current_exception, std::exception, std::exception_ptr, std::rethrow_exception
+#include <span>         // std::span
+#include <string>       // std::string
 #include <string_view>  // std::string_view
 
 #include "gradus/comm/any_communicator.hpp"
@@ -54,9 +54,8 @@ void all_or_none(comm::any_communicator& group, std::string_view what, const Wor
     std::memcpy(mine.data(), text.data(), std::min(text.size(), length - 1));
     group.all_gather({mine.data(), mine.size()}, {texts.data(), texts.size()});
     if (own == nullptr) {
-      raise<configuration_error>(what, {},
-                                 {"rank ", first, " has failed: ",
-                                  reinterpret_cast<const char*>(texts.data() + first * length)});
+      raise<configuration_error>(
+          what, {}, {"rank ", first, " has failed: ", reinterpret_cast<const char*>(texts.data() + first * length)});
     }
   }
   if (own != nullptr) {

@@ -168,7 +168,8 @@ struct state_access {
   }
   /// Whether an array is a part of a flat buffer of the servers.
   [[nodiscard]] static bool is_flat(const training_state& state, std::size_t i, std::size_t flat_bytes) noexcept {
-    return flat_bytes != 0 && (state.origins_[i].kind == state_kind::value || state.origins_[i].kind == state_kind::rule) &&
+    return flat_bytes != 0 &&
+           (state.origins_[i].kind == state_kind::value || state.origins_[i].kind == state_kind::rule) &&
            state.sharing_[i].owner == state.rank_;
   }
   [[nodiscard]] static std::size_t held_bytes(const training_state& state, std::size_t i) noexcept {
@@ -199,11 +200,11 @@ void add_parameter(training_state& state, std::string name, const nn::parameter_
   const index_t o = axes[0];
   const index_t rest = axes[1] * axes[2] * axes[3];
   if (described.rank == 1) {
-    state_access::add(state, std::move(name), element, element_bytes, {.shape = {o * rest}, .axes = axes, .strides = strides},
-                      owner, origin);
+    state_access::add(state, std::move(name), element, element_bytes,
+                      {.shape = {o * rest}, .axes = axes, .strides = strides}, owner, origin);
   } else if (described.rank == 2) {
-    state_access::add(state, std::move(name), element, element_bytes, {.shape = {o, rest}, .axes = axes, .strides = strides},
-                      owner, origin);
+    state_access::add(state, std::move(name), element, element_bytes,
+                      {.shape = {o, rest}, .axes = axes, .strides = strides}, owner, origin);
   } else {
     state_access::add(state, std::move(name), element, element_bytes,
                       {.shape = {o, axes[1], axes[2], axes[3]}, .axes = axes, .strides = strides}, owner, origin);
@@ -221,7 +222,8 @@ void plan_rule(const training_parts<Network>& training, training_state& state,
                            std::size_t number) {
     for (const nn::parameter_description* const p : graph.trained_parameters()) {
       add_parameter<typename Network::layout_type>(
-          state, name_of_copy(gradus::join({"optimizer.", name, ".", p->name}), copy_of), *p, type, element_bytes, owner,
+          state, name_of_copy(gradus::join({"optimizer.", name, ".", p->name}), copy_of), *p, type, element_bytes,
+          owner,
           {.kind = state_kind::rule,
            .copy_of = copy_of,
            .memory = memory == nullptr ? nullptr : memory + p->offset * element_bytes,
@@ -240,10 +242,11 @@ void plan_rule(const training_parts<Network>& training, training_state& state,
       continue;
     }
     const auto element_bytes = static_cast<index_t>(each.bytes.size()) / each.elements;
-    const std::string_view type = each.element.empty() && element_bytes == sizeof(element) ? element_name<element>
-                                                                                           : each.element;
+    const std::string_view type =
+        each.element.empty() && element_bytes == sizeof(element) ? element_name<element> : each.element;
     if (type.empty()) {
-      raise<configuration_error>("train::capture", {"elements of a known type in the buffer '", each.name, "' of the rule"},
+      raise<configuration_error>("train::capture",
+                                 {"elements of a known type in the buffer '", each.name, "' of the rule"},
                                  {element_bytes, " bytes each"}, "set state_buffer::element");
     }
     bool parameters = false;
@@ -282,7 +285,9 @@ void plan_state(const training_parts<Network>& training, training_state& state) 
       const bool trained = k < graph.trained_parameters().size();
       if (copy == 0 || trained) {
         add_parameter<layout>(state, name_of_copy(p.name, copy), p, type, element_bytes,
-                              !trained ? -1 : elsewhere ? 0 : owner,
+                              !trained    ? -1
+                              : elsewhere ? 0
+                                          : owner,
                               {.kind = state_kind::value,
                                .copy_of = copy,
                                .memory = values + p.offset * element_bytes,
@@ -292,9 +297,9 @@ void plan_state(const training_parts<Network>& training, training_state& state) 
     plan_rule(training, state, of_parameters, copy, elsewhere ? 0 : owner);
   }
   for (const auto& each : network.buffers()) {
-    state_access::add(state, each.name, type, element_bytes, each.elements.size(), 0,
-                      {.kind = state_kind::buffer,
-                       .memory = reinterpret_cast<std::byte*>(std::addressof(*each.elements.data()))});
+    state_access::add(
+        state, each.name, type, element_bytes, each.elements.size(), 0,
+        {.kind = state_kind::buffer, .memory = reinterpret_cast<std::byte*>(std::addressof(*each.elements.data()))});
   }
   for (int copy = 1; copy < ranks && graph.buffer_elements() != 0; ++copy) {
     state_access::add(state, name_of_copy("buffers", copy), type, element_bytes, graph.buffer_elements(), copy,

@@ -183,8 +183,7 @@ class restorer {
       }
     }
     for (std::size_t k = 0; k < flat.size(); ++k) {
-      servers_of(training_->end->strategy())
-          .store_on_servers(k, {flat[k].data(), flat[k].size()}, server_updates_);
+      servers_of(training_->end->strategy()).store_on_servers(k, {flat[k].data(), flat[k].size()}, server_updates_);
     }
     const std::span<std::uint64_t> counters = training_->end->strategy().counters();
     for (std::size_t k = 0; k < counters.size(); ++k) {
