@@ -84,7 +84,8 @@ struct state_run {
   bool capture_at_end_of_epoch = false;  // in on_epoch of the epoch in which these steps are reached
   double learning_rate = 0.05;
   std::uint64_t seed = 11;
-  bool plateau = false;  // the learning rate is that of reduce_on_plateau
+  bool plateau = false;    // the learning rate is that of reduce_on_plateau
+  bool statistics = true;  // the network has running statistics, which depend on the number of ranks
 };
 
 /// The network of training_runs.hpp with running statistics, and a kernel whose memory order depends on the layout.
@@ -115,7 +116,11 @@ rank_outcome run_on_rank(Communicator& world, const make_rule<parameters_of<Elem
   gradus::data::loader<Element, Layout> loader{
       device, small_dataset(), {.global_batch_size = run.batch_size, .seed = run.seed}};
   gradus::nn::network<Element, Layout> net{device, {2, 9, 8}};
-  build_network_with_statistics(net);
+  if (run.statistics) {
+    build_network_with_statistics(net);
+  } else {
+    build_training_network(net);
+  }
   net.compile({.max_batch_size = run.batch_size, .seed = run.seed, .micro_batch_size = run.micro_batch_size});
   if (from != nullptr) {
     std::fill(net.buffer_values().begin(), net.buffer_values().end(), number{9});

@@ -123,7 +123,7 @@ class parameter_update {
 /// others have as many elements for any number of parameters.
 template <class Element>
 [[nodiscard]] dynamic_array<std::string> buffers_of_parameters(const parameter_update<Element>& rule) {
-  constexpr index_t few = 61;  // no rule has so many numbers of another kind
+  constexpr index_t few = 61;  // of parameters; a buffer of another kind does not have this size
   cpu device{{.intra_op_threads = 1}};
   const std::unique_ptr<parameter_update<Element>> sample = rule.with_state_on(device, few);
   dynamic_array<std::string> names;

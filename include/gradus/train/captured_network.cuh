@@ -98,7 +98,7 @@ class captured_network {
   /// As network::parameter_count.
   [[nodiscard]] index_t parameter_count() const { return network_->parameter_count(); }
   /// As network::structure.
-  [[nodiscard]] const nn::graph& structure() const noexcept { return network_->structure(); }
+  [[nodiscard]] const auto& structure() const noexcept { return network_->structure(); }
   /// As network::values.
   [[nodiscard]] auto values() const { return network_->values(); }
   /// As network::buffers.

@@ -3,16 +3,13 @@
 // Takes the whole state of a training, and gives it back: the heart of checkpoints.
 #pragma once
 
-#include <bit>          // std::bit_cast
-#include <charconv>     // std::from_chars
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::uint64_t, std::uint8_t
 #include <cstring>      // std::memcpy
 #include <exception>    // std::exception
-#include <span>         // std::as_bytes, std::as_writable_bytes, std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <utility>      // std::move
+#include <type_traits>  // std::remove_reference_t
 
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"

@@ -80,7 +80,9 @@ class state_source {
   }
 
  protected:
+  /// For derived classes that are copied.
   state_source(const state_source&) = default;
+  /// As the constructor.
   state_source& operator=(const state_source&) = default;
 };
 

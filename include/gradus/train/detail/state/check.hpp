@@ -30,7 +30,7 @@ inline constexpr std::string_view restoring = "train::restore";
   return *value;
 }
 
-/// @throws format_error when it is no number
+/// @throws format_error when it is not a number
 [[nodiscard]] inline std::uint64_t number_of(const state_source& source, std::string_view name) {
   const std::string& text = fact_of(source, name);
   std::uint64_t value = 0;

@@ -3,17 +3,18 @@
 // Gives a state back to a training: first all of it is read, then the training changes.
 #pragma once
 
-#include <bit>          // std::bit_cast
-#include <charconv>     // std::from_chars
-#include <cstddef>      // std::byte, std::size_t
-#include <cstdint>      // std::uint64_t
-#include <cstdlib>      // std::strtod
-#include <cstring>      // std::memcpy
-#include <span>         // std::span
-#include <string>       // std::string
-#include <string_view>  // std::string_view
-#include <utility>      // std::move
-#include <vector>       // std::vector
+#include <bit>           // std::bit_cast
+#include <charconv>      // std::from_chars
+#include <cstddef>       // std::byte, std::size_t
+#include <cstdint>       // std::uint64_t
+#include <cstdlib>       // std::strtod
+#include <cstring>       // std::memcpy
+#include <span>          // std::span
+#include <string>        // std::string
+#include <string_view>   // std::string_view
+#include <system_error>  // std::errc
+#include <utility>       // std::move
+#include <vector>        // std::vector
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/core/dynamic_array.hpp"
