@@ -87,6 +87,13 @@ struct state_access {
     state.arrays_.clear();
     state.sharing_.clear();
     state.origins_.clear();
+    dynamic_array<state_fact> facts;  // of another training only those of the program
+    for (state_fact& each : state.facts_) {
+      if (!each.name.starts_with("callback ") && each.name != "loss scale") {
+        facts.push_back(std::move(each));
+      }
+    }
+    state.facts_ = std::move(facts);
   }
 
   /// @param owner  the rank that has it; -1: all ranks have it, and answer for a part each

@@ -139,7 +139,8 @@ class restorer {
         case state_kind::value:
         case state_kind::rule:
         case state_kind::rule_number:
-          if (to.copy_of == 0) {
+          // Servers get the state of the rule from the first worker.
+          if (to.copy_of == 0 && (to.kind == state_kind::value || !training_->elsewhere() || group_->rank() == 0)) {
             read_shared(one, to);
           }
           break;

@@ -229,6 +229,7 @@ class loop {
   void fit(batches& data, step_end& update, comm::any_communicator& group, const fit_facts& fit,
            callback_list callbacks) {
     require_same_fit(group, fit);
+    require_loader_of_state(fit);
     try {
       at_call(fit.where, [&] { run_epochs(data, update, group, fit, callbacks); });
     } catch (const std::exception& failure) {
@@ -276,8 +277,19 @@ class loop {
     loop* loop_;
   };
 
+  /// On all ranks, whose loaders have been compared.
+  /// @throws configuration_error when the training goes on from a state of another loader
+  void require_loader_of_state(const fit_facts& fit) const {
+    const std::string_view loader = without_ranks(fit.loader);
+    if (resumes_ && epochs_before_ < fit.run.epochs && !expected_loader_.empty() && loader != expected_loader_) {
+      raise<configuration_error>("trainer.fit after train::restore",
+                                 {"the loader of the training that goes on: ", expected_loader_}, loader,
+                                 "the same data set, batch size and seed give the examples that follow; "
+                                 "train::restore with {.same_loader = false} takes another one at the end of an epoch");
+    }
+  }
+
   /// The first epoch of a fit: not 0 where the training goes on from a state.
-  /// @throws configuration_error when it does, and the loader is another one
   int begin(const fit_facts& fit, callback_list callbacks) {
     int first = 0;
     if (resumes_) {
@@ -285,14 +297,6 @@ class loop {
       if (first == fit.run.epochs) {
         epochs_before_ -= first;
         return first;
-      }
-      const std::string_view loader = without_ranks(fit.loader);
-      if (!expected_loader_.empty() && loader != expected_loader_) {
-        raise<configuration_error>("trainer.fit after train::restore",
-                                   {"the loader of the training that goes on: ", expected_loader_}, loader,
-                                   "the same data set, batch size and seed give the examples that follow; "
-                                   "train::restore with {.same_loader = false} takes another one at the end of an "
-                                   "epoch");
       }
       for (any_callback* const each : callbacks) {
         each->load_state(remembered_);
