@@ -180,11 +180,12 @@ void capture(Trainer& trainer, training_state& state, error_location where = err
 /// so far count once, and ranks that trained each by itself (model_averaging) go on from the mean of their values and
 /// of the rule's state.
 ///
+/// If a rank cannot use or read the state, all ranks throw, and nothing has changed.
+///
 /// @param source  a training_state, the states of all ranks (state_parts), or a file; all ranks give the same
 /// @throws shape_error with the names of arrays that are missing, unexpected or of another shape
 /// @throws configuration_error for another rule, its hyper-parameters, or another seed
 /// @throws format_error if the source is no state of a training
-/// If a rank throws, all ranks throw, and nothing has changed.
 template <class Trainer>
 void restore(Trainer& trainer, const state_source& source, const restore_options& options = {},
              error_location where = error_location::current()) {

@@ -319,6 +319,17 @@ BOOST_AUTO_TEST_CASE(all_ranks_get_the_error_of_one) {
   }
 }
 
+/// Asks the trainer that calls it, as callbacks that write checkpoints do.
+struct asking {
+  train::training_state* state;
+  template <class Trainer>
+  void on_step(Trainer& trainer, const train::step_report& step) {
+    if (state != nullptr && step.step == 24) {  // in the second call, its second epoch
+      train::capture(trainer, *state);
+    }
+  }
+};
+
 // Epochs of fit count from the beginning of the training, over several calls; what is done returns at once.
 BOOST_AUTO_TEST_CASE(several_calls_of_fit) {
   const auto train_from = [](const train::state_source* from, train::training_state* to, std::vector<int>& epochs) {
@@ -328,11 +339,7 @@ BOOST_AUTO_TEST_CASE(several_calls_of_fit) {
       train::restore(one.trainer, *from);
     }
     const auto seen = [&](const train::epoch_report& epoch) { epochs.push_back(epoch.epoch); };
-    const auto saving = [&](const train::step_report& step) {
-      if (to != nullptr && step.step == 24) {  // in the second call, its second epoch
-        train::capture(one.trainer, *to);
-      }
-    };
+    asking saving{to};
     one.trainer.fit(loader, {.epochs = 2, .learning_rate = 0.01}, seen, saving);
     one.trainer.fit(loader, {.epochs = 3, .learning_rate = 0.02}, seen, saving);
     return one.values();

@@ -180,6 +180,14 @@ concept takes_trainer = requires(Callback& callback, Trainer& trainer, epoch_rep
   callback.on_epoch(trainer, report);
 };
 
+template <class Callback, class Trainer>
+concept takes_trainer_in_step = requires(Callback& callback, Trainer& trainer, const step_report& step) {
+  callback.on_step(trainer, step);
+};
+/// A callback that is given the trainer.
+template <class Callback, class Trainer>
+concept asks_for_trainer = takes_trainer<Callback, Trainer> || takes_trainer_in_step<Callback, Trainer>;
+
 template <class Callback>
 concept called_with_step = requires(Callback& callback, const step_report& step) {
   callback(step);
@@ -237,8 +245,9 @@ template <class Callback, class Trainer>
 consteval bool explain_callback() {
   static_assert(!names_on_start<Callback> || takes_start<Callback>,
                 "gradus: the callback's on_start would never be called: it takes a const train::run_information&");
-  static_assert(!names_on_step<Callback> || takes_step<Callback>,
-                "gradus: the callback's on_step would never be called: it takes a const train::step_report&");
+  static_assert(!names_on_step<Callback> || takes_step<Callback> || takes_trainer_in_step<Callback, Trainer>,
+                "gradus: the callback's on_step would never be called: it takes a const train::step_report&, or the "
+                "trainer and that");
   static_assert(
       !names_on_epoch<Callback> || takes_epoch<Callback> || takes_trainer<Callback, Trainer>,
       "gradus: the callback's on_epoch would never be called: it takes a train::epoch_report&, or the trainer "
@@ -251,7 +260,7 @@ consteval bool explain_callback() {
   static_assert(!(called_with_step<Callback> && called_with_epoch<Callback>),
                 "gradus: say which report the function takes, as in [](const train::epoch_report& epoch) { ... }");
   static_assert(called_with_step<Callback> || called_with_epoch<Callback> || takes_start<Callback> ||
-                    takes_step<Callback> || takes_epoch<Callback> || takes_trainer<Callback, Trainer> ||
+                    takes_step<Callback> || takes_epoch<Callback> || asks_for_trainer<Callback, Trainer> ||
                     takes_finish<Callback>,
                 "gradus: nothing of the callback would ever be called: give it on_start(const run_information&), "
                 "on_step(const step_report&), on_epoch(epoch_report&) or on_finish(), or pass a function of a "
@@ -271,14 +280,16 @@ class callback_of final : public any_callback {
     }
   }
   void on_step([[maybe_unused]] const step_report& step) override {
-    if constexpr (takes_step<Callback>) {
+    if constexpr (takes_trainer_in_step<Callback, Trainer>) {
+      callback_->on_step(*static_cast<Trainer*>(trainer_), step);
+    } else if constexpr (takes_step<Callback>) {
       callback_->on_step(step);
     } else if constexpr (called_with_step<Callback>) {
       (*callback_)(step);
     }
   }
   bool on_epoch([[maybe_unused]] epoch_report& report) override {
-    if constexpr (!std::is_void_v<Trainer>) {
+    if constexpr (takes_trainer<Callback, Trainer>) {
       return stops([&] { return callback_->on_epoch(*static_cast<Trainer*>(trainer_), report); });
     } else if constexpr (takes_epoch<Callback>) {
       return stops([&] { return callback_->on_epoch(report); });
