@@ -125,6 +125,30 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(loader_gives_the_batches_of_the_host, Loader, load
   }
 }
 
+// An epoch that begins at a later batch gives the rest of it.
+BOOST_AUTO_TEST_CASE_TEMPLATE(an_epoch_can_begin_at_any_batch, Loader, loaders) {
+  gradus::cpu host;
+  gradus::cuda device;
+  const example_sets::numbered_set set{37, {1, 2, 3, 5}, 7};
+  const gradus::data::loader_options options{.global_batch_size = 8, .seed = 3};
+  gradus::data::loader<float, gradus::nchw> expected{host, set, options};
+  Loader loader{device, set, options};
+  for (gradus::index_t first = 0; first <= expected.steps_per_epoch(); ++first) {
+    expected.start_epoch(2, first);
+    loader.start_epoch(1);
+    static_cast<void>(loader.next());
+    loader.start_epoch(2, first);
+    while (const auto* const wanted = expected.next()) {
+      const auto* const batch = loader.next();
+      BOOST_REQUIRE(batch != nullptr);
+      BOOST_TEST(batch->first_example == wanted->first_example);
+      const auto images = gradus::to(host, batch->images);
+      BOOST_TEST(std::equal(images.data(), images.data() + images.size(), wanted->images.data()));
+    }
+    BOOST_TEST(loader.next() == nullptr);
+  }
+}
+
 // The device is behind with all batches of an epoch: the next ones wait for it before they take their place.
 BOOST_AUTO_TEST_CASE_TEMPLATE(batches_stay_until_the_device_has_read_them, Loader, loaders) {
   gradus::cpu host;

@@ -64,10 +64,10 @@ class cuda_batches : private loader_host, public Base {
 
   ~cuda_batches() { abandon(); }
 
-  /// Begins an epoch. The rest of the previous epoch is abandoned, and its batches are no longer valid.
-  void start_epoch(std::uint64_t epoch) {
+  /// As start_epoch of the host's loader.
+  void start_epoch(std::uint64_t epoch, index_t first = 0, error_location where = error_location::current()) {
     abandon();
-    base::start_epoch(epoch);
+    base::start_epoch(epoch, first, where);
   }
 
   /// The next batch of the epoch, or nullptr after the last. Work that is submitted to the device from now on can read

@@ -68,9 +68,9 @@ class parallel_batches : private has_reading_threads<parameter_element_t<Element
 
  public:
   /// The same as loader::start_epoch.
-  void start_epoch(std::uint64_t epoch) {
+  void start_epoch(std::uint64_t epoch, index_t first = 0, error_location where = error_location::current()) {
     this->threads.epoch.store(epoch);
-    memory::start_epoch(epoch);
+    memory::start_epoch(epoch, first, where);
   }
 
  protected:

@@ -168,10 +168,13 @@ class clipped_norm<Rule>::state {
     return result;
   }
 
-  /// Calls visitor(name, data, count) for the rule's buffers.
+  /// Calls visitor(name, data, count) for the rule's buffers and for "gradient_norm": five doubles, what the next report
+  /// counts.
   template <class Visitor>
   void visit_buffers(Visitor&& visitor) {
     inner_.visit_buffers(visitor);
+    constexpr index_t first = detail::index_of(norm_number::last);
+    visitor(std::string_view{"gradient_norm"}, numbers_.data() + first, numbers - first);
   }
 
   /// The hyper-parameters.

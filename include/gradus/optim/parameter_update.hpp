@@ -13,6 +13,7 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
 #include "gradus/device/cpu.hpp"
@@ -29,6 +30,7 @@ struct state_buffer {
   std::string name;            ///< of the rule's choice: "velocity"
   std::span<std::byte> bytes;  ///< its memory
   index_t elements = 0;        ///< number of elements in `bytes`
+  std::string_view element{};  ///< the element_name of its elements, such as "float32"
 };
 
 /// An update rule with its state for the parameters of a flat buffer. Its functions are called a few times a step,
@@ -117,6 +119,22 @@ class parameter_update {
   }
 };
 
+/// The names of the buffers that have an element for each element of the parameters, in the order of buffers(). The
+/// others have as many elements for any number of parameters.
+template <class Element>
+[[nodiscard]] dynamic_array<std::string> buffers_of_parameters(const parameter_update<Element>& rule) {
+  constexpr index_t few = 61;  // of parameters; a buffer of another kind does not have this size
+  cpu device{{.intra_op_threads = 1}};
+  const std::unique_ptr<parameter_update<Element>> sample = rule.with_state_on(device, few);
+  dynamic_array<std::string> names;
+  for (const state_buffer& each : sample->buffers()) {
+    if (each.elements == few) {
+      names.push_back(each.name);
+    }
+  }
+  return names;
+}
+
 /// An update rule of a known type.
 template <class Rule, class Element, class Device = cpu>
 class parameter_update_of final : public parameter_update<Element> {
@@ -150,7 +168,8 @@ class parameter_update_of final : public parameter_update<Element> {
     state_.visit_buffers([&]<class Buffer>(std::string_view name, Buffer* data, index_t count) {
       result.push_back({.name = std::string{name},
                         .bytes = std::as_writable_bytes(std::span{data, static_cast<std::size_t>(count)}),
-                        .elements = count});
+                        .elements = count,
+                        .element = element_name<Buffer>});
     });
     return result;
   }

@@ -62,8 +62,8 @@ class model_averaging_state final : public strategy<Element> {
   void start() override { comm::broadcast(channel_, parameters_.values, 0).wait(); }
 
   void finish(const update_call& update) override {
-    const bool together = steps_ < static_cast<std::uint64_t>(options_.synchronous_steps);
-    ++steps_;
+    const bool together = steps() < static_cast<std::uint64_t>(options_.synchronous_steps);
+    ++counters_[0];
     if (channel_.size() == 1) {
       update(parameters_.segments);
       return;
@@ -74,8 +74,8 @@ class model_averaging_state final : public strategy<Element> {
       scale(parameters_.gradients, static_cast<double>(channel_.size()));
     }
     update(parameters_.segments);
-    apart_ = apart_ || !together;
-    const std::uint64_t alone = steps_ - static_cast<std::uint64_t>(options_.synchronous_steps);
+    counters_[2] = apart() || !together ? 1 : 0;
+    const std::uint64_t alone = steps() - static_cast<std::uint64_t>(options_.synchronous_steps);
     if (!together && options_.every_steps > 0 && alone % static_cast<std::uint64_t>(options_.every_steps) == 0) {
       complete();
     }
@@ -83,17 +83,20 @@ class model_averaging_state final : public strategy<Element> {
 
   /// Averages the weights unless they are the same on all ranks. Called by all ranks.
   void complete() override {
-    if (!apart_) {
+    if (!apart()) {
       return;
     }
     comm::all_reduce(channel_, parameters_.values).wait();
     scale(parameters_.values, 1.0 / static_cast<double>(channel_.size()));
-    apart_ = false;
-    ++averages_;
+    counters_[2] = 0;
+    ++counters_[1];
   }
 
+  [[nodiscard]] bool ranks_differ() const noexcept override { return channel_.size() > 1; }
+  [[nodiscard]] std::span<std::uint64_t> counters() noexcept override { return counters_; }
+
   /// How often the weights have been averaged.
-  [[nodiscard]] std::uint64_t averages() const noexcept { return averages_; }
+  [[nodiscard]] std::uint64_t averages() const noexcept { return counters_[1]; }
 
   [[nodiscard]] std::string describe() const override {
     std::string text = gradus::join({model_averaging::name, " by ", Communicator::name, ", "});
@@ -107,6 +110,10 @@ class model_averaging_state final : public strategy<Element> {
   }
 
  private:
+  [[nodiscard]] std::uint64_t steps() const noexcept { return counters_[0]; }
+  /// The ranks' weights may differ.
+  [[nodiscard]] bool apart() const noexcept { return counters_[2] != 0; }
+
   static model_averaging checked(const model_averaging& options) {
     if (options.every_steps < 0 || options.synchronous_steps < 0) {
       raise<configuration_error>("parallel::model_averaging", "every_steps and synchronous_steps of at least 0",
@@ -124,9 +131,7 @@ class model_averaging_state final : public strategy<Element> {
   model_averaging options_;
   Communicator channel_;
   flat_parameters<Element> parameters_;
-  std::uint64_t steps_ = 0;
-  std::uint64_t averages_ = 0;
-  bool apart_ = false;  // the ranks' weights may differ
+  std::uint64_t counters_[3] = {};  // steps, averages, whether the ranks are apart
 };
 
 }  // namespace detail

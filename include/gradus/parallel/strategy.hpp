@@ -5,6 +5,7 @@
 
 #include <concepts>     // std::constructible_from, std::convertible_to, std::derived_from, std::invocable, std::same_as
 #include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::uint64_t
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
@@ -14,6 +15,7 @@
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/watch.hpp"
 #include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/segment.hpp"
 
@@ -128,6 +130,15 @@ class strategy {
   /// The state of the rule becomes whole on this rank, where that takes no other rank's help. Between steps.
   virtual void fetch_state() {}
 
+  // For checkpoints, between steps.
+
+  /// What is under way arrives, so that the state is that of one step. Called by all ranks that train.
+  virtual void settle() {}
+  /// Whether each rank has values, and a state of the rule, of its own: a checkpoint then holds those of all.
+  [[nodiscard]] virtual bool ranks_differ() const noexcept { return false; }
+  /// What the strategy has counted and needs to go on; the same on all ranks. They may be written.
+  [[nodiscard]] virtual std::span<std::uint64_t> counters() noexcept { return {}; }
+
   /// Which rank updates which parameters; a constant of the strategy.
   [[nodiscard]] virtual update_scope scope() const noexcept { return update_scope::all; }
 
@@ -160,6 +171,25 @@ class server_strategy : public strategy<Element> {
   void end_of_step(double learning_rate) override = 0;
   /// Always update_scope::elsewhere.
   [[nodiscard]] update_scope scope() const noexcept final { return update_scope::elsewhere; }
+
+  // For checkpoints. The first of the ranks that train calls them, between steps of all.
+
+  /// Copies a buffer of the servers to one that is laid out as the flat buffers: 0 the values, then those of
+  /// optim::buffers_of_parameters.
+  /// @throws configuration_error if the servers cannot give it
+  virtual void fetch_from_servers(std::size_t /*buffer*/, std::span<Element> /*to*/) { raise_no_state(); }
+  /// Sets such a buffer on the servers, and the number of updates that they have made of each parameter.
+  virtual void store_on_servers(std::size_t /*buffer*/, std::span<const Element> /*from*/, std::uint64_t /*updates*/) {
+    raise_no_state();
+  }
+  /// The updates that the servers have made of each parameter.
+  [[nodiscard]] virtual std::uint64_t updates_of_servers() { raise_no_state(); }
+
+ private:
+  [[noreturn]] static void raise_no_state() {
+    raise<configuration_error>("server_strategy", "a strategy that gives the state of its servers", "one that does not",
+                               "override fetch_from_servers, store_on_servers and updates_of_servers");
+  }
 };
 
 /// A requirement of `gradient_strategy`: S has a name.

@@ -97,6 +97,12 @@ class captured_network {
   [[nodiscard]] const std::string& layer_name(std::size_t layer) const { return network_->layer_name(layer); }
   /// As network::parameter_count.
   [[nodiscard]] index_t parameter_count() const { return network_->parameter_count(); }
+  /// As network::structure.
+  [[nodiscard]] const auto& structure() const noexcept { return network_->structure(); }
+  /// As network::values.
+  [[nodiscard]] auto values() const { return network_->values(); }
+  /// As network::buffers.
+  [[nodiscard]] auto buffers() const { return network_->buffers(); }
   /// As network::buffer_values.
   [[nodiscard]] auto buffer_values() const noexcept { return network_->buffer_values(); }
   /// As network::describe.

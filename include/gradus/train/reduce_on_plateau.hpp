@@ -4,9 +4,11 @@
 #pragma once
 
 #include <algorithm>    // std::max
+#include <cstddef>      // std::size_t
 #include <cstdio>       // std::snprintf
 #include <limits>       // std::numeric_limits
 #include <memory>       // std::make_shared, std::shared_ptr
+#include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
@@ -14,6 +16,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/optim/schedule.hpp"
+#include "gradus/train/callback_state.hpp"
 #include "gradus/train/report.hpp"
 
 namespace gradus::train {
@@ -103,7 +106,36 @@ class reduce_on_plateau {
     }
   }
 
+  /// Stores what it has seen, for checkpoints.
+  void save_state(callback_state& state) const {
+    const history& seen = *seen_;
+    std::vector<double> numbers{seen.best, static_cast<double>(seen.bad_epochs), static_cast<double>(seen.cooldown),
+                                seen.epochs};
+    for (const change& each : seen.changes) {
+      numbers.push_back(each.epoch);
+      numbers.push_back(each.rate);
+    }
+    state.put(state_name, numbers);
+  }
+  /// Takes over what another object has stored. Copies get it too.
+  void load_state(callback_state& state) {
+    const std::span<const double> numbers = state.take(state_name);
+    if (numbers.size() < 6) {  // a training without it
+      return;
+    }
+    history& seen = *seen_;
+    seen.best = numbers[0];
+    seen.bad_epochs = static_cast<int>(numbers[1]);
+    seen.cooldown = static_cast<int>(numbers[2]);
+    seen.epochs = numbers[3];
+    seen.changes.clear();
+    for (std::size_t i = 4; i + 1 < numbers.size(); i += 2) {
+      seen.changes.push_back({.epoch = numbers[i], .rate = numbers[i + 1]});
+    }
+  }
+
  private:
+  static constexpr std::string_view state_name = "reduce_on_plateau";
   static constexpr double infinity = std::numeric_limits<double>::infinity();
   static constexpr double least_change = 1e-8;  // of the learning rate; smaller changes are not made
 

@@ -130,6 +130,20 @@ class step_end_of final : public step_end {
   /// The ranks that train.
   [[nodiscard]] comm::any_communicator& group() noexcept { return *group_; }
 
+  /// The rule with its state.
+  [[nodiscard]] optim::parameter_update<Element>& rule() noexcept { return *rule_; }
+  /// The strategy.
+  [[nodiscard]] parallel::strategy<Element>& strategy() noexcept { return *strategy_; }
+  /// What is trained.
+  [[nodiscard]] const trained_parameters<Element>& parameters() const noexcept { return *parameters_; }
+
+  /// Completes the update of the last step, if it has been put off, for a checkpoint between steps. Called by all
+  /// ranks. Unlike complete_update, it averages nothing.
+  void settle() {
+    update_rest();
+    strategy_->settle();
+  }
+
   /// Makes the values those of rank 0, those of frozen layers too. Called by all ranks, when they have compared what
   /// they train.
   void start() {

@@ -82,11 +82,13 @@ class step_trainer final : public detail::trainer_base<Network> {
 
  private:
   friend struct detail::watched_fit;
+  friend struct detail::trainer_access;
 
   template <class Callback>
-  using adapter = detail::callback_of<
-      std::remove_reference_t<Callback>,
-      std::conditional_t<detail::takes_trainer<std::remove_reference_t<Callback>, step_trainer>, step_trainer, void>>;
+  using adapter =
+      detail::callback_of<std::remove_reference_t<Callback>,
+                          std::conditional_t<detail::asks_for_trainer<std::remove_reference_t<Callback>, step_trainer>,
+                                             step_trainer, void>>;
 
   step_end* end_;
   comm::any_communicator* group_;

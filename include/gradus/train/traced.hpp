@@ -23,6 +23,7 @@
 #include "gradus/trace/chrome.hpp"
 #include "gradus/trace/recorder.hpp"
 #include "gradus/trace/transfers.hpp"
+#include "gradus/train/callback_state.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/detail/trainer/parts.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
@@ -220,6 +221,10 @@ class traced_loader {
   traced_loader(Loader& loader, step_tracer& tracer) noexcept : loader_{&loader}, tracer_{&tracer} {}
 
   void start_epoch(std::uint64_t epoch) { loader_->start_epoch(epoch); }
+  void start_epoch(std::uint64_t epoch, index_t first) requires requires(Loader& loader) {
+    loader.start_epoch(epoch, first);
+  }
+  { loader_->start_epoch(epoch, first); }
   [[nodiscard]] auto next() {
     tracer_->input_begins();
     auto* const batch = loader_->next();
@@ -266,6 +271,16 @@ class traced_callbacks final : public any_callback {
       const std::int64_t began = tracer_->now();
       each->on_finish();
       tracer_->callback_ended("on_finish", began);
+    }
+  }
+  void save_state(callback_state& state) override {
+    for (any_callback* const each : callbacks_) {
+      each->save_state(state);
+    }
+  }
+  void load_state(callback_state& state) override {
+    for (any_callback* const each : callbacks_) {
+      each->load_state(state);
     }
   }
 

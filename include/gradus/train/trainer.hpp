@@ -72,7 +72,7 @@ using default_strategy =
 ///
 /// A callback is any object with some of the members
 ///   on_start(const run_information&)
-///   on_step(const step_report&)
+///   on_step(const step_report&) or on_step(trainer&, const step_report&)
 ///   on_epoch(epoch_report&) or on_epoch(trainer&, epoch_report&), which may return flow; on all ranks, in order
 ///   on_finish()
 /// or a function of a const step_report& or an epoch_report&: [](const epoch_report& epoch) { ... }. What would never
@@ -198,6 +198,7 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
   [[nodiscard]] strategy_state& strategy() noexcept { return strategy_; }
 
  private:
+  friend struct detail::trainer_access;
   static constexpr bool watched = detail::watched_communicator<Communicator>;
   [[nodiscard]] auto watch() {
     return detail::training_watch<typename Communicator::recorder_type>{communicator_->recorder()};
@@ -277,7 +278,7 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
   template <class Callback>
   using adapter = detail::callback_of<
       std::remove_reference_t<Callback>,
-      std::conditional_t<detail::takes_trainer<std::remove_reference_t<Callback>, trainer>, trainer, void>>;
+      std::conditional_t<detail::asks_for_trainer<std::remove_reference_t<Callback>, trainer>, trainer, void>>;
 
   [[no_unique_address]] detail::own_communicator<Communicator> own_;
   Communicator* communicator_;

@@ -3,6 +3,7 @@
 // The loader with several readers: the same batches as with one, whatever the layout and element.
 #include "gradus/data/parallel_loader.hpp"
 
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <cstdint>
 #include <string>
@@ -81,6 +82,53 @@ BOOST_AUTO_TEST_CASE(asks_for_the_form_of_the_epoch) {
       const auto* const batch = loader.next();
       BOOST_TEST(batch->images.data()[4] == (augment ? static_cast<float>(epoch) : 1000.0F));
     }
+  }
+}
+
+// The rest of an epoch is the same when its first batches are left out, which are not read.
+BOOST_AUTO_TEST_CASE(an_epoch_can_begin_at_any_batch) {
+  const watched_set set{23};
+  const data::loader_options options{
+      .global_batch_size = 4, .seed = 5, .shard = {.rank = 1, .ranks = 2}, .prefetch = 1};
+  data::loader<float, gradus::nhwc> whole{device(), set, options};
+  data::loader<float, gradus::nhwc> later{device(), set, options};
+  data::parallel_loader<float, gradus::nhwc> parallel{device(), set, options, {.threads = 2}};
+  for (index_t first = 0; first <= whole.steps_per_epoch(); ++first) {
+    for (const std::uint64_t epoch : {0U, 3U}) {
+      whole.start_epoch(epoch);
+      index_t left = 0;
+      for (index_t b = 0; b < whole.steps_per_epoch(); ++b) {
+        left += whole.next()->images.extent(0) * (b < first ? 0 : 1);
+      }
+      const index_t before = set.reads;
+      later.start_epoch(epoch, first);
+      while (later.next() != nullptr) {
+      }
+      BOOST_TEST(set.reads - before == left);
+      later.start_epoch(epoch + 1);  // given up
+      later.start_epoch(epoch, first);
+      parallel.start_epoch(epoch, first);
+      whole.start_epoch(epoch);
+      for (index_t b = 0; b < whole.steps_per_epoch(); ++b) {
+        const auto* const wanted = whole.next();
+        if (b >= first) {
+          for (const auto* const batch : {later.next(), parallel.next()}) {
+            BOOST_REQUIRE(batch != nullptr);
+            BOOST_TEST(batch->first_example == wanted->first_example);
+            BOOST_TEST(batch->global_examples == wanted->global_examples);
+            BOOST_TEST(std::ranges::equal(batch->labels, wanted->labels));
+            BOOST_TEST(
+                std::equal(batch->images.data(), batch->images.data() + batch->images.size(), wanted->images.data()));
+          }
+        }
+      }
+      BOOST_TEST(later.next() == nullptr);
+      BOOST_TEST(parallel.next() == nullptr);
+    }
+  }
+  for (const index_t first : {-1, 7}) {
+    GRADUS_CHECK_MESSAGE(message_of<configuration_error>([&] { later.start_epoch(0, first); }),
+                         {"loader.start_epoch: expected a first batch from 0 to 6", "parallel_loader.cpp"});
   }
 }
 

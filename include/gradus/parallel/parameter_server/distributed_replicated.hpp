@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstddef>          // std::size_t
+#include <cstdint>          // std::uint64_t
 #include <source_location>  // std::source_location
+#include <span>             // std::span
 #include <string>           // std::string
 #include <string_view>      // std::string_view
 #include <vector>           // std::vector
@@ -207,6 +209,16 @@ class distributed_replicated_state final : public server_strategy<Element> {
       stale_ = false;
     }
   }
+
+  /// Staged values that are under way arrive. Called by all workers.
+  void settle() override { complete(); }
+  void fetch_from_servers(std::size_t buffer, std::span<Element> to) override {
+    master_.fetch_from_servers(buffer, to);
+  }
+  void store_on_servers(std::size_t buffer, std::span<const Element> from, std::uint64_t updates) override {
+    master_.store_on_servers(buffer, from, updates);
+  }
+  [[nodiscard]] std::uint64_t updates_of_servers() override { return master_.updates_of_servers(); }
 
   /// The servers sum the squares.
   [[nodiscard]] bool sums_squares() const noexcept override { return true; }

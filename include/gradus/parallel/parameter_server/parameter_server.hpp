@@ -3,9 +3,10 @@
 // Data parallelism with parameter servers: variables and optimizer state live on them.
 #pragma once
 
+#include <algorithm>        // std::max
 #include <concepts>         // std::derived_from
 #include <cstddef>          // std::byte, std::size_t
-#include <cstdint>          // std::uint8_t
+#include <cstdint>          // std::uint64_t, std::uint8_t
 #include <memory>           // std::make_unique, std::unique_ptr
 #include <source_location>  // std::source_location
 #include <span>             // std::span
@@ -271,6 +272,25 @@ class parameter_server_state final : public server_strategy<Element> {
 
   /// The values become the newest that were asked for.
   void complete() override { exchange_->complete(std::source_location::current()); }
+
+  /// Staged values that are under way arrive.
+  void settle() override { complete(); }
+  void fetch_from_servers(std::size_t buffer, std::span<Element> to) override {
+    exchange_->fetch(buffer, {reinterpret_cast<std::uint8_t*>(to.data()), to.size_bytes()},
+                     std::source_location::current());
+  }
+  void store_on_servers(std::size_t buffer, std::span<const Element> from, std::uint64_t updates) override {
+    auto* const bytes = const_cast<std::uint8_t*>(reinterpret_cast<const std::uint8_t*>(from.data()));
+    exchange_->store(buffer, updates, {bytes, from.size_bytes()}, std::source_location::current());
+    static_cast<void>(summary());  // answered when the servers have stored it
+  }
+  [[nodiscard]] std::uint64_t updates_of_servers() override {
+    std::uint64_t most = 0;
+    for (const server_summary& each : summary()) {
+      most = std::max(most, each.steps);
+    }
+    return most;
+  }
 
   /// The servers sum the squares.
   [[nodiscard]] bool sums_squares() const noexcept override { return true; }

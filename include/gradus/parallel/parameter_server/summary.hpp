@@ -25,6 +25,8 @@ struct server_summary {
   std::uint64_t dropped = 0;         ///< whole pushes that came too late, or were left unfinished
   std::uint64_t lost_workers = 0;    ///< silent for longer than the time limit
   std::uint64_t left_workers = 0;    ///< ended their training
+  /// Optimizer steps of each of its parts, with those before a state that it has been given.
+  std::uint64_t steps = 0;
   /// Pushes of parts by the number of updates that their values had missed.
   std::uint64_t staleness[staleness_bins] = {};
 

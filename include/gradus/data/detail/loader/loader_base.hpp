@@ -36,16 +36,22 @@ class loader_base {
   loader_base& operator=(const loader_base&) = delete;
 
   /// Begins an epoch. The rest of the previous epoch is abandoned, and its batches are no longer valid.
-  void start_epoch(std::uint64_t epoch) {
+  /// @param first  batches of the epoch that are left out: next() gives what it would give after as many calls, and
+  ///               their examples are not read
+  /// @throws configuration_error unless 0 <= first <= steps_per_epoch()
+  void start_epoch(std::uint64_t epoch, index_t first = 0, error_location where = error_location::current()) {
+    if (first < 0 || first > batches_) {
+      raise<configuration_error>("loader.start_epoch", {"a first batch from 0 to ", batches_}, {first}, {}, where);
+    }
     {
       const std::lock_guard lock{mutex_};
       epoch_ = epoch;
       ++requests_;
-      ready_ = 0;
-      released_ = 0;
+      ready_ = first;
+      released_ = first;
       failure_ = nullptr;
     }
-    given_ = 0;
+    given_ = first;
     wake_producer_.notify_one();
   }
 

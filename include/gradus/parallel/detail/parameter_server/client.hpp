@@ -22,6 +22,7 @@ struct server_client {
     waiting,   ///< all has come; it waits for other workers
     outgoing,  ///< values go out
     report,    ///< the summary goes out
+    state,     ///< a buffer goes out
     left
   };
 

@@ -7,6 +7,7 @@
 #include <chrono>              // std::chrono
 #include <condition_variable>  // std::condition_variable
 #include <cstddef>             // std::size_t
+#include <cstdint>             // std::uint64_t, std::uint8_t
 #include <exception>           // std::current_exception, std::exception, std::exception_ptr, std::rethrow_exception
 #include <memory>              // std::unique_ptr
 #include <mutex>               // std::mutex, std::unique_lock
@@ -172,7 +173,31 @@ class server_exchange {
         lock, "parameter_server.summary", [this] { return !asked() && worker_->pushed(); }, where);
   }
 
+  /// Copies a buffer of the servers' state to one that is laid out as the flat buffers. @pre no step is under way
+  void fetch(std::size_t buffer, std::span<std::uint8_t> to, const std::source_location& where) {
+    exchange_state({.kind = round_kind::fetch, .buffer = buffer}, to, where);
+  }
+  /// Sets such a buffer on the servers. @pre no step is under way
+  void store(std::size_t buffer, std::uint64_t updates, std::span<std::uint8_t> from,
+             const std::source_location& where) {
+    exchange_state({.kind = round_kind::store, .buffer = buffer, .updates = updates}, from, where);
+  }
+
  private:
+  void exchange_state(const round_header& header, std::span<std::uint8_t> memory, const std::source_location& where) {
+    constexpr std::string_view what = "parameter_server, the state of the servers";
+    std::unique_lock lock{mutex_};
+    wait(
+        lock, what, [this] { return worker_->pulled() && worker_->pushed(); }, where);
+    kind_ = header.kind;
+    state_header_ = header;
+    state_memory_ = memory;
+    finished_.store(true, std::memory_order_release);
+    changed_.notify_all();
+    wait(
+        lock, what, [this] { return !asked() && worker_->pulled() && worker_->pushed(); }, where);
+  }
+
   using clock = comm::clock;
 
   /// The program has asked for something that the thread has not begun. @pre the mutex is held
@@ -269,6 +294,13 @@ class server_exchange {
           worker_->push(segments_, worker_->buffers().values);
         }
         worker_->close(0, true);
+      } else if (kind_ == round_kind::fetch) {
+        worker_->open(state_header_);
+        worker_->ask(state_memory_);
+      } else if (kind_ == round_kind::store) {
+        worker_->open(state_header_);
+        worker_->push(segments_, state_memory_);
+        worker_->end_round(0, true);
       } else {
         worker_->open(kind_, 0);
       }
@@ -346,6 +378,8 @@ class server_exchange {
   std::mutex mutex_;                   // guards what follows, worker and server
   std::condition_variable changed_;
   round_kind kind_ = round_kind::push;  // what is asked for
+  round_header state_header_;           // of fetch and store
+  std::span<std::uint8_t> state_memory_;
   double rate_ = 0;
   std::size_t pushed_segments_ = 0;  // of this step
   std::size_t moves_ = 0;

@@ -21,6 +21,7 @@
 #include "gradus/parallel/detail/parameter_server/messages.hpp"
 #include "gradus/parallel/detail/parameter_server/missing_workers.hpp"
 #include "gradus/parallel/detail/parameter_server/norm_exchange.hpp"
+#include "gradus/parallel/detail/parameter_server/state_rounds.hpp"
 #include "gradus/parallel/detail/parameter_server/variable_store.hpp"
 #include "gradus/parallel/parameter_server/mode.hpp"
 #include "gradus/parallel/parameter_server/plan.hpp"
@@ -150,6 +151,10 @@ class server_loop {
       moved = true;
       expect_header(from);
     }
+    if (state_is_sent(*links_, from)) {
+      moved = true;
+      expect_header(from);
+    }
     if (moved) {
       from.heard = now_;
       from.lost = false;
@@ -163,6 +168,7 @@ class server_loop {
     switch (from.header.kind) {
       case round_kind::push:
       case round_kind::initial:
+      case round_kind::store:
         for (std::size_t part = 0; part < parts(); ++part) {
           links_->receive(from.incoming[part], from.rank, store_->incoming(from.index, part),
                           message_tag::gradients(part_numbers_[part]));
@@ -174,8 +180,12 @@ class server_loop {
         return;
       case round_kind::summary:
         from.report = summary_;
+        from.report.steps = store_->updates();
         links_->send(from.summary_transfer, from.rank, bytes_to_send(from.report), message_tag::summary);
         from.stage = phase::report;
+        return;
+      case round_kind::fetch:
+        send_state(*links_, *store_, from, {part_numbers_.data(), parts()});
         return;
       case round_kind::leave:
         from.stage = phase::left;
@@ -195,14 +205,11 @@ class server_loop {
       return;
     }
     from.stage = phase::waiting;
-    if (from.header.kind == round_kind::initial) {
-      for (std::size_t part = 0; part < parts(); ++part) {
-        const std::span<const std::uint8_t> came = store_->incoming(from.index, part);
-        if (!came.empty()) {
-          std::memcpy(store_->values(part).data(), came.data(), came.size());
-        }
-      }
-      from.forget_gradients();
+    if (from.header.kind == round_kind::store) {
+      keep_state(*store_, from);
+      expect_header(from);
+    } else if (from.header.kind == round_kind::initial) {
+      keep_state(*store_, from);
       initialized_ = true;
     } else if (from.header.kind == round_kind::push) {
       ++from.pushes;

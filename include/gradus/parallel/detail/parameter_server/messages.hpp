@@ -21,6 +21,8 @@ enum class round_kind : std::uint64_t {
   initial,  ///< the first values of all, for the same
   join,     ///< nothing, for the first values
   summary,  ///< nothing, for a server_summary
+  fetch,    ///< nothing, for a buffer of the server's state
+  store,    ///< such a buffer, for nothing
   leave     ///< nothing for nothing: the worker ends
 };
 
@@ -28,6 +30,8 @@ enum class round_kind : std::uint64_t {
 struct round_header {
   round_kind kind = round_kind::push;
   std::uint64_t lag = 0;  ///< pulls that came after the one with whose values the gradients were computed
+  std::uint64_t buffer = 0;   ///< of fetch and store: 0 the values, then the buffers of the rule
+  std::uint64_t updates = 0;  ///< of store: that the server has made of each variable
 };
 
 /// A worker's last message of a round.

@@ -46,6 +46,13 @@ class variable_store {
   [[nodiscard]] virtual std::span<double> squares() noexcept = 0;
   virtual void use_norm() = 0;
   virtual void update_clipped(std::size_t part, double rate) = 0;
+
+  /// A part of a buffer of the state: of 0 the values, then of those of optim::buffers_of_parameters.
+  /// @throws configuration_error if there is none, or its elements are not those of the values
+  [[nodiscard]] virtual std::span<std::uint8_t> buffer(std::size_t number, std::size_t part) = 0;
+  /// Updates of each part, with those before set_updates. @pre no part is ahead of the others
+  [[nodiscard]] virtual std::uint64_t updates() const noexcept = 0;
+  virtual void set_updates(std::uint64_t count) noexcept = 0;
 };
 
 /// @tparam Element  of values and gradients
@@ -62,7 +69,8 @@ class variables_of final : public variable_store {
         values_(static_cast<std::size_t>(elements_)),
         sum_(static_cast<std::size_t>(elements_)),
         incoming_(workers * static_cast<std::size_t>(elements_)),
-        rule_{rule.with_state_on(device_, elements_)} {
+        rule_{rule.with_state_on(device_, elements_)},
+        names_{optim::buffers_of_parameters(rule)} {
     for (std::size_t i = 0; i < plan.parts.size(); ++i) {
       const server_part& part = plan.parts[i];
       if (part.server != server) {
@@ -108,6 +116,27 @@ class variables_of final : public variable_store {
   void use_norm() override { rule_->use_norm(); }
   void update_clipped(std::size_t part, double rate) override {
     rule_->update_clipped(std::span{&parts_[part], 1}, values_.data(), sum_.data(), {rate, updates_[part]++});
+  }
+
+  [[nodiscard]] std::span<std::uint8_t> buffer(std::size_t number, std::size_t part) override {
+    if (number == 0) {
+      return values(part);
+    }
+    for (const optim::state_buffer& each : rule_->buffers()) {
+      if (number <= names_.size() && each.name == names_[number - 1] && each.elements == elements_ &&
+          each.bytes.size() == values_.size() * sizeof(Element)) {
+        return bytes(reinterpret_cast<Element*>(each.bytes.data()), part);
+      }
+    }
+    raise<configuration_error>("parallel::parameter_server",
+                               {"buffers of the elements of the parameters in the update rule '", rule_->name(), "'"},
+                               "others", "the state of such a rule cannot be stored with parameter servers");
+  }
+  [[nodiscard]] std::uint64_t updates() const noexcept override { return updates_.empty() ? 0 : updates_.front(); }
+  void set_updates(std::uint64_t count) noexcept override {
+    for (std::uint64_t& each : updates_) {
+      each = count;
+    }
   }
 
  private:
@@ -161,6 +190,7 @@ class variables_of final : public variable_store {
   dynamic_array<optim::segment> parts_;
   dynamic_array<std::uint64_t> updates_;  // of each part
   std::unique_ptr<optim::parameter_update<Element>> rule_;
+  dynamic_array<std::string> names_;  // of its buffers with an element for each value
 };
 
 }  // namespace gradus::parallel::detail

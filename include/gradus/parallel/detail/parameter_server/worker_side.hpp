@@ -60,8 +60,12 @@ class worker_side {
   worker_side& operator=(const worker_side&) = delete;
 
   /// Begins a round. @pre no round is open, and pushed()
-  void open(round_kind kind, std::uint64_t lag) {
-    header_ = {.kind = kind, .lag = lag};
+  void open(round_kind kind, std::uint64_t lag) { open({.kind = kind, .lag = lag}); }
+
+  /// Begins a round of any header. @pre no round is open, and pushed()
+  void open(const round_header& header) {
+    header_ = header;
+    const round_kind kind = header.kind;
     for (std::size_t i = 0; i < headers_.size(); ++i) {
       links_->send(headers_[i], plan_->who.servers[i], bytes_to_send(header_), message_tag::header);
       if (kind == round_kind::summary) {
@@ -73,7 +77,7 @@ class worker_side {
       each.done = 0;
     }
     segments_ = 0;
-    open_ = kind != round_kind::summary && kind != round_kind::leave;
+    open_ = kind != round_kind::summary && kind != round_kind::leave && kind != round_kind::fetch;
   }
 
   /// The parts of the first `segments` segments may be sent.
@@ -87,16 +91,23 @@ class worker_side {
   /// Ends the round, and asks for all values if it is valid.
   /// @pre pulled()
   void close(double learning_rate, bool valid) {
+    end_round(learning_rate, valid);
+    if (valid) {
+      ask(staged_.empty() ? buffers_.values : std::span<std::uint8_t>{staged_.data(), staged_.size()});
+    }
+  }
+
+  /// Ends a round that is not answered by values.
+  void end_round(double learning_rate, bool valid) {
     end_ = {.learning_rate = learning_rate, .valid = valid ? 1U : 0U};
     for (std::size_t i = 0; i < ends_.size(); ++i) {
       links_->send(ends_[i], plan_->who.servers[i], bytes_to_send(end_), message_tag::end);
     }
     open_ = false;
-    if (!valid) {
-      return;
-    }
-    const std::span<std::uint8_t> target =
-        staged_.empty() ? buffers_.values : std::span<std::uint8_t>{staged_.data(), staged_.size()};
+  }
+
+  /// Receives all parts of a flat buffer. @pre pulled()
+  void ask(std::span<std::uint8_t> target) {
     for (std::size_t k = 0; k < pulls_.size(); ++k) {
       const std::size_t i = plan_->pull_order.empty() ? k : plan_->pull_order[k];
       const server_part& part = plan_->parts[i];

@@ -4,6 +4,8 @@
 // and callbacks stands behind small interfaces that are called once a step.
 #pragma once
 
+#include <algorithm>         // std::min
+#include <atomic>            // std::atomic
 #include <chrono>            // std::chrono::steady_clock
 #include <cstddef>           // std::byte
 #include <cstdint>           // std::uint64_t
@@ -11,6 +13,8 @@
 #include <initializer_list>  // std::initializer_list
 #include <span>              // std::span
 #include <string>            // std::string
+#include <string_view>       // std::string_view
+#include <utility>           // std::move
 
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/any_communicator.hpp"
@@ -25,6 +29,7 @@
 #include "gradus/nn/step_options.hpp"
 #include "gradus/optim/schedule.hpp"
 #include "gradus/optim/update_step.hpp"
+#include "gradus/train/callback_state.hpp"
 #include "gradus/train/detail/trainer/target_check.hpp"
 #include "gradus/train/report.hpp"
 #include "gradus/train/step_end.hpp"
@@ -67,7 +72,8 @@ class batches {
   batches(const batches&) = delete;
   batches& operator=(const batches&) = delete;
 
-  virtual void start_epoch(std::uint64_t epoch) = 0;
+  /// @param first  batches that are left out
+  virtual void start_epoch(std::uint64_t epoch, index_t first) = 0;
   /// Goes to the next batch; false after the last.
   [[nodiscard]] virtual bool next(batch_facts& batch) = 0;
   [[nodiscard]] virtual kernels::loss_sums evaluate() = 0;
@@ -97,6 +103,8 @@ class any_callback {
   /// True to stop.
   [[nodiscard]] virtual bool on_epoch(epoch_report& epoch) = 0;
   virtual void on_finish() = 0;
+  virtual void save_state(callback_state& state) = 0;
+  virtual void load_state(callback_state& state) = 0;
 
   [[nodiscard]] any_callback* self() noexcept { return this; }  // of a temporary, within one expression
 
@@ -135,7 +143,7 @@ inline evaluation_report evaluate(batches& data, comm::any_communicator& group, 
   batch_facts batch;
   try {
     at_call(where, [&] {
-      data.start_epoch(0);
+      data.start_epoch(0, 0);
       while (data.next(batch)) {
         total.add(data.evaluate(), batch.examples);
       }
@@ -171,16 +179,61 @@ inline void require_same_fit(comm::any_communicator& group, const fit_facts& fit
   comm::require_agreement(group, "trainer.fit", facts);
 }
 
+/// How far a training has come.
+struct training_position {
+  std::uint64_t steps = 0;     ///< done since the beginning
+  std::uint64_t examples = 0;  ///< of these steps, over all ranks
+  int epochs = 0;              ///< that have ended
+  index_t step_in_epoch = 0;   ///< steps done of the next epoch
+  sums epoch;                  ///< of these steps, of this rank
+  double seconds = 0;          ///< that these steps took on this rank
+};
+
 /// The state of a training: how far it has come.
 class loop {
  public:
-  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_done_; }
+  [[nodiscard]] std::uint64_t steps() const noexcept { return position_.steps; }
+
+  // For checkpoints: gradus/train/state.hpp.
+
+  /// Differs from those of all other loops of this process.
+  [[nodiscard]] std::uint64_t identity() const noexcept { return identity_; }
+  /// In a callback, of the step or the epoch that the callback is called for: it is done.
+  [[nodiscard]] const training_position& position() const noexcept { return position_; }
+  /// The description of the loader of the last fit.
+  [[nodiscard]] const std::string& loader() const noexcept { return loader_; }
+  /// The description of its learning rate.
+  [[nodiscard]] const std::string& learning_rate() const noexcept { return learning_rate_; }
+  /// What the callbacks of the fit that goes on remember, or those of the last one did at its end.
+  [[nodiscard]] const callback_state& callbacks() {
+    if (callbacks_ != nullptr) {
+      remembered_.clear();
+      for (any_callback* const each : *callbacks_) {
+        each->save_state(remembered_);
+      }
+    }
+    return remembered_;
+  }
+
+  /// The next fit goes on from here: epochs that have ended count among the epochs of its options.
+  /// @param loader      the description of the loader that the next fit must have; empty: of any
+  /// @param remembered  what the callbacks of the next fit get
+  void go_to(const training_position& position, const std::string& loader, callback_state remembered) {
+    position_ = position;
+    epochs_before_ = position.epochs;
+    resumes_ = true;
+    expected_loader_ = loader;
+    remembered_ = std::move(remembered);
+  }
+  /// Whether go_to would change what a running fit does.
+  [[nodiscard]] bool running() const noexcept { return callbacks_ != nullptr; }
 
   /// The epochs of one call of fit. If one ends in an exception, the other ranks get its message.
   /// @throws configuration_error when options make no sense or ranks differ
   void fit(batches& data, step_end& update, comm::any_communicator& group, const fit_facts& fit,
            callback_list callbacks) {
     require_same_fit(group, fit);
+    require_loader_of_state(fit);
     try {
       at_call(fit.where, [&] { run_epochs(data, update, group, fit, callbacks); });
     } catch (const std::exception& failure) {
@@ -192,16 +245,20 @@ class loop {
  private:
   void run_epochs(batches& data, step_end& update, comm::any_communicator& group, const fit_facts& fit,
                   callback_list callbacks) {
+    const int first = begin(fit, callbacks);
+    if (first != 0 && first == fit.run.epochs) {
+      return;  // all of it was done before the state was taken
+    }
+    const in_fit scope{*this, callbacks};
     for (any_callback* const each : callbacks) {
       each->on_start(fit.run);
     }
-    for (int epoch = 0; epoch < fit.run.epochs; ++epoch) {
+    for (int epoch = first; epoch < fit.run.epochs; ++epoch) {
       epoch_report report = run_epoch(data, update, group, fit, epoch, callbacks);
       bool stop = false;
       for (any_callback* const each : callbacks) {
         stop = each->on_epoch(report) || stop;
       }
-      ++epochs_done_;
       if (any_rank(group, stop)) {
         break;
       }
@@ -209,16 +266,76 @@ class loop {
     for (any_callback* const each : callbacks) {
       each->on_finish();
     }
+    static_cast<void>(this->callbacks());
+  }
+
+  /// While a fit goes on, its callbacks can be asked what they remember.
+  class in_fit {
+   public:
+    in_fit(loop& own, const callback_list& callbacks) noexcept : loop_{&own} { own.callbacks_ = &callbacks; }
+    in_fit(const in_fit&) = delete;
+    in_fit& operator=(const in_fit&) = delete;
+    ~in_fit() { loop_->callbacks_ = nullptr; }
+
+   private:
+    loop* loop_;
+  };
+
+  /// On all ranks, whose loaders have been compared.
+  /// @throws configuration_error when the training goes on from a state of another loader
+  void require_loader_of_state(const fit_facts& fit) const {
+    const std::string_view loader = without_ranks(fit.loader);
+    if (resumes_ && epochs_before_ < fit.run.epochs && !expected_loader_.empty() && loader != expected_loader_) {
+      raise<configuration_error>("trainer.fit after train::restore",
+                                 {"the loader of the training that goes on: ", expected_loader_}, loader,
+                                 "the same data set, batch size and seed give the examples that follow; "
+                                 "train::restore with {.same_loader = false} takes another one at the end of an epoch");
+    }
+  }
+
+  /// The first epoch of a fit: not 0 where the training goes on from a state.
+  int begin(const fit_facts& fit, callback_list callbacks) {
+    int first = 0;
+    if (resumes_) {
+      first = std::min(epochs_before_, fit.run.epochs);
+      if (first == fit.run.epochs) {
+        epochs_before_ -= first;
+        return first;
+      }
+      for (any_callback* const each : callbacks) {
+        each->load_state(remembered_);
+      }
+      epochs_before_ = 0;
+      resumes_ = false;
+    } else {
+      end_epoch(0);  // that ended in an exception
+    }
+    loader_ = without_ranks(fit.loader);
+    learning_rate_ = fit.learning_rate.description();
+    return first;
+  }
+
+  /// @param ended  1, or 0 of an epoch that is forgotten
+  void end_epoch(int ended) noexcept {
+    position_.step_in_epoch = 0;
+    position_.epoch = {};
+    position_.seconds = 0;
+    position_.epochs += ended;
+  }
+
+  /// The description of a loader without the number of ranks that share it.
+  [[nodiscard]] static std::string_view without_ranks(std::string_view description) noexcept {
+    return description.substr(0, description.rfind(", shared by "));
   }
 
   GRADUS_COLD epoch_report run_epoch(batches& data, step_end& update, comm::any_communicator& group,
                                      const fit_facts& fit, int epoch, callback_list callbacks) {
     const auto began = clock::now();
     const run_information& run = fit.run;
-    epoch_report report{.epoch = epoch, .epochs = run.epochs};
-    sums total;
+    epoch_report report{.epoch = epoch, .epochs = run.epochs, .steps = position_.step_in_epoch};
     batch_facts batch;
-    data.start_epoch(static_cast<std::uint64_t>(epochs_done_));
+    const double seconds_before = position_.seconds;
+    data.start_epoch(static_cast<std::uint64_t>(position_.epochs), position_.step_in_epoch);
     for (;;) {
       const auto before_input = clock::now();
       const bool more = data.next(batch);
@@ -226,10 +343,10 @@ class loop {
       if (!more) {
         break;
       }
-      const double passes = static_cast<double>(epochs_done_) +
+      const double passes = static_cast<double>(position_.epochs) +
                             static_cast<double>(report.steps) / static_cast<double>(run.steps_per_epoch);
       const double rate = fit.learning_rate(passes);
-      const nn::step_options options{.step = steps_done_,
+      const nn::step_options options{.step = position_.steps,
                                      .first_example = batch.first_example,
                                      .global_examples = batch.global_examples,
                                      .loss_scale = update.scale_of_loss()};
@@ -238,24 +355,28 @@ class loop {
         throw_not_finite(data.first_not_finite(options), options, group.rank(), epoch, part.loss, rate);
       }
       const auto before_exchange = clock::now();
-      update.update({rate, steps_done_});
+      update.update({rate, position_.steps});
       report.synchronization_seconds += seconds_since(before_exchange);
-      total.add(part, batch.examples);
       const step_report step{.epoch = epoch,
                              .step_in_epoch = report.steps,
                              .steps_per_epoch = run.steps_per_epoch,
-                             .step = steps_done_,
+                             .step = position_.steps,
                              .global_examples = batch.global_examples,
                              .local_examples = batch.examples,
                              .local_loss = batch.examples > 0 ? part.loss / static_cast<double>(batch.examples) : 0.0,
                              .learning_rate = rate,
                              .gradient_norm = update.gradient_norm()};
+      ++report.steps;
+      position_.epoch.add(part, batch.examples);
+      position_.step_in_epoch = report.steps;
+      position_.examples += static_cast<std::uint64_t>(batch.global_examples);
+      ++position_.steps;
+      position_.seconds = seconds_before + seconds_since(began);
       for (any_callback* const each : callbacks) {
         each->on_step(step);
       }
-      ++report.steps;
-      ++steps_done_;
     }
+    sums total = position_.epoch;
     update.complete_update();
     data.sum_ranks(group, total);
     report.examples = static_cast<index_t>(total.examples());
@@ -263,8 +384,9 @@ class loop {
     report.accuracy = total.accuracy();
     report.labels = static_cast<index_t>(total.labels());
     update.end_epoch(report);
-    report.seconds = seconds_since(began);
+    report.seconds = seconds_before + seconds_since(began);
     report.images_per_second = report.seconds > 0 ? total.examples() / report.seconds : 0.0;
+    end_epoch(1);
     return report;
   }
 
@@ -285,8 +407,21 @@ class loop {
     return count[0] > 0;
   }
 
-  std::uint64_t steps_done_ = 0;
-  int epochs_done_ = 0;
+  [[nodiscard]] static std::uint64_t next_identity() noexcept {
+    static std::atomic<std::uint64_t> last{0};
+    return last.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+
+  std::uint64_t identity_ = next_identity();
+  training_position position_;
+  const callback_list* callbacks_ = nullptr;  // of the fit that goes on
+  std::string loader_;                        // of the last fit
+  std::string learning_rate_;
+  // Of a state from which the next fit goes on.
+  bool resumes_ = false;
+  int epochs_before_ = 0;  // among the epochs of the next calls of fit
+  std::string expected_loader_;
+  callback_state remembered_;
 };
 
 }  // namespace gradus::train::detail

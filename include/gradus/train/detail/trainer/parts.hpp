@@ -21,6 +21,7 @@
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/nn/step_options.hpp"
 #include "gradus/nn/targets.hpp"
+#include "gradus/train/callback_state.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/report.hpp"
 
@@ -48,7 +49,16 @@ class batches_of final : public batches {
   batches_of(Network& network, Loader& loader, observer_type* observer = nullptr) noexcept
       : network_{&network}, loader_{&loader}, observer_{observer} {}
 
-  void start_epoch(std::uint64_t epoch) override { loader_->start_epoch(epoch); }
+  void start_epoch(std::uint64_t epoch, index_t first) override {
+    if constexpr (requires { loader_->start_epoch(epoch, first); }) {
+      loader_->start_epoch(epoch, first);
+    } else {  // a loader of the program that cannot leave batches out
+      loader_->start_epoch(epoch);
+      for (index_t i = 0; i < first; ++i) {
+        static_cast<void>(loader_->next());
+      }
+    }
+  }
 
   bool next(batch_facts& facts) override {
     batch_ = loader_->next();
@@ -173,6 +183,14 @@ concept takes_trainer = requires(Callback& callback, Trainer& trainer, epoch_rep
   callback.on_epoch(trainer, report);
 };
 
+template <class Callback, class Trainer>
+concept takes_trainer_in_step = requires(Callback& callback, Trainer& trainer, const step_report& step) {
+  callback.on_step(trainer, step);
+};
+/// A callback that is given the trainer.
+template <class Callback, class Trainer>
+concept asks_for_trainer = takes_trainer<Callback, Trainer> || takes_trainer_in_step<Callback, Trainer>;
+
 template <class Callback>
 concept called_with_step = requires(Callback& callback, const step_report& step) {
   callback(step);
@@ -198,6 +216,14 @@ template <class Callback>
 concept takes_finish = requires(Callback& callback) {
   callback.on_finish();
 };
+template <class Callback>
+concept saves_state = requires(Callback& callback, callback_state& state) {
+  callback.save_state(state);
+};
+template <class Callback>
+concept loads_state = requires(Callback& callback, callback_state& state) {
+  callback.load_state(state);
+};
 
 // Members of these names, if there is exactly one of the name.
 template <class Callback>
@@ -222,18 +248,22 @@ template <class Callback, class Trainer>
 consteval bool explain_callback() {
   static_assert(!names_on_start<Callback> || takes_start<Callback>,
                 "gradus: the callback's on_start would never be called: it takes a const train::run_information&");
-  static_assert(!names_on_step<Callback> || takes_step<Callback>,
-                "gradus: the callback's on_step would never be called: it takes a const train::step_report&");
+  static_assert(!names_on_step<Callback> || takes_step<Callback> || takes_trainer_in_step<Callback, Trainer>,
+                "gradus: the callback's on_step would never be called: it takes a const train::step_report&, or the "
+                "trainer and that");
   static_assert(
       !names_on_epoch<Callback> || takes_epoch<Callback> || takes_trainer<Callback, Trainer>,
       "gradus: the callback's on_epoch would never be called: it takes a train::epoch_report&, or the trainer "
       "and that");
   static_assert(!names_on_finish<Callback> || takes_finish<Callback>,
                 "gradus: the callback's on_finish would never be called: it takes nothing");
+  static_assert(saves_state<Callback> == loads_state<Callback>,
+                "gradus: a callback with a state has both void save_state(train::callback_state&) and void "
+                "load_state(train::callback_state&)");
   static_assert(!(called_with_step<Callback> && called_with_epoch<Callback>),
                 "gradus: say which report the function takes, as in [](const train::epoch_report& epoch) { ... }");
   static_assert(called_with_step<Callback> || called_with_epoch<Callback> || takes_start<Callback> ||
-                    takes_step<Callback> || takes_epoch<Callback> || takes_trainer<Callback, Trainer> ||
+                    takes_step<Callback> || takes_epoch<Callback> || asks_for_trainer<Callback, Trainer> ||
                     takes_finish<Callback>,
                 "gradus: nothing of the callback would ever be called: give it on_start(const run_information&), "
                 "on_step(const step_report&), on_epoch(epoch_report&) or on_finish(), or pass a function of a "
@@ -253,14 +283,16 @@ class callback_of final : public any_callback {
     }
   }
   void on_step([[maybe_unused]] const step_report& step) override {
-    if constexpr (takes_step<Callback>) {
+    if constexpr (takes_trainer_in_step<Callback, Trainer>) {
+      callback_->on_step(*static_cast<Trainer*>(trainer_), step);
+    } else if constexpr (takes_step<Callback>) {
       callback_->on_step(step);
     } else if constexpr (called_with_step<Callback>) {
       (*callback_)(step);
     }
   }
   bool on_epoch([[maybe_unused]] epoch_report& report) override {
-    if constexpr (!std::is_void_v<Trainer>) {
+    if constexpr (takes_trainer<Callback, Trainer>) {
       return stops([&] { return callback_->on_epoch(*static_cast<Trainer*>(trainer_), report); });
     } else if constexpr (takes_epoch<Callback>) {
       return stops([&] { return callback_->on_epoch(report); });
@@ -273,6 +305,16 @@ class callback_of final : public any_callback {
   void on_finish() override {
     if constexpr (takes_finish<Callback>) {
       callback_->on_finish();
+    }
+  }
+  void save_state([[maybe_unused]] callback_state& state) override {
+    if constexpr (saves_state<Callback>) {
+      callback_->save_state(state);
+    }
+  }
+  void load_state([[maybe_unused]] callback_state& state) override {
+    if constexpr (loads_state<Callback>) {
+      callback_->load_state(state);
     }
   }
 

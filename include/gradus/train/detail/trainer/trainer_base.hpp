@@ -87,6 +87,9 @@ struct parts_of_strategy {
   }
 };
 
+/// What gradus/train/state.hpp reaches of a trainer.
+struct trainer_access;
+
 /// The trainer that derives from it brings gradients together and updates.
 template <class Network, class Parts = whole_parts>
 class trainer_base {
@@ -96,7 +99,7 @@ class trainer_base {
 
   /// The network that is trained.
   [[nodiscard]] Network& network() noexcept { return *network_; }
-  /// Steps done since construction.
+  /// Steps done since construction, or since the beginning of the training that train::restore has given it.
   [[nodiscard]] std::uint64_t steps() const noexcept { return loop_.steps(); }
 
  protected:
@@ -152,6 +155,8 @@ class trainer_base {
   }
 
  private:
+  friend struct trainer_access;
+
   Network* network_;
   [[no_unique_address]] Parts parts_;
   loop loop_;

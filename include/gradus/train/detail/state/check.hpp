@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Whether a state is one of the training that is to go on from it.
+#pragma once
+
+#include <charconv>      // std::from_chars
+#include <cstddef>       // std::size_t
+#include <cstdint>       // std::uint64_t
+#include <string>        // std::string
+#include <string_view>   // std::string_view
+#include <system_error>  // std::errc
+
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/train/training_state.hpp"
+
+namespace gradus::train::detail {
+
+inline constexpr std::string_view state_format = "gradus training state 1";
+inline constexpr std::string_view restoring = "train::restore";
+
+/// @throws format_error when the state has no such text
+[[nodiscard]] inline const std::string& fact_of(const state_source& source, std::string_view name) {
+  const std::string* const value = source.fact(name);
+  if (value == nullptr) {
+    raise<format_error>(restoring, {"the text '", name, "' in the state"}, "none",
+                        "a file of weights only has no state of a training");
+  }
+  return *value;
+}
+
+/// @throws format_error when it is not a number
+[[nodiscard]] inline std::uint64_t number_of(const state_source& source, std::string_view name) {
+  const std::string& text = fact_of(source, name);
+  std::uint64_t value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem != std::errc{} || end != text.data() + text.size()) {
+    raise<format_error>(restoring, {"a number as '", name, "' of the state"}, {"'", text, "'"});
+  }
+  return value;
+}
+
+[[nodiscard]] inline bool is_of_trainer(std::string_view name) noexcept {
+  return name.starts_with("trainer.");
+}
+
+/// "conv1.weight float32 (5, 2, 3, 3)"
+[[nodiscard]] inline std::string describe(const state_entry& one) {
+  std::string text = gradus::join({one.name, " ", one.element, " ("});
+  for (std::size_t i = 0; i < one.shape.size(); ++i) {
+    append_text(text, {i == 0 ? "" : ", ", one.shape[i]});
+  }
+  return text += ')';
+}
+
+/// Collects what is wrong, the first few of each kind.
+class difference_list {
+ public:
+  explicit difference_list(std::string_view title) noexcept : title_{title} {}
+  void add(const std::string& one) {
+    if (count_++ < most) {
+      append_text(text_, {count_ == 1 ? "" : ", ", one});
+    }
+  }
+  /// "missing: a, b and 3 more", or nothing
+  [[nodiscard]] std::string text() const {
+    std::string all;
+    if (count_ > 0) {
+      append_text(all, {title_, ": ", text_});
+    }
+    if (count_ > most) {
+      append_text(all, {" and ", count_ - most, " more"});
+    }
+    return all;
+  }
+
+ private:
+  static constexpr std::size_t most = 6;
+  std::string_view title_;
+  std::string text_;
+  std::size_t count_ = 0;
+};
+
+/// @param wanted  the arrays of this training
+/// @throws shape_error with the arrays that are missing, unexpected or of another shape or element type
+inline void require_arrays(const state_source& source, const training_state& wanted) {
+  difference_list missing{"missing"};
+  difference_list unexpected{"unexpected"};
+  difference_list different{"different"};
+  for (const state_array& each : wanted.arrays()) {
+    if (is_of_trainer(each.name)) {
+      continue;
+    }
+    const std::size_t i = source.find(each.name);
+    if (i == source.entries()) {
+      missing.add(describe(each));
+      continue;
+    }
+    const state_entry& found = source.entry(i);
+    bool same = found.element == each.element && found.shape.size() == each.shape.size();
+    for (std::size_t k = 0; same && k < found.shape.size(); ++k) {
+      same = found.shape[k] == each.shape[k];
+    }
+    if (!same) {
+      different.add(gradus::join({describe(found), " for ", describe(each)}));
+    }
+  }
+  for (std::size_t i = 0; i < source.entries(); ++i) {
+    const std::string& name = source.entry(i).name;
+    if (!is_of_trainer(name) && wanted.find(name) == wanted.entries()) {
+      unexpected.add(describe(source.entry(i)));
+    }
+  }
+  std::string text;
+  for (const difference_list* const each : {&missing, &unexpected, &different}) {
+    const std::string part = each->text();
+    append_text(text, {text.empty() || part.empty() ? "" : "; ", part});
+  }
+  if (!text.empty()) {
+    raise<shape_error>(restoring, "the arrays of this network and update rule", text,
+                       "the state is one of another network or rule");
+  }
+}
+
+/// @throws configuration_error unless a text of the state is that of this training
+inline void require_fact(const state_source& source, std::string_view name, std::string_view own,
+                         std::string_view hint) {
+  if (const std::string& found = fact_of(source, name); found != own) {
+    raise<configuration_error>(restoring, {"a state with the ", name, " '", own, "'"}, {"'", found, "'"}, hint);
+  }
+}
+
+}  // namespace gradus::train::detail

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The arrays of a training's state: what there is, which rank has which part, and where it is on this rank.
+#pragma once
+
+#include <array>             // std::array
+#include <cstddef>           // std::byte, std::size_t
+#include <cstdint>           // std::uint64_t
+#include <initializer_list>  // std::initializer_list
+#include <memory>            // std::addressof
+#include <span>              // std::span
+#include <string>            // std::string
+#include <string_view>       // std::string_view
+#include <type_traits>       // std::remove_reference_t
+#include <utility>           // std::move
+
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/nn/parameter.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/optim/parameter_update.hpp"
+#include "gradus/parallel/strategy.hpp"
+#include "gradus/train/detail/trainer/loop.hpp"
+#include "gradus/train/detail/trainer/trainer_base.hpp"
+#include "gradus/train/step_end.hpp"
+#include "gradus/train/training_state.hpp"
+
+namespace gradus::train::detail {
+
+/// The parts of a trainer that have a state.
+template <class Network>
+struct training_parts {
+  using element = parameter_element_t<typename Network::element_type>;
+
+  Network* network;
+  loop* progress;
+  step_end_of<element>* end;
+  comm::any_communicator* group;
+
+  [[nodiscard]] bool elsewhere() const { return end->strategy().scope() == parallel::update_scope::elsewhere; }
+};
+
+struct trainer_access {
+  template <class Network>
+  [[nodiscard]] static loop& loop_of(trainer_base<Network>& trainer) noexcept {
+    return trainer.loop_;
+  }
+
+  /// @throws configuration_error for a step_end of the program's own
+  template <class Trainer>
+  [[nodiscard]] static auto parts_of(Trainer& trainer) {
+    using network = std::remove_reference_t<decltype(trainer.network())>;
+    using parts = training_parts<network>;
+    if constexpr (requires { trainer.communicator(); }) {
+      return parts{&trainer.network(), &loop_of(trainer), &trainer.step_, &trainer.step_.group()};
+    } else {
+      auto* const end = dynamic_cast<step_end_of<typename parts::element>*>(trainer.end_);
+      if (end == nullptr) {
+        raise<configuration_error>("train::capture", "a step_trainer with a train::step_end_of",
+                                   "one with another step_end", "its rule and strategy are not known");
+      }
+      return parts{&trainer.network(), &loop_of(trainer), end, trainer.group_};
+    }
+  }
+};
+
+/// Makes the arrays of a training_state.
+struct state_access {
+  /// The shape of a tensor in memory.
+  struct form {
+    std::initializer_list<index_t> shape;  // in files
+    extents<4> axes{1, 1, 1, 1};
+    std::array<index_t, 4> strides{};
+  };
+
+  static void start(training_state& state, int rank, int ranks) {
+    state.rank_ = rank;
+    state.ranks_ = ranks;
+    state.divided_bytes_ = 0;
+    state.arrays_.clear();
+    state.sharing_.clear();
+    state.origins_.clear();
+    dynamic_array<state_fact> facts;  // of another training only those of the program
+    for (state_fact& each : state.facts_) {
+      if (!each.name.starts_with("callback ") && each.name != "loss scale") {
+        facts.push_back(std::move(each));
+      }
+    }
+    state.facts_ = std::move(facts);
+  }
+
+  /// @param owner  the rank that has it; -1: all ranks have it, and answer for a part each
+  static void add(training_state& state, std::string name, std::string_view element, index_t element_bytes,
+                  const form& form, int owner, const state_origin& origin) {
+    state_array& one = state.arrays_.emplace_back();
+    one.name = std::move(name);
+    one.element = element;
+    one.element_bytes = element_bytes;
+    for (const index_t each : form.shape) {
+      one.shape.push_back(each);
+    }
+    one.axes = form.axes;
+    one.strides = form.strides;
+    const std::array<index_t, 4> in_order = dense_strides<row_major, 4>(form.axes);
+    one.in_order = true;
+    for (int axis = 0; axis < 4; ++axis) {
+      const auto k = static_cast<std::size_t>(axis);
+      one.in_order = one.in_order && (form.axes[axis] == 1 || form.strides[k] == in_order[k]);
+    }
+    // Where o is the slowest axis in memory too, rows are consecutive in both orders.
+    const index_t elements = form.axes.size();
+    const bool rows = elements > 0 && form.strides[0] == in_order[0];
+    training_state::sharing& how = state.sharing_.emplace_back();
+    how.owner = owner;
+    how.rows = rows ? form.axes[0] : 1;
+    how.row = rows ? elements / form.axes[0] : elements;
+    how.row_bytes = how.row * element_bytes;
+    if (owner < 0) {
+      how.first_byte = state.divided_bytes_;
+      state.divided_bytes_ += elements * element_bytes;
+    }
+    state.origins_.push_back(origin);
+  }
+
+  /// Numbers in a row.
+  static void add(training_state& state, std::string name, std::string_view element, index_t element_bytes,
+                  index_t count, int owner, const state_origin& origin) {
+    add(state, std::move(name), element, element_bytes,
+        form{.shape = {count}, .axes = {count, 1, 1, 1}, .strides = {1, 1, 1, 1}}, owner, origin);
+  }
+
+  /// Takes memory for what this rank has. @param flat_bytes  of each flat buffer of servers, or 0
+  static void finish(training_state& state, std::size_t flat_bytes) {
+    std::size_t words = words_of(flat_bytes) * flat_buffers(state, flat_bytes);
+    for (std::size_t i = 0; i < state.arrays_.size(); ++i) {
+      state.arrays_[i].held = state.range_of(i, state.rank_);
+      words += is_flat(state, i, flat_bytes) ? 0 : words_of(held_bytes(state, i));
+    }
+    state.memory_ = dynamic_array<std::uint64_t>(words);
+    std::size_t next = words_of(flat_bytes) * flat_buffers(state, flat_bytes);
+    for (std::size_t i = 0; i < state.arrays_.size(); ++i) {
+      state_array& one = state.arrays_[i];
+      if (is_flat(state, i, flat_bytes)) {
+        const state_origin& origin = state.origins_[i];
+        one.data = flat(state, origin.buffer, flat_bytes) + origin.offset * one.element_bytes;
+      } else {
+        one.data = reinterpret_cast<const std::byte*>(state.memory_.data() + next);
+        next += words_of(held_bytes(state, i));
+      }
+      if (const training_state::sharing& how = state.sharing_[i]; how.rows == one.axes[0]) {
+        one.axes = {(one.held.end - one.held.begin) / how.row, one.axes[1], one.axes[2], one.axes[3]};
+      }
+    }
+  }
+
+  /// A flat buffer of the servers in the memory of the state.
+  [[nodiscard]] static std::byte* flat(training_state& state, std::size_t buffer, std::size_t flat_bytes) noexcept {
+    return reinterpret_cast<std::byte*>(state.memory_.data() + words_of(flat_bytes) * buffer);
+  }
+  [[nodiscard]] static std::size_t flat_buffers(const training_state& state, std::size_t flat_bytes) noexcept {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < state.arrays_.size(); ++i) {
+      if (is_flat(state, i, flat_bytes) && state.origins_[i].buffer >= count) {
+        count = state.origins_[i].buffer + 1;
+      }
+    }
+    return count;
+  }
+  /// Whether an array is a part of a flat buffer of the servers.
+  [[nodiscard]] static bool is_flat(const training_state& state, std::size_t i, std::size_t flat_bytes) noexcept {
+    return flat_bytes != 0 &&
+           (state.origins_[i].kind == state_kind::value || state.origins_[i].kind == state_kind::rule) &&
+           state.sharing_[i].owner == state.rank_;
+  }
+  [[nodiscard]] static std::size_t held_bytes(const training_state& state, std::size_t i) noexcept {
+    const state_array& one = state.arrays_[i];
+    return static_cast<std::size_t>((one.held.end - one.held.begin) * one.element_bytes);
+  }
+  [[nodiscard]] static std::size_t words_of(std::size_t bytes) noexcept { return (bytes + 7) / 8; }
+
+  [[nodiscard]] static state_array& array(training_state& state, std::size_t i) noexcept { return state.arrays_[i]; }
+  [[nodiscard]] static const state_origin& origin(const training_state& state, std::size_t i) noexcept {
+    return state.origins_[i];
+  }
+  [[nodiscard]] static dynamic_array<double>& sums_of(training_state& state) noexcept { return state.sums_; }
+  [[nodiscard]] static std::uint64_t& made_for(training_state& state) noexcept { return state.made_for_; }
+};
+
+/// The name that an array has of another rank.
+[[nodiscard]] inline std::string name_of_copy(std::string_view name, int rank) {
+  return rank == 0 ? std::string{name} : gradus::join({"trainer.rank", rank, ".", name});
+}
+
+/// The tensors of a parameter.
+template <class Layout>
+void add_parameter(training_state& state, std::string name, const nn::parameter_description& described,
+                   std::string_view element, index_t element_bytes, int owner, const state_origin& origin) {
+  const extents<4> axes = described.shape;
+  const std::array<index_t, 4> strides = dense_strides<Layout, 4>(axes);
+  const index_t o = axes[0];
+  const index_t rest = axes[1] * axes[2] * axes[3];
+  if (described.rank == 1) {
+    state_access::add(state, std::move(name), element, element_bytes,
+                      {.shape = {o * rest}, .axes = axes, .strides = strides}, owner, origin);
+  } else if (described.rank == 2) {
+    state_access::add(state, std::move(name), element, element_bytes,
+                      {.shape = {o, rest}, .axes = axes, .strides = strides}, owner, origin);
+  } else {
+    state_access::add(state, std::move(name), element, element_bytes,
+                      {.shape = {o, axes[1], axes[2], axes[3]}, .axes = axes, .strides = strides}, owner, origin);
+  }
+}
+
+/// The arrays of the update rule for one rank's copy.
+template <class Network>
+void plan_rule(const training_parts<Network>& training, training_state& state,
+               const dynamic_array<std::string>& of_parameters, int copy_of, int owner) {
+  using element = typename training_parts<Network>::element;
+  const nn::graph& graph = training.network->structure();
+  const bool elsewhere = training.elsewhere();
+  const auto trained = [&](std::string_view name, std::string_view type, index_t element_bytes, std::byte* memory,
+                           std::size_t number) {
+    for (const nn::parameter_description* const p : graph.trained_parameters()) {
+      add_parameter<typename Network::layout_type>(
+          state, name_of_copy(gradus::join({"optimizer.", name, ".", p->name}), copy_of), *p, type, element_bytes,
+          owner,
+          {.kind = state_kind::rule,
+           .copy_of = copy_of,
+           .memory = memory == nullptr ? nullptr : memory + p->offset * element_bytes,
+           .buffer = number,
+           .offset = p->offset});
+    }
+  };
+  if (elsewhere) {
+    for (std::size_t k = 0; k < of_parameters.size(); ++k) {
+      trained(of_parameters[k], element_name<element>, sizeof(element), nullptr, k + 1);
+    }
+    return;
+  }
+  for (const optim::state_buffer& each : training.end->rule().buffers()) {
+    if (each.elements == 0) {
+      continue;
+    }
+    const auto element_bytes = static_cast<index_t>(each.bytes.size()) / each.elements;
+    const std::string_view type =
+        each.element.empty() && element_bytes == sizeof(element) ? element_name<element> : each.element;
+    if (type.empty()) {
+      raise<configuration_error>("train::capture",
+                                 {"elements of a known type in the buffer '", each.name, "' of the rule"},
+                                 {element_bytes, " bytes each"}, "set state_buffer::element");
+    }
+    bool parameters = false;
+    for (const std::string& name : of_parameters) {
+      parameters = parameters || name == each.name;
+    }
+    if (parameters) {
+      trained(each.name, type, element_bytes, each.bytes.data(), 0);
+    } else {
+      state_access::add(state, name_of_copy(gradus::join({"optimizer.", each.name}), copy_of), type, element_bytes,
+                        each.elements, owner,
+                        {.kind = state_kind::rule_number, .copy_of = copy_of, .memory = each.bytes.data()});
+    }
+  }
+}
+
+/// Lists all arrays. The same on all ranks.
+template <class Network>
+void plan_state(const training_parts<Network>& training, training_state& state) {
+  using element = typename training_parts<Network>::element;
+  using layout = typename Network::layout_type;
+  constexpr std::string_view type = element_name<element>;
+  constexpr index_t element_bytes = sizeof(element);
+  Network& network = *training.network;
+  const nn::graph& graph = network.structure();
+  const int ranks = training.group->size();
+  const bool differ = training.end->strategy().ranks_differ() && ranks > 1;
+  const bool elsewhere = training.elsewhere();
+  const dynamic_array<std::string> of_parameters = optim::buffers_of_parameters(training.end->rule());
+  state_access::start(state, training.group->rank(), ranks);
+  auto* const values = reinterpret_cast<std::byte*>(network.values().data());
+  for (int copy = 0; copy < (differ ? ranks : 1); ++copy) {
+    const int owner = differ ? copy : -1;
+    for (std::size_t k = 0; k < graph.parameters().size(); ++k) {
+      const nn::parameter_description& p = *graph.parameters()[k];
+      const bool trained = k < graph.trained_parameters().size();
+      if (copy == 0 || trained) {
+        add_parameter<layout>(state, name_of_copy(p.name, copy), p, type, element_bytes,
+                              !trained    ? -1
+                              : elsewhere ? 0
+                                          : owner,
+                              {.kind = state_kind::value,
+                               .copy_of = copy,
+                               .memory = values + p.offset * element_bytes,
+                               .offset = p.offset});
+      }
+    }
+    plan_rule(training, state, of_parameters, copy, elsewhere ? 0 : owner);
+  }
+  for (const auto& each : network.buffers()) {
+    state_access::add(
+        state, each.name, type, element_bytes, each.elements.size(), 0,
+        {.kind = state_kind::buffer, .memory = reinterpret_cast<std::byte*>(std::addressof(*each.elements.data()))});
+  }
+  for (int copy = 1; copy < ranks && graph.buffer_elements() != 0; ++copy) {
+    state_access::add(state, name_of_copy("buffers", copy), type, element_bytes, graph.buffer_elements(), copy,
+                      {.kind = state_kind::buffers_of_rank,
+                       .copy_of = copy,
+                       .memory = reinterpret_cast<std::byte*>(network.buffer_values().data())});
+  }
+  dynamic_array<double>& sums = state_access::sums_of(state);
+  sums = dynamic_array<double>(static_cast<std::size_t>(ranks) * 4);
+  state_access::add(state, "trainer.sums", element_name<double>, sizeof(double),
+                    {.shape = {ranks, 4}, .axes = {ranks, 4, 1, 1}, .strides = {4, 1, 1, 1}}, 0,
+                    {.kind = state_kind::sums, .memory = reinterpret_cast<std::byte*>(sums.data())});
+}
+
+}  // namespace gradus::train::detail

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Gives a state back to a training: first all of it is read, then the training changes.
+#pragma once
+
+#include <bit>           // std::bit_cast
+#include <charconv>      // std::from_chars
+#include <cstddef>       // std::byte, std::size_t
+#include <cstdint>       // std::uint64_t
+#include <cstdlib>       // std::strtod
+#include <cstring>       // std::memcpy
+#include <span>          // std::span
+#include <string>        // std::string
+#include <string_view>   // std::string_view
+#include <system_error>  // std::errc
+#include <utility>       // std::move
+#include <vector>        // std::vector
+
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/parallel/strategy.hpp"
+#include "gradus/train/callback_state.hpp"
+#include "gradus/train/detail/state/agree.hpp"
+#include "gradus/train/detail/state/check.hpp"
+#include "gradus/train/detail/state/plan.hpp"
+#include "gradus/train/detail/trainer/loop.hpp"
+#include "gradus/train/training_state.hpp"
+
+namespace gradus::train::detail {
+
+/// The bits of numbers, in decimal digits: exact, infinite ones too.
+[[nodiscard]] inline std::string text_of_numbers(std::span<const double> numbers) {
+  std::string text;
+  for (const double each : numbers) {
+    append_text(text, {text.empty() ? "" : " ", std::bit_cast<std::uint64_t>(each)});
+  }
+  return text;
+}
+
+/// Whole numbers with spaces between them.
+/// @throws format_error when it is something else
+[[nodiscard]] inline std::vector<std::uint64_t> numbers_of_text(std::string_view text) {
+  std::vector<std::uint64_t> numbers;
+  while (!text.empty()) {
+    std::uint64_t value = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (problem != std::errc{}) {
+      raise<format_error>(restoring, "numbers with spaces between them", {"'", text, "'"});
+    }
+    numbers.push_back(value);
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    text.remove_prefix(text.empty() ? 0 : 1);
+  }
+  return numbers;
+}
+
+/// The servers of a strategy. @throws configuration_error if there are none that the library knows
+template <class Element>
+[[nodiscard]] parallel::server_strategy<Element>& servers_of(parallel::strategy<Element>& strategy) {
+  auto* const servers = dynamic_cast<parallel::server_strategy<Element>*>(&strategy);
+  if (servers == nullptr) {
+    raise<configuration_error>("train::capture", "a parallel::server_strategy where another rank updates",
+                               "another strategy", "derive it from parallel::server_strategy");
+  }
+  return *servers;
+}
+
+/// One use of train::restore.
+template <class Network>
+class restorer {
+  using element = typename training_parts<Network>::element;
+
+ public:
+  restorer(const training_parts<Network>& training, const state_source& source, bool same_rule_options,
+           bool same_loader)
+      : training_{&training},
+        source_{&source},
+        same_rule_options_{same_rule_options},
+        same_loader_{same_loader},
+        group_{training.group} {}
+
+  /// @throws shape_error, configuration_error, format_error when the state is not one of this training
+  void check() {
+    if (training_->progress->running()) {
+      raise<configuration_error>(restoring, "a trainer outside of fit", "a call within a callback",
+                                 "stop the fit first: let on_epoch return train::flow::stop");
+    }
+    require_fact(*source_, "format", state_format, "it was written by another version of the library");
+    optim::parameter_update<element>& rule = training_->end->rule();
+    require_fact(*source_, "rule", rule.name(), "make the trainer with the update rule of the state");
+    if (same_rule_options_) {
+      require_fact(*source_, "rule options", rule.description(),
+                   "{.same_rule_options = false} takes the state of a rule with other hyper-parameters");
+    }
+    plan_state(*training_, wanted_);
+    require_arrays(*source_, wanted_);
+    require_fact(*source_, "seed", join({training_->network->seed()}),
+                 "compile the network with this seed: the random numbers of its layers follow from it");
+    position_ = {.steps = number_of(*source_, "steps"),
+                 .examples = number_of(*source_, "examples"),
+                 .epochs = static_cast<int>(number_of(*source_, "epoch")),
+                 .step_in_epoch = static_cast<index_t>(number_of(*source_, "step in epoch")),
+                 .epoch = {},
+                 .seconds = std::strtod(fact_of(*source_, "seconds of epoch").c_str(), nullptr)};
+    if (!same_loader_ && position_.step_in_epoch != 0) {
+      raise<configuration_error>(restoring, "a state of the end of an epoch, for another loader",
+                                 {"one of step ", position_.step_in_epoch, " of an epoch"});
+    }
+    ranks_ = static_cast<int>(number_of(*source_, "ranks"));
+    loader_ = same_loader_ ? fact_of(*source_, "loader") : std::string{};
+    const std::vector<std::uint64_t> counters = numbers_of_text(fact_of(*source_, "strategy counters"));
+    own_counters_ = counters.size() == training_->end->strategy().counters().size();
+    counters_ = counters;
+    const std::string_view strategy = fact_of(*source_, "strategy");
+    server_updates_ = number_of(*source_, "server updates");
+    if (server_updates_ == 0) {
+      server_updates_ = position_.steps;
+    }
+    own_counters_ = own_counters_ && training_->end->strategy().describe().starts_with(strategy);
+    read_callbacks();
+  }
+
+  /// What is under way arrives. Called by all ranks.
+  void settle() {
+    training_->end->settle();
+    training_->end->strategy().gather_state();
+  }
+
+  /// Reads all arrays to memory of this object. @throws what the source throws
+  void read() {
+    for (std::size_t i = 0; i < wanted_.entries(); ++i) {
+      const state_array& one = wanted_.arrays()[i];
+      const state_origin& to = state_access::origin(wanted_, i);
+      switch (to.kind) {
+        case state_kind::value:
+        case state_kind::rule:
+        case state_kind::rule_number:
+          // Servers get the state of the rule from the first worker.
+          if (to.copy_of == 0 && (to.kind == state_kind::value || !training_->elsewhere() || group_->rank() == 0)) {
+            read_shared(one, to);
+          }
+          break;
+        case state_kind::buffer:
+          read_one(one, to, one.name);
+          break;
+        case state_kind::buffers_of_rank:
+          if (to.copy_of == group_->rank() && same_ranks() && source_->find(one.name) != source_->entries()) {
+            read_one(one, to, one.name);
+          }
+          break;
+        case state_kind::sums:
+          read_sums();
+          break;
+      }
+    }
+  }
+
+  /// The training changes. Called by all ranks.
+  void write() {
+    auto& device = training_->network->device();
+    dynamic_array<std::byte> memory;
+    dynamic_array<dynamic_array<element>> flat;
+    const bool to_servers = training_->elsewhere() && group_->rank() == 0;
+    for (const staged& each : staged_) {
+      const state_array& one = *each.array;
+      const std::byte* data = each.logical.data();
+      if (!one.in_order) {
+        memory = dynamic_array<std::byte>(each.logical.size());
+        copy_in_order(one.axes, one.strides, one.element_bytes, 0, one.elements(),
+                      const_cast<std::byte*>(each.logical.data()), memory.data(), true);
+        data = memory.data();
+      }
+      if (each.to->memory != nullptr) {
+        device.copy_from_host(each.to->memory, data, each.logical.size());
+      }
+      if (to_servers && one_of_servers(each)) {
+        while (flat.size() <= each.to->buffer) {
+          flat.push_back(dynamic_array<element>(training_->end->parameters().values.size()));
+        }
+        std::memcpy(flat[each.to->buffer].data() + each.to->offset, data, each.logical.size());
+      }
+    }
+    for (std::size_t k = 0; k < flat.size(); ++k) {
+      servers_of(training_->end->strategy()).store_on_servers(k, {flat[k].data(), flat[k].size()}, server_updates_);
+    }
+    const std::span<std::uint64_t> counters = training_->end->strategy().counters();
+    for (std::size_t k = 0; k < counters.size(); ++k) {
+      counters[k] = own_counters_ ? counters_[k] : 0;
+    }
+    training_->progress->go_to(position_, loader_, std::move(callbacks_));
+    meet(*group_);
+  }
+
+ private:
+  /// An array that has been read, in its logical order.
+  struct staged {
+    const state_array* array = nullptr;
+    const state_origin* to = nullptr;
+    dynamic_array<std::byte> logical;
+  };
+
+  [[nodiscard]] bool same_ranks() const noexcept { return ranks_ == group_->size(); }
+
+  [[nodiscard]] bool one_of_servers(const staged& each) const noexcept {
+    return each.to->kind == state_kind::rule ||
+           (each.to->kind == state_kind::value &&
+            each.to->offset < static_cast<index_t>(training_->end->parameters().values.size()));
+  }
+
+  [[nodiscard]] dynamic_array<std::byte> bytes_of(const state_array& one, const std::string& name) const {
+    dynamic_array<std::byte> bytes(static_cast<std::size_t>(one.elements() * one.element_bytes));
+    source_->read(source_->find(name), 0, {bytes.data(), bytes.size()});
+    return bytes;
+  }
+
+  void read_one(const state_array& one, const state_origin& to, const std::string& name) {
+    staged_.push_back({.array = &one, .to = &to, .logical = bytes_of(one, name)});
+  }
+
+  /// What ranks have in common, or each has for itself.
+  void read_shared(const state_array& one, const state_origin& to) {
+    const std::string own = name_of_copy(one.name, group_->rank());
+    const bool copies = ranks_ > 1 && source_->find(name_of_copy(one.name, 1)) != source_->entries();
+    if (!copies) {
+      read_one(one, to, one.name);
+    } else if (same_ranks() && training_->end->strategy().ranks_differ()) {
+      read_one(one, to, own);
+    } else if (to.kind == state_kind::rule_number || one.element_bytes < 4) {
+      read_one(one, to, one.name);
+    } else if (one.element_bytes == 4) {
+      read_mean<float>(one, to);
+    } else {
+      read_mean<double>(one, to);
+    }
+  }
+
+  template <class Number>
+  void read_mean(const state_array& one, const state_origin& to) {
+    dynamic_array<double> sum(static_cast<std::size_t>(one.elements()));
+    dynamic_array<std::byte> bytes;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      bytes = bytes_of(one, name_of_copy(one.name, rank));
+      for (std::size_t k = 0; k < sum.size(); ++k) {
+        Number value{};
+        std::memcpy(&value, bytes.data() + k * sizeof(Number), sizeof(Number));
+        sum[k] += static_cast<double>(value);
+      }
+    }
+    for (std::size_t k = 0; k < sum.size(); ++k) {
+      const auto mean = static_cast<Number>(sum[k] / ranks_);
+      std::memcpy(bytes.data() + k * sizeof(Number), &mean, sizeof(Number));
+    }
+    staged_.push_back({.array = &one, .to = &to, .logical = std::move(bytes)});
+  }
+
+  /// Each rank goes on with its own sums; on another number of ranks, the first one with those of all.
+  void read_sums() {
+    dynamic_array<double> all(static_cast<std::size_t>(ranks_) * 4);
+    const std::size_t i = source_->find("trainer.sums");
+    if (i == source_->entries() || source_->entry(i).elements() != index_t{4} * ranks_) {
+      raise<format_error>(restoring, {"an array 'trainer.sums' of (", ranks_, ", 4)"}, "none or another one");
+    }
+    source_->read(i, 0, {reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(double)});
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (same_ranks() ? rank == group_->rank() : group_->rank() == 0) {
+        for (std::size_t k = 0; k < 4; ++k) {
+          position_.epoch.values[k] += all[static_cast<std::size_t>(rank) * 4 + k];
+        }
+      }
+    }
+  }
+
+  void read_callbacks() {
+    constexpr std::string_view prefix = "callback ";
+    for (const std::string& name : source_->facts_with(prefix)) {
+      std::vector<double> numbers;
+      for (const std::uint64_t bits : numbers_of_text(fact_of(*source_, name))) {
+        numbers.push_back(std::bit_cast<double>(bits));
+      }
+      callbacks_.append({.name = name.substr(prefix.size()), .numbers = std::move(numbers)});
+    }
+  }
+
+  const training_parts<Network>* training_;
+  const state_source* source_;
+  bool same_rule_options_;
+  bool same_loader_;
+  comm::any_communicator* group_;
+  training_state wanted_;
+  training_position position_;
+  int ranks_ = 1;  // of the state
+  std::string loader_;
+  callback_state callbacks_;
+  std::vector<std::uint64_t> counters_;  // of the strategy
+  bool own_counters_ = false;            // they are those of the same strategy
+  std::uint64_t server_updates_ = 0;
+  dynamic_array<staged> staged_;
+};
+
+}  // namespace gradus::train::detail
