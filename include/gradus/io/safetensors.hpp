@@ -26,11 +26,11 @@ namespace gradus::io {
 
 /// What a file says of a tensor. Its elements are in row-major order: the last axis is the fastest.
 struct safetensors_entry {
-  std::string name;  ///< UTF-8, unique in the file
-  element_type type = element_type::f32;
-  std::vector<index_t> shape = {};  ///< extents, at least 0; none for a single number
-  std::uint64_t begin = 0;          ///< offset of the first byte, from the begin of the file's buffer
-  std::uint64_t end = 0;            ///< offset behind the last byte, from the begin of the file's buffer
+  std::string name;                       ///< UTF-8, unique in the file
+  element_type type = element_type::f32;  ///< of its elements
+  std::vector<index_t> shape = {};        ///< extents, at least 0; none for a single number
+  std::uint64_t begin = 0;                ///< offset of the first byte, from the begin of the file's buffer
+  std::uint64_t end = 0;                  ///< offset behind the last byte, from the begin of the file's buffer
 };
 
 /// What a file says of all its tensors. A file is the number of bytes N of the header (64 bits, little-endian), the

@@ -58,7 +58,8 @@ class name_map {
   /// for its own *. The first pair whose first pattern fits the whole name counts; other names stay. An empty second
   /// pattern makes the tensor be ignored.
   /// @throws configuration_error if a pattern has more than one *, or the second has one and the first has none
-  name_map(std::initializer_list<std::pair<std::string, std::string>> pairs) : name_map{std::vector{pairs}} {}
+  name_map(std::initializer_list<std::pair<std::string, std::string>> pairs)
+      : name_map{std::vector<std::pair<std::string, std::string>>(pairs)} {}
   /// The same for a vector.
   explicit name_map(std::vector<std::pair<std::string, std::string>> pairs,
                     error_location where = error_location::current())
