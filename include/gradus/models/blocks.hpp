@@ -34,6 +34,7 @@ struct convolution_block {
 struct normalization {
   bool use = false;        ///< batch normalization instead of a bias
   nn::batch_norm layer{};  ///< options of the batch normalization
+  bool bias = false;       ///< a bias before the batch normalization, which needs none, as some published weights have
 };
 
 /// Adds blocks to a network and names their layers "prefix1_conv", "prefix1_norm", "prefix1_relu", "prefix2_conv", ...
@@ -66,7 +67,7 @@ class block_builder {
                              .stride = block.stride,
                              .padding = block.padding,
                              .dilation = block.dilation,
-                             .bias = !normalize_.use,
+                             .bias = !normalize_.use || normalize_.bias,
                              .weight_initializer = nn::he_truncated_normal()},
                   x);
     if (normalize_.use) {

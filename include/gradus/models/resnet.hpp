@@ -32,10 +32,13 @@ struct resnet_options {
   /// Rows of an image for each row of the last stage: 32, 16 or 8. Below 32 the last one or two stages have stride 1
   /// and a dilation of 2 or 4 instead, as networks for segmentation need (Chen et al. 2017, section 3.1).
   int output_stride = 32;
+  /// The pooling of the stem adds a row and a column on every side, as in PyTorch, and not only those that the size of
+  /// its output needs, which are below and on the right. For images with even extents the results differ.
+  bool symmetric_pooling = false;
 };
 
 /// The outputs of the four stages of a residual network, of 4, 8, 16 and 32 times fewer rows than the images (see
-/// resnet_options::output_stride), and 256, 512, 1024 and 2048 channels.
+/// resnet_options::output_stride), and 256, 512, 1024 and 2048 channels; with 18 and 34 layers 64, 128, 256 and 512.
 using resnet_stages = std::array<nn::value, 4>;
 
 namespace detail {
@@ -54,15 +57,17 @@ class resnet_builder {
     build_.begin("stem");
     nn::value x = build_.input();
     x = convolution(x, 64, 7, 2, true);
-    x = build_.max_pool(x, 3, 2, nn::padding::same());
+    x = build_.max_pool(x, 3, 2, options_.symmetric_pooling ? nn::padding::explicit_padding(1) : nn::padding::same());
     resnet_stages result;
-    index_t depth = 256;
+    const bool has_bottlenecks = layers >= 50;
+    index_t depth = has_bottlenecks ? 256 : 64;
     for (std::size_t stage = 0; stage < blocks.size(); ++stage, depth *= 2) {
       // A stage whose stride is taken away dilates what follows the convolution that had it.
       const bool shrinks = stage > 0 && (4 << stage) <= options_.output_stride;
       for (int block = 0; block < blocks[stage]; ++block) {
         build_.begin(gradus::join({"stage", stage + 1, "_block", block + 1, "_"}));
-        x = bottleneck_of_version(x, depth, block == 0 && shrinks ? 2 : 1);
+        const index_t stride = block == 0 && shrinks ? 2 : 1;
+        x = has_bottlenecks ? bottleneck_of_version(x, depth, stride) : projected_basic(x, depth, stride);
         if (block == 0 && stage > 0 && !shrinks) {
           dilation_ *= 2;
         }
@@ -106,6 +111,9 @@ class resnet_builder {
       raise<configuration_error>("models.resnet", "an output_stride of 32, 16 or 8", {options_.output_stride});
     }
     switch (layers) {
+      case 18:
+        return {2, 2, 2, 2};
+      case 34:
       case 50:
         return {3, 4, 6, 3};
       case 101:
@@ -113,7 +121,7 @@ class resnet_builder {
       case 152:
         return {3, 8, 36, 3};
       default:
-        raise<configuration_error>("models.resnet", "a depth of 50, 101 or 152", {layers});
+        raise<configuration_error>("models.resnet", "a depth of 18, 34, 50, 101 or 152", {layers});
     }
   }
 
@@ -193,6 +201,24 @@ class resnet_builder {
     return join(y, shortcut, false);
   }
 
+  /// Two 3 x 3 convolutions. If the number of channels grows, the shortcut is a 1 x 1 convolution (option B of the
+  /// paper).
+  nn::value projected_basic(nn::value x, index_t depth, index_t stride) {
+    const bool project = build_.network().shape(x).channels != depth;
+    if (options_.version == resnet_version::v2) {
+      const nn::value before = normalized(x);
+      const nn::value shortcut =
+          project ? bare_convolution(before, build_.next_name("_shortcut"), depth, 1, stride) : x;
+      nn::value y = convolution(before, depth, 3, stride, true);
+      y = bare_convolution(y, build_.next_name("_conv"), depth, 3, 1);
+      return join(y, shortcut, false);
+    }
+    const nn::value shortcut = project ? convolution(x, depth, 1, stride, false) : x;
+    nn::value y = convolution(x, depth, 3, stride, true);
+    y = last_convolution(y, depth, 3, 1);
+    return join(y, shortcut, true);
+  }
+
   /// Two 3 x 3 convolutions. If the number of channels grows, the shortcut is pooled and filled with zeros (option A of
   /// the paper).
   nn::value basic(nn::value x, index_t depth, index_t stride) {
@@ -232,8 +258,9 @@ class resnet_builder {
 
 }  // namespace detail
 
-/// Adds ResNet-50, 101 or 152 for images of 224 x 224. With 1001 classes ResNet-50 has 25,559,081 parameters (v1, v1.5)
-/// or 25,551,529 (v2).
+/// Adds ResNet-18, 34, 50, 101 or 152 for images of 224 x 224. With 1001 classes ResNet-50 has 25,559,081 parameters
+/// (v1, v1.5) or 25,551,529 (v2). In version 1.5, {.classes = 1000, .symmetric_pooling = true} makes torchvision's
+/// model (gradus/io/torchvision.hpp).
 /// @throws configuration_error for any other depth or output stride
 template <class Network>
 void resnet(Network& net, int depth, const resnet_options& options = {},
@@ -241,8 +268,8 @@ void resnet(Network& net, int depth, const resnet_options& options = {},
   at_call(where, [&] { detail::resnet_builder<Network>{net, options}.imagenet(depth); });
 }
 
-/// Adds ResNet-50, 101 or 152 without what follows the last stage: no mean, no scores and no loss. Returns the outputs
-/// of the stages, from which other networks go on. Those of version 2 are not normalized yet.
+/// Adds ResNet-18, 34, 50, 101 or 152 without what follows the last stage: no mean, no scores and no loss. Returns the
+/// outputs of the stages, from which other networks go on. Those of version 2 are not normalized yet.
 /// @throws configuration_error for any other depth or output stride
 template <class Network>
 resnet_stages resnet_backbone(Network& net, int depth, const resnet_options& options = {},

@@ -13,11 +13,18 @@
 
 namespace gradus::models {
 
+/// Options of VGG.
+struct vgg_options {
+  index_t classes = 1001;   ///< number of classes
+  bool batch_norm = false;  ///< batch normalization behind each convolution, which keeps its bias (as in torchvision)
+};
+
 /// Adds VGG with 11, 16 or 19 layers with weights for images of 224 x 224 (Simonyan, Zisserman 2015, table 1, columns
-/// A, D and E). With 1001 classes: 132,867,433 (11), 138,361,641 (16) parameters.
+/// A, D and E). With 1001 classes: 132,867,433 (11), 138,361,641 (16) parameters. With 1000 classes it is torchvision's
+/// model (gradus/io/torchvision.hpp).
 /// @throws configuration_error for any other depth
 template <class Network>
-void vgg(Network& net, int depth, index_t classes = 1001, error_location where = error_location::current()) {
+void vgg(Network& net, int depth, const vgg_options& options = {}, error_location where = error_location::current()) {
   at_call(where, [&] {
     constexpr std::array<index_t, 5> channels{64, 128, 256, 512, 512};
     std::array<int, 5> repeats{};
@@ -34,7 +41,8 @@ void vgg(Network& net, int depth, index_t classes = 1001, error_location where =
       default:
         raise<configuration_error>("models.vgg", "a depth of 11, 16 or 19", {depth});
     }
-    block_builder build{net, normalization{}};
+    block_builder build{
+        net, normalization{.use = options.batch_norm, .layer = {.momentum = 0.1, .epsilon = 1e-5}, .bias = true}};
     nn::value x = build.input();
     for (std::size_t block = 0; block < channels.size(); ++block) {
       build.begin(gradus::join({"block", block + 1, "_"}));
@@ -46,8 +54,13 @@ void vgg(Network& net, int depth, index_t classes = 1001, error_location where =
     build.begin("head");
     x = build.dropout(build.dense(x, 4096), 0.5);
     x = build.dropout(build.dense(x, 4096), 0.5);
-    build.classify(x, classes);
+    build.classify(x, options.classes);
   });
+}
+/// The same with a number of classes.
+template <class Network>
+void vgg(Network& net, int depth, index_t classes, error_location where = error_location::current()) {
+  vgg(net, depth, vgg_options{.classes = classes}, where);
 }
 
 }  // namespace gradus::models

@@ -53,12 +53,20 @@ BOOST_AUTO_TEST_CASE(vgg) {
   check(count(3, 224, [](network& net) { models::vgg(net, 16); }), 138361641, 15.470);
   BOOST_TEST(count(3, 224, [](network& net) { models::vgg(net, 16, 1000); }).parameters == 138357544);
   BOOST_TEST(count(3, 224, [](network& net) { models::vgg(net, 19, 1000); }).parameters == 143667240);
+  // torchvision.models.vgg16_bn
+  BOOST_TEST(count(3, 224, [](network& net) {
+               models::vgg(net, 16, {.classes = 1000, .batch_norm = true});
+             }).parameters == 138365992);
 }
 
 BOOST_AUTO_TEST_CASE(alexnet_and_overfeat) {
   check(count(3, 231, [](network& net) { models::overfeat(net); }), 145924969, 2.801);
   // 64*363+64, 192*1600+192, 384*1728+384, 384*3456+384, 256*3456+256, 9216*4096+4096, 4096*4096+4096, 4096*1001+1001
   BOOST_TEST(count(3, 227, [](network& net) { models::alexnet(net); }).parameters == 61842345);
+  // torchvision.models.alexnet
+  BOOST_TEST(count(3, 224, [](network& net) {
+               models::alexnet(net, {.classes = 1000, .first_padding = 2, .fourth_channels = 256});
+             }).parameters == 61100840);
 }
 
 BOOST_AUTO_TEST_CASE(googlenet) {
@@ -84,6 +92,11 @@ BOOST_AUTO_TEST_CASE(resnet) {
   check(count_resnet(101, {.version = v2}), 44543657, 7.570);
   BOOST_TEST(count_resnet(50, {.classes = 1000}).parameters == 25557032);
   BOOST_TEST(count_resnet(152, {.classes = 1000}).parameters == 60192808);
+  // torchvision.models.resnet18, resnet34
+  BOOST_TEST(count_resnet(18, {.classes = 1000}).parameters == 11689512);
+  BOOST_TEST(count_resnet(34, {.classes = 1000}).parameters == 21797672);
+  // 11,166,912 of the convolutions, 7,936 of the normalizations and 513,000 of the scores.
+  BOOST_TEST(count_resnet(18, {.classes = 1000, .version = v2}).parameters == 11687848);
 }
 
 BOOST_AUTO_TEST_CASE(cifar_resnet) {

@@ -20,10 +20,10 @@
 #include <cstring>  // std::strerror
 #endif
 
+#include "gradus/core/byte_source.hpp"
 #include "gradus/core/error.hpp"
-#include "gradus/data/byte_source.hpp"
 
-namespace gradus::data {
+namespace gradus {
 
 /// The bytes of a file. The file is mapped into memory: the system reads a page when it is first used, the processes of
 /// a machine share the pages, and a file may be larger than the memory. Where the system has no `mmap`, or on request,
@@ -131,4 +131,4 @@ class mapped_file {
   std::span<const std::uint8_t> bytes_;
 };
 
-}  // namespace gradus::data
+}  // namespace gradus
