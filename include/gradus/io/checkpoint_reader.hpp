@@ -66,6 +66,8 @@ class checkpoint_reader {
 
   /// The path, as the constructor got it.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// The bytes of the file before those of the tensors.
+  [[nodiscard]] std::string_view head() const noexcept { return head_; }
   /// The metadata and the tensors in the order of their bytes.
   [[nodiscard]] const safetensors_header& header() const noexcept { return header_; }
   /// The step at which it was saved.
@@ -202,7 +204,6 @@ class checkpoint_reader {
     if (wrong != std::errc{} || last != step.data() + step.size() || step_ < 0) {
       refuse("the number of a step", {"'", step, "'"});
     }
-    head_ = {};
   }
 
   file_system* files_;

@@ -36,7 +36,7 @@ namespace gradus::io {
 
 /// A folder for checkpoints, and its rule.
 struct checkpoint_folder {
-  std::string path;        ///< made if it is missing
+  std::string path = {};   ///< made if it is missing
   int keep_newest = 3;     ///< how many of the newest checkpoints of this job are kept; at least 1
   bool keep_best = true;   ///< the newest checkpoint that was saved as the best is kept too
   int every = 1;           ///< each n-th save goes to this folder
@@ -46,10 +46,10 @@ struct checkpoint_folder {
 struct checkpoint_writer_options {
   /// Usually one folder on a file system that survives the job. A second one in /dev/shm with `every = 1` gets the
   /// saves in between; where ranks run on several machines, it holds them on that of rank 0.
-  std::vector<checkpoint_folder> folders;
+  std::vector<checkpoint_folder> folders = {};
   /// What checkpoint_family gives for the checkpoint that this job was resumed from: its files are this job's too, to
   /// replace and to delete. Empty for a job that begins.
-  std::string resumed_from;
+  std::string resumed_from = {};
   /// How long a rank waits for another one during a save.
   std::chrono::milliseconds time_limit{std::chrono::minutes{30}};
   /// A file that a dead job has left is removed when it has not changed for so long.
@@ -59,9 +59,9 @@ struct checkpoint_writer_options {
 /// How a save ended; the same on all ranks.
 struct checkpoint_save_report {
   std::int64_t step = 0;           ///< of the save
-  std::vector<std::string> paths;  ///< the checkpoints that are complete and durable
-  std::string error;               ///< what failed, with the path and the free space; empty if nothing did
-  std::string warnings;            ///< old checkpoints that could not be deleted
+  std::vector<std::string> paths = {};  ///< the checkpoints that are complete and durable
+  std::string error = {};          ///< what failed, with the path and the free space; empty if nothing did
+  std::string warnings = {};       ///< old checkpoints that could not be deleted
   std::uint64_t bytes = 0;         ///< of each file
 };
 
