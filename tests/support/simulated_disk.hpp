@@ -393,9 +393,18 @@ class faulty_disk final : public io::file_system {
     std::string_view only{};  // the kind of call that counts; empty: all
   };
 
-  /// Call `k`, from 0, fails.
-  faulty_disk(io::file_system& files, int k, fault how) : files_{files}, left_{k}, how_{how} {}
+  /// Nothing fails before `arm`.
+  explicit faulty_disk(io::file_system& files) : files_{files} {}
 
+  /// From now on call `k`, from 0, fails.
+  void arm(int k, fault how) {
+    left_ = k;
+    how_ = how;
+    failed_call_.clear();
+    armed_ = true;
+  }
+  /// Nothing fails any more.
+  void disarm() { armed_ = false; }
   /// True if the call was there.
   [[nodiscard]] bool failed() const { return !failed_call_.empty(); }
   /// Its name.
@@ -453,7 +462,7 @@ class faulty_disk final : public io::file_system {
  private:
   bool fails(std::string_view name, const std::string& path) {
     const std::lock_guard lock{mutex_};
-    if (!how_.only.empty() && how_.only != name) {
+    if (!armed_ || (!how_.only.empty() && how_.only != name)) {
       return false;
     }
     const int number = left_--;
@@ -492,7 +501,8 @@ class faulty_disk final : public io::file_system {
 
   io::file_system& files_;
   std::mutex mutex_;
-  int left_;
+  bool armed_ = false;
+  int left_ = 0;
   fault how_;
   std::string failed_call_;
   std::string failed_path_;

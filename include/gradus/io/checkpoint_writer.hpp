@@ -4,7 +4,7 @@
 #pragma once
 
 #include <atomic>           // std::atomic
-#include <cerrno>           // EIO
+#include <cerrno>           // EINTR, EIO
 #include <chrono>           // std::chrono::milliseconds, std::chrono::minutes, std::chrono::seconds
 #include <cstddef>          // std::byte, std::size_t
 #include <cstdint>          // std::int64_t, std::uint64_t
@@ -187,15 +187,15 @@ class checkpoint_writer_base {
     const std::string path = path_in(folder, temporary_name(0, family_.job));
     std::string failed;
     if (group_.rank() == 0) {
-      if (const int made = files_.make_folder(folder); made != 0) {
+      if (const int made = uninterrupted([&] { return files_.make_folder(folder); }); made != 0) {
         failed = call_error(files_, "mkdir", folder, made, folder);
       } else {
         open_file file{files_, path, open_mode::create};
         const int written =
             file.error() != 0 ? file.error() : write_all(files_, file.number(), std::as_bytes(std::span{content}), 0);
-        if (written != 0 || file.close() != 0) {
+        if (const int closed = file.close(); written != 0 || (closed != 0 && closed != -EINTR)) {
           failed = call_error(files_, "create", path, written == 0 ? -EIO : written, folder);
-          files_.remove(path);
+          (void)uninterrupted([&] { return files_.remove(path); });
         }
       }
     }

@@ -57,14 +57,15 @@ struct job_family {
 inline void remove_left_over(file_system& files, const std::string& folder, const std::string& own,
                              std::string_view job, std::int64_t now, std::int64_t stale_after) {
   std::vector<std::string> names;
-  if (files.list(folder, names) != 0) {
+  if (uninterrupted([&] { return files.list(folder, names); }) != 0) {
     return;  // the next save tries again
   }
   for (const std::string& name : names) {
     const std::string path = path_in(folder, name);
     const std::string_view other = job_of_temporary(name);
     file_facts facts;
-    if (other.empty() || path == own || files.facts(path, facts) != 0 || !facts.regular) {
+    if (other.empty() || path == own || uninterrupted([&] { return files.facts(path, facts); }) != 0 ||
+        !facts.regular) {
       continue;
     }
     if (other != job) {
@@ -72,12 +73,12 @@ inline void remove_left_over(file_system& files, const std::string& folder, cons
         continue;
       }
       const open_file file{files, path, open_mode::write};
-      if (file.error() != 0 || files.lock(file.number()) == -EWOULDBLOCK) {
+      if (file.error() != 0 || uninterrupted([&] { return files.lock(file.number()); }) == -EWOULDBLOCK) {
         continue;  // where there are no locks, age decides
       }
-      files.remove(path);  // while it is locked
+      (void)uninterrupted([&] { return files.remove(path); });  // while it is locked
     } else {
-      files.remove(path);
+      (void)uninterrupted([&] { return files.remove(path); });
     }
   }
 }
@@ -101,7 +102,7 @@ inline void remove_left_over(file_system& files, const std::string& folder, cons
     const auto number = step_of_name(name);
     file_facts facts;
     std::string path = path_in(folder, name);
-    if (!number || *number > step || files.facts(path, facts) != 0 || !facts.regular) {
+    if (!number || *number > step || uninterrupted([&] { return files.facts(path, facts); }) != 0 || !facts.regular) {
       continue;
     }
     try {

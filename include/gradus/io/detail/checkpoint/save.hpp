@@ -4,7 +4,7 @@
 #pragma once
 
 #include <algorithm>    // std::copy_n, std::min
-#include <cerrno>       // EEXIST, EWOULDBLOCK
+#include <cerrno>       // EEXIST, EINTR, EWOULDBLOCK
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::int64_t, std::uint32_t, std::uint64_t
 #include <exception>    // std::exception
@@ -78,6 +78,7 @@ class checkpoint_save {
     outcome.bytes = plan_.layout.header.file_size();
     outcome.error = step_of_first([&] { create(); });
     if (!outcome.error.empty()) {
+      remove_temporary();
       return outcome;
     }
     outcome.error = write_and_sync();
@@ -193,20 +194,20 @@ class checkpoint_save {
 
   /// On rank 0: makes the file, locks it, and removes what dead jobs left.
   void create() {
+    created_ = true;  // also if the call says that it failed
     file_ = open_file{files_, temporary_, open_mode::create};
     if (file_.error() == -EEXIST) {  // an earlier save of this job could not remove it
       require(uninterrupted([&] { return files_.remove(temporary_); }), "unlink", temporary_);
       file_ = open_file{files_, temporary_, open_mode::create};
     }
     require(file_.error(), "create", temporary_);
-    created_ = true;
     if (const int locked = uninterrupted([&] { return files_.lock(file_.number()); }); locked == -EWOULDBLOCK) {
       require(locked, "flock", temporary_);
     }  // some file systems have no locks: then age alone protects the file
     require(uninterrupted([&] { return files_.resize(file_.number(), plan_.layout.header.file_size()); }),
             {"ftruncate to ", plan_.layout.header.file_size(), " bytes"}, temporary_);
     file_facts facts;
-    if (files_.facts(file_.number(), facts) == 0) {
+    if (uninterrupted([&] { return files_.facts(file_.number(), facts); }) == 0) {
       remove_left_over(files_, target_.folder, temporary_, family_.job, facts.modified, target_.stale_after);
     }
   }
@@ -253,7 +254,7 @@ class checkpoint_save {
     }
     if (!first()) {
       const int closed = file_.close();  // a network file system may report a failed write now
-      if (closed < 0 && failed.empty()) {
+      if (closed < 0 && closed != -EINTR && failed.empty()) {
         failed = call_error(files_, "close", temporary_, closed, target_.folder);
       }
     }
@@ -351,7 +352,8 @@ class checkpoint_save {
     file_facts facts;
     try {
       const checkpoint_reader there{path, files_};
-      if (files_.facts(path, facts) == 0 && facts.regular && family_.has(there.job())) {
+      if (uninterrupted([&] { return files_.facts(path, facts); }) == 0 && facts.regular &&
+          family_.has(there.job())) {
         return;
       }
       whose = join({"is of another job, ", there.job()});
