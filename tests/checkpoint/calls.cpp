@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The calls that a save makes are those that the simulated disk records, in this order: what holds for its crashes holds
-// for the system's. Run with LD_PRELOAD=recorder.
+// The calls that a save makes are those that the simulated disk records, in this order: what holds for its crashes
+// holds for the system's. Run with LD_PRELOAD=recorder.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -68,8 +68,8 @@ std::string calls_on_the_simulated_disk() {
         calls += "create " + each.path;
         break;
       case kind::write:
-        calls += "write " + names[each.file] + " " + std::to_string(each.offset) + " " +
-                 std::to_string(each.bytes.size());
+        calls +=
+            "write " + names[each.file] + " " + std::to_string(each.offset) + " " + std::to_string(each.bytes.size());
         break;
       case kind::resize:
         calls += "resize " + names[each.file] + " " + std::to_string(each.offset);

@@ -107,8 +107,8 @@ class checkpoint_example {
     }
     tensor each{.described = {.name = name, .type = type, .shape = shape, .replicated = replicated}};
     for (std::size_t i = 0; i < size; ++i) {
-      each.bytes.push_back(static_cast<std::byte>(
-          gradus::detail::mix_bits(static_cast<std::uint64_t>(step_) * 1'000'003U + i + tensors_.size() * 77'777U + variant_ * 31U)));
+      each.bytes.push_back(static_cast<std::byte>(gradus::detail::mix_bits(
+          static_cast<std::uint64_t>(step_) * 1'000'003U + i + tensors_.size() * 77'777U + variant_ * 31U)));
     }
     tensors_.push_back(each);
   }

@@ -39,7 +39,7 @@ struct disk_operation {
 /// Files in memory. Names are those of one folder or of several; folders need not be made.
 class simulated_disk final : public io::file_system {
  public:
-  /// Syncs that this returns true for do nothing, as on a disk that lies. It gets the number of the sync, from 0, and
+  /// Syncs that this returns true for do nothing, as on a disk without them. It gets the number of the sync, from 0, and
   /// whether the descriptor is the one that made the file.
   std::function<bool(int number, bool of_maker)> ignores_sync;
   /// The time of its clock, in seconds.
@@ -96,8 +96,7 @@ class simulated_disk final : public io::file_system {
   int resize(int file, std::uint64_t size) override {
     const std::lock_guard lock{mutex_};
     files_.at(open_.at(file)).bytes.resize(size);
-    log.push_back(
-        {.what = disk_operation::kind::resize, .file = open_.at(file), .descriptor = file, .offset = size});
+    log.push_back({.what = disk_operation::kind::resize, .file = open_.at(file), .descriptor = file, .offset = size});
     return 0;
   }
   int sync(int file) override {
@@ -223,8 +222,8 @@ class simulated_disk final : public io::file_system {
 /// The states in which a crash after the first operations of a log may leave a disk.
 ///
 /// A sync of a file keeps what was written by the same descriptor: ranks on other machines sync their own. A sync of a
-/// folder keeps its entries. Of everything else, any part may be lost: each write alone, or its second half, and each
-/// change of a name alone.
+/// folder keeps its entries. Of everything else, any part may be lost: each write, or its second half, and each change
+/// of a name.
 class crash_states {
  public:
   crash_states(std::span<const disk_operation> log, std::size_t count) {
@@ -363,8 +362,7 @@ class crash_states {
         } else {
           const std::size_t size = each.what->bytes.size() / (is_open && index == torn ? 2 : 1);
           bytes.resize(std::max<std::size_t>(bytes.size(), each.what->offset + size));
-          std::copy_n(each.what->bytes.begin(), size,
-                      bytes.begin() + static_cast<std::ptrdiff_t>(each.what->offset));
+          std::copy_n(each.what->bytes.begin(), size, bytes.begin() + static_cast<std::ptrdiff_t>(each.what->offset));
         }
       }
       contents[file] = std::move(bytes);
@@ -376,9 +374,9 @@ class crash_states {
     }
   }
 
-  std::vector<std::vector<change>> files_;      // writes of each file, in order
-  std::vector<const disk_operation*> names_;    // changes of names, in order
-  std::size_t durable_names_ = 0;               // of them
+  std::vector<std::vector<change>> files_;    // writes of each file, in order
+  std::vector<const disk_operation*> names_;  // changes of names, in order
+  std::size_t durable_names_ = 0;             // of them
   std::uint64_t last_mark_ = 0;
 };
 
@@ -419,7 +417,8 @@ class faulty_disk final : public io::file_system {
     return call(name, path, [&] { return files_.open(path, mode); });
   }
   int close(int file) override {
-    return call("close", {}, [&] { return files_.close(file); }, true);
+    return call(
+        "close", {}, [&] { return files_.close(file); }, true);
   }
   std::int64_t write(int file, std::span<const std::byte> bytes, std::uint64_t offset) override {
     return transfer("pwrite", bytes, [&](auto part) { return files_.write(file, part, offset); });

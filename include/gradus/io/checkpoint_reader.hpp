@@ -3,17 +3,17 @@
 // Reads one checkpoint, in one process.
 #pragma once
 
-#include <algorithm>    // std::max, std::min
-#include <cerrno>       // ENODATA
-#include <charconv>     // std::from_chars
-#include <cstddef>      // std::byte, std::size_t
-#include <cstdint>      // std::int64_t, std::uint32_t, std::uint64_t, std::uint8_t
-#include <span>         // std::span
-#include <string>       // std::string
-#include <string_view>  // std::string_view
+#include <algorithm>     // std::max, std::min
+#include <cerrno>        // ENODATA
+#include <charconv>      // std::from_chars
+#include <cstddef>       // std::byte, std::size_t
+#include <cstdint>       // std::int64_t, std::uint32_t, std::uint64_t, std::uint8_t
+#include <span>          // std::span
+#include <string>        // std::string
+#include <string_view>   // std::string_view
 #include <system_error>  // std::errc
-#include <utility>      // std::move
-#include <vector>       // std::vector
+#include <utility>       // std::move
+#include <vector>        // std::vector
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
@@ -161,8 +161,8 @@ class checkpoint_reader {
   void read_bytes(std::span<std::byte> into, std::uint64_t offset) const {
     const int failed = read_all(*files_, file_.number(), into, offset);
     if (failed != 0) {
-      refuse({into.size(), " bytes at offset ", offset}, failed == -ENODATA ? "the end of the file"
-                                                                            : errno_text(-failed));
+      refuse({into.size(), " bytes at offset ", offset},
+             failed == -ENODATA ? "the end of the file" : errno_text(-failed));
     }
   }
 
@@ -170,7 +170,7 @@ class checkpoint_reader {
     const std::string_view format = metadata(detail::format_key);
     if (format.empty()) {
       refuse({"a checkpoint: '", detail::format_key, "' in its metadata"}, "none",
-             "a file with weights alone is no checkpoint");
+             "a file that has only weights is no checkpoint");
     }
     int number = 0;
     const auto [end, failure] = std::from_chars(format.data(), format.data() + format.size(), number);
@@ -183,8 +183,8 @@ class checkpoint_reader {
     }
     const std::size_t position = detail::header_checksum_position(head_);
     const auto stated = detail::checksum_of_text(metadata(detail::header_checksum_key));
-    if (position == std::string::npos || !stated || std::string_view{head_}.substr(position, 8) !=
-                                                       metadata(detail::header_checksum_key)) {
+    if (position == std::string::npos || !stated ||
+        std::string_view{head_}.substr(position, 8) != metadata(detail::header_checksum_key)) {
       refuse({"the checksum of the header: eight hexadecimal digits"},
              {"'", metadata(detail::header_checksum_key), "'"});
     }

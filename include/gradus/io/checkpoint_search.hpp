@@ -89,8 +89,7 @@ namespace detail {
       }
     }
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const candidate& a, const candidate& b) { return a.step > b.step; });
+  std::stable_sort(found.begin(), found.end(), [](const candidate& a, const candidate& b) { return a.step > b.step; });
   std::vector<std::string> paths;
   for (candidate& each : found) {
     paths.push_back(std::move(each.path));
@@ -132,8 +131,7 @@ namespace detail {
 }
 
 /// The same for one folder.
-[[nodiscard]] inline checkpoint_report find_newest(const std::string& folder,
-                                                   file_system& files = operating_system()) {
+[[nodiscard]] inline checkpoint_report find_newest(const std::string& folder, file_system& files = operating_system()) {
   return find_newest(std::span{&folder, 1}, files);
 }
 
@@ -215,8 +213,8 @@ class shared_checkpoint {
     if (first) {
       failed = error_in([&] { paths = detail::checkpoint_candidates(folders, files, listed); });
     }
-    std::string packed = failed.empty() ? "" : join({"s", "folders", std::string_view{"\0", 1}, failed,
-                                                     std::string_view{"\0", 1}});
+    std::string packed =
+        failed.empty() ? "" : join({"s", "folders", std::string_view{"\0", 1}, failed, std::string_view{"\0", 1}});
     const auto pack = [&packed](std::string_view text) { packed.append(text).append(1, '\0'); };
     for (const skipped_checkpoint& each : listed.skipped) {
       pack(join({"s", each.path}));

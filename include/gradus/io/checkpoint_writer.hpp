@@ -3,22 +3,22 @@
 // Writes checkpoints from all ranks, behind the steps that follow.
 #pragma once
 
-#include <atomic>           // std::atomic
-#include <cerrno>           // EINTR, EIO
-#include <chrono>           // std::chrono::milliseconds, std::chrono::minutes, std::chrono::seconds
-#include <cstddef>          // std::byte, std::size_t
-#include <cstdint>          // std::int64_t, std::uint64_t
-#include <cstring>          // std::memcpy
-#include <exception>        // std::exception
-#include <memory>           // std::unique_ptr
-#include <optional>         // std::optional
-#include <random>           // std::random_device
-#include <span>             // std::as_bytes, std::as_writable_bytes, std::span
-#include <string>           // std::string
-#include <string_view>      // std::string_view
-#include <thread>           // std::thread
-#include <utility>          // std::exchange, std::move
-#include <vector>           // std::vector
+#include <atomic>       // std::atomic
+#include <cerrno>       // EINTR, EIO
+#include <chrono>       // std::chrono::milliseconds, std::chrono::minutes, std::chrono::seconds
+#include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::int64_t, std::uint64_t
+#include <cstring>      // std::memcpy
+#include <exception>    // std::exception
+#include <memory>       // std::unique_ptr
+#include <optional>     // std::optional
+#include <random>       // std::random_device
+#include <span>         // std::as_bytes, std::as_writable_bytes, std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <thread>       // std::thread
+#include <utility>      // std::exchange, std::move
+#include <vector>       // std::vector
 
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/any_communicator.hpp"
@@ -36,10 +36,10 @@ namespace gradus::io {
 
 /// A folder for checkpoints, and its rule.
 struct checkpoint_folder {
-  std::string path = {};   ///< made if it is missing
-  int keep_newest = 3;     ///< how many of the newest checkpoints of this job are kept; at least 1
-  bool keep_best = true;   ///< the newest checkpoint that was saved as the best is kept too
-  int every = 1;           ///< each n-th save goes to this folder
+  std::string path = {};  ///< made if it is missing
+  int keep_newest = 3;    ///< how many of the newest checkpoints of this job are kept; at least 1
+  bool keep_best = true;  ///< the newest checkpoint that was saved as the best is kept too
+  int every = 1;          ///< each n-th save goes to this folder
 };
 
 /// How checkpoints are written. The same on all ranks.
@@ -58,11 +58,11 @@ struct checkpoint_writer_options {
 
 /// How a save ended; the same on all ranks.
 struct checkpoint_save_report {
-  std::int64_t step = 0;           ///< of the save
+  std::int64_t step = 0;                ///< of the save
   std::vector<std::string> paths = {};  ///< the checkpoints that are complete and durable
-  std::string error = {};          ///< what failed, with the path and the free space; empty if nothing did
-  std::string warnings = {};       ///< old checkpoints that could not be deleted
-  std::uint64_t bytes = 0;         ///< of each file
+  std::string error = {};               ///< what failed, with the path and the free space; empty if nothing did
+  std::string warnings = {};            ///< old checkpoints that could not be deleted
+  std::uint64_t bytes = 0;              ///< of each file
 };
 
 namespace detail {
@@ -87,7 +87,8 @@ class checkpoint_writer_base {
     keep_copies();
     done_.store(false, std::memory_order_relaxed);
     try {
-      thread_ = start_thread("checkpoint", [](void* self) { static_cast<checkpoint_writer_base*>(self)->work(); }, this);
+      thread_ = start_thread(
+          "checkpoint", [](void* self) { static_cast<checkpoint_writer_base*>(self)->work(); }, this);
     } catch (const device_error&) {  // the other ranks have begun
       work();
     }
@@ -159,8 +160,8 @@ class checkpoint_writer_base {
                                    {"'", each.path, "', ", each.keep_newest, " and ", each.every});
       }
       facts.push_back({.name = "folder of checkpoints",
-                       .value = join({each.path, ", keep_newest = ", each.keep_newest, ", keep_best = ",
-                                      each.keep_best ? "true" : "false", ", every = ", each.every})});
+                       .value = join({each.path, ", keep_newest = ", each.keep_newest,
+                                      ", keep_best = ", each.keep_best ? "true" : "false", ", every = ", each.every})});
     }
     facts.push_back({.name = "resumed_from", .value = options_.resumed_from});
     comm::require_agreement(group_, what, facts);
@@ -207,8 +208,7 @@ class checkpoint_writer_base {
     std::string seen(there.size() - 1, ' ');
     {
       const open_file file{files_, path, open_mode::read};
-      if (file.error() != 0 ||
-          read_all(files_, file.number(), std::as_writable_bytes(std::span{seen}), 0) != 0) {
+      if (file.error() != 0 || read_all(files_, file.number(), std::as_writable_bytes(std::span{seen}), 0) != 0) {
         seen.clear();
       }
     }
@@ -350,8 +350,7 @@ struct checkpoint_ranks {
   Communicator ranks;
   comm::any_communicator_of<Communicator> group;
 
-  checkpoint_ranks(Communicator& world, std::chrono::milliseconds limit)
-      : ranks{world.duplicate()}, group{ranks} {
+  checkpoint_ranks(Communicator& world, std::chrono::milliseconds limit) : ranks{world.duplicate()}, group{ranks} {
     ranks.set_time_limit(limit);
   }
 };

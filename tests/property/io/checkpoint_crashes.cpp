@@ -80,8 +80,8 @@ crash_run run_crashes(int ranks, bool background, const std::function<bool(int, 
       if (report.found() && found == 0) {
         violation("the checkpoint is none of those that were saved");
       } else if (found < states.last_mark() || found > states.last_mark() + 1) {
-        violation("checkpoint " + std::to_string(found) + " is there after save " +
-                  std::to_string(states.last_mark()) + " has returned");
+        violation("checkpoint " + std::to_string(found) + " is there after save " + std::to_string(states.last_mark()) +
+                  " has returned");
       }
     });
   }

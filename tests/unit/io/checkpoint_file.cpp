@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Checkpoints on simulated disks: who writes and reads what, what is kept and deleted, what is refused.
-#include <boost/test/unit_test.hpp>
 #include <algorithm>
+#include <boost/test/unit_test.hpp>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -34,7 +34,9 @@ void expect_on_rank(bool condition, const std::string& what) {
   }
 }
 
-bool contains(std::string_view text, std::string_view piece) { return text.find(piece) != std::string_view::npos; }
+bool contains(std::string_view text, std::string_view piece) {
+  return text.find(piece) != std::string_view::npos;
+}
 
 /// Saves the checkpoint of a step on one rank, and returns the writer's job.
 std::string save_alone(io::file_system& files, std::int64_t step, io::checkpoint_writer_options options = {}) {
@@ -112,7 +114,9 @@ BOOST_AUTO_TEST_CASE(names_that_only_look_like_those_of_checkpoints) {
         "step-00001200x.safetensors", "step--00012000.safetensors", "Step-000012000.safetensors", "step-.safetensors",
         "step-000012000.safetensors.partial", "xstep-000012000.safetensors", "step-9999999999999999999.safetensors", "",
         ".safetensors", "step-000012000 .safetensors"}) {
-    BOOST_TEST_CONTEXT(name) { BOOST_TEST(!step_of_name(name).has_value()); }
+    BOOST_TEST_CONTEXT(name) {
+      BOOST_TEST(!step_of_name(name).has_value());
+    }
   }
   const std::string temporary = io::detail::temporary_name(12000, "0123456789abcdef");
   BOOST_TEST(temporary == "step-000012000.0123456789abcdef.partial");
@@ -120,7 +124,9 @@ BOOST_AUTO_TEST_CASE(names_that_only_look_like_those_of_checkpoints) {
   for (const char* const name :
        {"step-000012000.0123456789abcde.partial", "step-000012000.0123456789ABCDEF.partial", "step-000012000.partial",
         "step-12000.0123456789abcdef.partial", "step-000012000.0123456789abcdef", "notes.partial"}) {
-    BOOST_TEST_CONTEXT(name) { BOOST_TEST(io::detail::job_of_temporary(name).empty()); }
+    BOOST_TEST_CONTEXT(name) {
+      BOOST_TEST(io::detail::job_of_temporary(name).empty());
+    }
   }
 }
 
@@ -179,8 +185,8 @@ BOOST_AUTO_TEST_CASE(replicated_tensors_are_written_in_equal_shares_of_whole_pag
         const auto& tensor = layout.tensors[piece.tensor];
         own += piece.size;
         BOOST_TEST((piece.begin == 0 || (tensor.offset + piece.begin) % 4096 == 0));
-        BOOST_TEST((piece.begin + piece.size == tensor.bytes ||
-                    (tensor.offset + piece.begin + piece.size) % 4096 == 0));
+        BOOST_TEST(
+            (piece.begin + piece.size == tensor.bytes || (tensor.offset + piece.begin + piece.size) % 4096 == 0));
       }
       const auto share = total / static_cast<std::uint64_t>(ranks);
       BOOST_TEST(own + 4097 > share);
@@ -214,7 +220,8 @@ BOOST_AUTO_TEST_CASE(jobs_keep_the_files_of_others_and_own_those_of_their_ancest
 
   // A job that resumes from step 10.
   auto resumed = one;
-  resumed.resumed_from = io::checkpoint_family(io::checkpoint_reader("folder/step-000000010.safetensors", disk).header());
+  resumed.resumed_from =
+      io::checkpoint_family(io::checkpoint_reader("folder/step-000000010.safetensors", disk).header());
   BOOST_TEST(resumed.resumed_from == first);
   const std::string second = save_alone(disk, 30, resumed);
   const std::vector<std::string> kept{"folder/step-000000020.safetensors", "folder/step-000000030.safetensors"};
@@ -234,7 +241,8 @@ BOOST_AUTO_TEST_CASE(jobs_keep_the_files_of_others_and_own_those_of_their_ancest
   // Its own is.
   BOOST_TEST(writer.save(checkpoint_example{50}.of_rank(0, 1)).error == "");
   BOOST_TEST(writer.save(checkpoint_example{50, false, 1}.of_rank(0, 1)).error == "");
-  BOOST_TEST(gradus_test::difference(checkpoint_example{50, false, 1}, "folder/step-000000050.safetensors", disk) == "");
+  BOOST_TEST(gradus_test::difference(checkpoint_example{50, false, 1}, "folder/step-000000050.safetensors", disk) ==
+             "");
 }
 
 BOOST_AUTO_TEST_CASE(files_that_dead_jobs_left_are_removed) {
@@ -263,11 +271,10 @@ BOOST_AUTO_TEST_CASE(files_that_dead_jobs_left_are_removed) {
 BOOST_AUTO_TEST_CASE(each_folder_has_a_rule_of_its_own) {
   simulated_disk disk;
   comm::self world;
-  io::checkpoint_writer writer{
-      world,
-      {.folders = {{.path = "memory", .keep_newest = 1, .keep_best = false, .every = 1},
-                   {.path = "disk", .keep_newest = 2, .every = 3}}},
-      disk};
+  io::checkpoint_writer writer{world,
+                               {.folders = {{.path = "memory", .keep_newest = 1, .keep_best = false, .every = 1},
+                                            {.path = "disk", .keep_newest = 2, .every = 3}}},
+                               disk};
   for (std::int64_t step = 1; step <= 10; ++step) {
     BOOST_TEST(writer.save(checkpoint_example{step}.of_rank(0, 1)).error == "");
   }
@@ -299,7 +306,8 @@ BOOST_AUTO_TEST_CASE(ranks_that_describe_different_checkpoints_all_get_the_error
       {"a gap", [](auto& content) { content.tensors[5].parts.pop_back(); }, "no rank gives byte 5 of 'labels'"},
       {"two ranks", [](auto& content) { content.tensors[5].parts[0].begin -= 1; },
        "rank 0 and rank 1 both give byte 3 of 'labels'"},
-      {"replicated without bytes", [](auto& content) { content.tensors[0].parts.clear(); }, "one part with all 60 bytes"},
+      {"replicated without bytes", [](auto& content) { content.tensors[0].parts.clear(); },
+       "one part with all 60 bytes"},
       {"outside", [](auto& content) { content.tensors[5].parts[1].begin = 12; }, "parts in the 13 bytes of 'labels'"},
       {"negative step", [](auto& content) { content.step = -1; }, "a step of at least 0"},
   };
@@ -380,8 +388,10 @@ BOOST_AUTO_TEST_CASE(files_that_are_not_valid_are_named_with_the_reason) {
     BOOST_TEST_REQUIRE(at != std::string::npos);
     in.replace(at, from.size(), to);
   };
-  BOOST_TEST(contains(reason_with(2, [](std::string&) {}), "the checkpoint of the step in its name, got that of step 1"));
-  BOOST_TEST(contains(reason_with(2, [](std::string& text) { text.resize(100); }), "the file was not copied completely"));
+  BOOST_TEST(
+      contains(reason_with(2, [](std::string&) {}), "the checkpoint of the step in its name, got that of step 1"));
+  BOOST_TEST(
+      contains(reason_with(2, [](std::string& text) { text.resize(100); }), "the file was not copied completely"));
   BOOST_TEST(contains(reason_with(2, [](std::string& text) { text.resize(text.size() - 1); }), "copied completely"));
   save_alone(disk, 3);
   disk.at("folder/step-000000003.safetensors").back() ^= std::byte{1};
@@ -393,7 +403,8 @@ BOOST_AUTO_TEST_CASE(files_that_are_not_valid_are_named_with_the_reason) {
                       "a format up to 1, got the newer format 2"));
   BOOST_TEST(contains(reason_with(2, [&](std::string& text) { replace(text, "gradus.format", "others.format"); }),
                       "a checkpoint: 'gradus.format' in its metadata, got none"));
-  BOOST_TEST(contains(reason_with(2, [](std::string& text) { text = "PK\x03\x04 an archive"; }), "a header of at most"));
+  BOOST_TEST(
+      contains(reason_with(2, [](std::string& text) { text = "PK\x03\x04 an archive"; }), "a header of at most"));
   BOOST_TEST(contains(reason_with(2, [](std::string& text) { text.clear(); }), "a file of at least 8 bytes"));
   BOOST_TEST(io::find_newest("nowhere", disk).skipped.size() == 0U);
   BOOST_TEST(to_string(io::find_newest("nowhere", disk)) == "there is no valid checkpoint");

@@ -3,18 +3,18 @@
 // The header of a checkpoint: a header of safetensors with checksums of fixed width.
 #pragma once
 
-#include <algorithm>    // std::sort
-#include <charconv>     // std::from_chars
-#include <cstddef>      // std::byte, std::size_t
-#include <cstdint>      // std::int64_t, std::uint32_t, std::uint64_t, std::uint8_t
-#include <cstdio>       // std::snprintf
-#include <optional>     // std::optional
-#include <span>         // std::span
-#include <string>       // std::string
-#include <string_view>  // std::string_view
+#include <algorithm>      // std::sort
+#include <charconv>       // std::from_chars
+#include <cstddef>        // std::byte, std::size_t
+#include <cstdint>        // std::int64_t, std::uint32_t, std::uint64_t, std::uint8_t
+#include <cstdio>         // std::snprintf
+#include <optional>       // std::optional
+#include <span>           // std::span
+#include <string>         // std::string
+#include <string_view>    // std::string_view
 #include <unordered_map>  // std::unordered_map
-#include <utility>      // std::move
-#include <vector>       // std::vector
+#include <utility>        // std::move
+#include <vector>         // std::vector
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
@@ -47,9 +47,9 @@ struct stored_tensor {
 
 /// The positions of the tensors of a checkpoint in its file.
 struct checkpoint_layout {
-  safetensors_header header;               ///< with checksums of zeros
-  std::vector<stored_tensor> tensors;      ///< in the order of the content
-  std::vector<std::size_t> file_order;     ///< the order of their bytes in the file
+  safetensors_header header;            ///< with checksums of zeros
+  std::vector<stored_tensor> tensors;   ///< in the order of the content
+  std::vector<std::size_t> file_order;  ///< the order of their bytes in the file
 };
 
 /// Eight hexadecimal digits.
@@ -132,9 +132,10 @@ struct checkpoint_layout {
                               .bytes = entry.end - entry.begin,
                               .replicated = each.replicated});
     const stored_tensor& stored = layout.tensors.back();
-    if (each.replicated && (each.parts.size() != 1 || each.parts[0].begin != 0 ||
-                            each.parts[0].bytes.size() != stored.bytes)) {
-      raise<configuration_error>(what, {"one part with all ", stored.bytes, " bytes of the replicated '", each.name, "'"},
+    if (each.replicated &&
+        (each.parts.size() != 1 || each.parts[0].begin != 0 || each.parts[0].bytes.size() != stored.bytes)) {
+      raise<configuration_error>(what,
+                                 {"one part with all ", stored.bytes, " bytes of the replicated '", each.name, "'"},
                                  {each.parts.size(), " parts, the first with ",
                                   each.parts.empty() ? 0 : each.parts[0].bytes.size(), " bytes"});
     }

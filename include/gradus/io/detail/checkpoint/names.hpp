@@ -27,7 +27,9 @@ inline constexpr std::string_view temporary_suffix = ".partial";
 }
 
 /// "step-000012000.safetensors".
-[[nodiscard]] inline std::string name_of_step(std::int64_t step) { return stem_of_step(step).append(checkpoint_suffix); }
+[[nodiscard]] inline std::string name_of_step(std::int64_t step) {
+  return stem_of_step(step).append(checkpoint_suffix);
+}
 
 /// The number of "step-000012000"; nothing for every text that stem_of_step does not write.
 [[nodiscard]] inline std::optional<std::int64_t> step_of_stem(std::string_view stem) {

@@ -159,7 +159,8 @@ class checkpoint_save {
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
       std::string_view text = of_rank[rank];
       if (text.substr(0, 9) != of_first.substr(0, 9)) {
-        return join({"rank ", rank, " describes another checkpoint than rank 0: names, types, shapes, metadata, the "
+        return join({"rank ", rank,
+                     " describes another checkpoint than rank 0: names, types, shapes, metadata, the "
                      "step and the order of the tensors are the same on all ranks"});
       }
       text.remove_prefix(9);
@@ -272,8 +273,8 @@ class checkpoint_save {
       for (const checkpoint_piece& each : pieces_of_rank_[rank]) {
         // Where rank 0 writes for all, it has summed all pieces, in the order of the ranks.
         std::string_view& from = left[target_.shared ? rank : 0];
-        pieces.push_back({.what = each, .rank = static_cast<int>(rank),
-                          .checksum = static_cast<std::uint32_t>(take_number(from))});
+        pieces.push_back(
+            {.what = each, .rank = static_cast<int>(rank), .checksum = static_cast<std::uint32_t>(take_number(from))});
       }
     }
     sort_pieces(pieces);
@@ -352,8 +353,7 @@ class checkpoint_save {
     file_facts facts;
     try {
       const checkpoint_reader there{path, files_};
-      if (uninterrupted([&] { return files_.facts(path, facts); }) == 0 && facts.regular &&
-          family_.has(there.job())) {
+      if (uninterrupted([&] { return files_.facts(path, facts); }) == 0 && facts.regular && family_.has(there.job())) {
         return;
       }
       whose = join({"is of another job, ", there.job()});
