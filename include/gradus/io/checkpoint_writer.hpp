@@ -297,8 +297,11 @@ class checkpoint_writer_base {
     report_ = {.step = plans_[0].step};
     try {
       write();
-    } catch (const std::exception& failure) {
+    } catch (const communication_error& failure) {
       report_.error = reason_of(failure);
+    } catch (const std::exception& failure) {  // no memory: the others must not wait
+      report_.error = reason_of(failure);
+      group_.fail(report_.error);
     }
     if (!report_.error.empty()) {
       error_ = join({"the checkpoint of step ", report_.step, " is not saved: ", report_.error});
