@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Writes checkpoints from all ranks, behind the steps that follow.
+#pragma once
+
+#include <atomic>       // std::atomic
+#include <cerrno>       // EINTR, EIO
+#include <chrono>       // std::chrono::milliseconds, std::chrono::minutes, std::chrono::seconds
+#include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::int64_t, std::uint64_t
+#include <cstring>      // std::memcpy
+#include <exception>    // std::exception
+#include <memory>       // std::unique_ptr
+#include <optional>     // std::optional
+#include <random>       // std::random_device
+#include <span>         // std::as_bytes, std::as_writable_bytes, std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <thread>       // std::thread
+#include <utility>      // std::exchange, std::move
+#include <vector>       // std::vector
+
+#include "gradus/comm/agreement.hpp"
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/core/thread.hpp"
+#include "gradus/io/checkpoint_content.hpp"
+#include "gradus/io/detail/checkpoint/save.hpp"
+#include "gradus/io/file_system.hpp"
+
+namespace gradus::io {
+
+/// A folder for checkpoints, and its rule.
+struct checkpoint_folder {
+  std::string path = {};  ///< made if it is missing
+  int keep_newest = 3;    ///< how many of the newest checkpoints of this job are kept; at least 1
+  bool keep_best = true;  ///< the newest checkpoint that was saved as the best is kept too
+  int every = 1;          ///< each n-th save goes to this folder
+};
+
+/// How checkpoints are written. The same on all ranks.
+struct checkpoint_writer_options {
+  /// Usually one folder on a file system that survives the job. A second one in /dev/shm with `every = 1` gets the
+  /// saves in between; where ranks run on several machines, it holds them on that of rank 0.
+  std::vector<checkpoint_folder> folders = {};
+  /// What checkpoint_family gives for the checkpoint that this job was resumed from: its files are this job's too, to
+  /// replace and to delete. Empty for a job that begins.
+  std::string resumed_from = {};
+  /// How long a rank waits for another one during a save.
+  std::chrono::milliseconds time_limit{std::chrono::minutes{30}};
+  /// A file that a dead job has left is removed when it has not changed for so long.
+  std::chrono::seconds stale_after{3600};
+};
+
+/// How a save ended; the same on all ranks.
+struct checkpoint_save_report {
+  std::int64_t step = 0;                ///< of the save
+  std::vector<std::string> paths = {};  ///< the checkpoints that are complete and durable
+  std::string error = {};               ///< what failed, with the path and the free space; empty if nothing did
+  std::string warnings = {};            ///< old checkpoints that could not be deleted
+  std::uint64_t bytes = 0;              ///< of each file
+};
+
+namespace detail {
+
+/// A checkpoint_writer without the type of its communicator.
+class checkpoint_writer_base {
+ public:
+  checkpoint_writer_base(const checkpoint_writer_base&) = delete;
+  checkpoint_writer_base& operator=(const checkpoint_writer_base&) = delete;
+
+  /// The identity of this job: 16 hexadecimal digits.
+  [[nodiscard]] const std::string& job() const noexcept { return family_.job; }
+
+  /// Begins a save and returns when this rank's share is copied; a thread writes it. All ranks call it at the same
+  /// step. It waits for the save before.
+  /// @param everywhere  also to folders whose turn it is not, e.g. at the end of a job
+  void start(const checkpoint_content& content, bool everywhere = false) {
+    wait();
+    if (!prepare(content, everywhere)) {
+      return;
+    }
+    keep_copies();
+    done_.store(false, std::memory_order_relaxed);
+    try {
+      thread_ = start_thread(
+          "checkpoint", [](void* self) { static_cast<checkpoint_writer_base*>(self)->work(); }, this);
+    } catch (const device_error&) {  // the other ranks have begun
+      work();
+    }
+  }
+
+  /// Saves, and returns when the checkpoint is durable on all ranks, or has failed. All ranks call it.
+  /// @throws communication_error if a rank fails or does not call it in time
+  checkpoint_save_report save(const checkpoint_content& content, bool everywhere = false) {
+    wait();
+    report_ = {.step = content.step};
+    if (prepare(content, everywhere)) {
+      write();
+    }
+    return report_;
+  }
+
+  /// True if no save is under way. Ranks may see it at different steps.
+  [[nodiscard]] bool finished() const noexcept { return done_.load(std::memory_order_acquire); }
+
+  /// Waits for the save that is under way.
+  void wait() {
+    if (thread_.joinable()) {
+      thread_.join();
+    }
+  }
+
+  /// How the last save ended. @pre finished()
+  [[nodiscard]] const checkpoint_save_report& report() const noexcept { return report_; }
+
+  /// The error of a save in the background that has failed since the last call; nothing if none has, or while a save is
+  /// under way. Training goes on, and older checkpoints stay.
+  [[nodiscard]] std::optional<std::string> take_error() {
+    if (!finished() || error_.empty()) {
+      return {};
+    }
+    return std::exchange(error_, {});
+  }
+
+ protected:
+  checkpoint_writer_base(comm::any_communicator& group, checkpoint_writer_options options, file_system& files,
+                         error_location where)
+      : group_{group}, files_{files}, options_{std::move(options)} {
+    at_call(where, [&] {
+      check_options();
+      family_.job = text_of_first(group_, new_id());
+      take_family(options_.resumed_from);
+      for (const checkpoint_folder& each : options_.folders) {
+        shared_.push_back(probe(each.path));
+      }
+    });
+  }
+  ~checkpoint_writer_base() { wait(); }
+
+ private:
+  struct copy_of_pieces {
+    std::unique_ptr<std::byte[]> memory;
+    std::size_t size = 0;
+  };
+
+  void check_options() const {
+    constexpr std::string_view what = "checkpoint_writer";
+    std::vector<comm::fact> facts;
+    if (options_.folders.empty()) {
+      raise<configuration_error>(what, "at least one folder", "none");
+    }
+    for (const checkpoint_folder& each : options_.folders) {
+      if (each.path.empty() || each.keep_newest < 1 || each.every < 1) {
+        raise<configuration_error>(what, "a path, keep_newest of at least 1 and every of at least 1",
+                                   {"'", each.path, "', ", each.keep_newest, " and ", each.every});
+      }
+      facts.push_back({.name = "folder of checkpoints",
+                       .value = join({each.path, ", keep_newest = ", each.keep_newest,
+                                      ", keep_best = ", each.keep_best ? "true" : "false", ", every = ", each.every})});
+    }
+    facts.push_back({.name = "resumed_from", .value = options_.resumed_from});
+    comm::require_agreement(group_, what, facts);
+  }
+
+  void take_family(std::string_view jobs) {
+    while (!jobs.empty()) {
+      const std::size_t end = jobs.find(' ');
+      if (const std::string_view job = jobs.substr(0, end); is_id(job) && family_.ancestors.size() < most_ancestors) {
+        family_.ancestors.emplace_back(job);
+      }
+      jobs.remove_prefix(end == std::string_view::npos ? jobs.size() : end + 1);
+    }
+  }
+
+  static std::string new_id() {
+    std::random_device random;
+    return id_text(std::uint64_t{random()} << 32U | random());
+  }
+
+  /// Makes the folder. Returns true if all ranks see what rank 0 writes there.
+  bool probe(const std::string& folder) {
+    const std::string content = join({family_.job, " ", new_id()});
+    const std::string path = path_in(folder, temporary_name(0, family_.job));
+    std::string failed;
+    if (group_.rank() == 0) {
+      if (const int made = uninterrupted([&] { return files_.make_folder(folder); }); made != 0) {
+        failed = call_error(files_, "mkdir", folder, made, folder);
+      } else {
+        open_file file{files_, path, open_mode::create};
+        const int written =
+            file.error() != 0 ? file.error() : write_all(files_, file.number(), std::as_bytes(std::span{content}), 0);
+        if (const int closed = file.close(); written != 0 || (closed != 0 && closed != -EINTR)) {
+          failed = call_error(files_, "create", path, written == 0 ? -EIO : written, folder);
+          (void)uninterrupted([&] { return files_.remove(path); });
+        }
+      }
+    }
+    const std::string there = text_of_first(group_, failed.empty() ? join({"K", content}) : join({"E", failed}));
+    if (there[0] == 'E') {
+      raise<configuration_error>("checkpoint_writer", {"a folder that can be written: '", folder, "'"},
+                                 std::string_view{there}.substr(1));
+    }
+    std::string seen(there.size() - 1, ' ');
+    {
+      const open_file file{files_, path, open_mode::read};
+      if (file.error() != 0 || read_all(files_, file.number(), std::as_writable_bytes(std::span{seen}), 0) != 0) {
+        seen.clear();
+      }
+    }
+    bool shared = true;
+    for (const std::string& each : gather_texts(group_, seen == there.substr(1) ? "y" : "n")) {
+      shared = shared && each == "y";
+    }
+    if (group_.rank() == 0) {
+      (void)uninterrupted([&] { return files_.remove(path); });
+    }
+    return shared;
+  }
+
+  /// Chooses the folders and makes the plans. False if there is nothing to do.
+  bool prepare(const checkpoint_content& content, bool everywhere) {
+    ++saves_;
+    due_.clear();
+    for (std::size_t i = 0; i < options_.folders.size(); ++i) {
+      if (everywhere || saves_ % options_.folders[i].every == 0) {
+        due_.push_back(i);
+      }
+    }
+    for (const bool shared : {false, true}) {
+      save_plan& plan = plans_[shared ? 1 : 0];
+      plan = {};
+      plan.step = content.step;
+      if (!uses(shared)) {
+        continue;
+      }
+      try {
+        std::string ancestors;
+        for (const std::string& each : family_.ancestors) {
+          append_text(ancestors, {ancestors.empty() ? "" : " ", each});
+        }
+        plan.layout = lay_out_checkpoint(content, family_.job, ancestors);
+        plan.pieces = own_pieces(plan.layout, content, group_.rank(), shared ? group_.size() : 1);
+      } catch (const std::exception& failure) {
+        plan.error = reason_of(failure);
+      }
+    }
+    return !due_.empty();
+  }
+
+  [[nodiscard]] bool uses(bool shared) const {
+    for (const std::size_t i : due_) {
+      if (shared_[i] == shared) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// The pieces, from the caller's memory to this object's, which it keeps for the next save.
+  void keep_copies() {
+    for (int which = 0; which < 2; ++which) {
+      save_plan& plan = plans_[which];
+      copy_of_pieces& copy = copies_[which];
+      std::uint64_t total = 0;
+      for (const checkpoint_piece& each : plan.pieces) {
+        total += each.size;
+      }
+      try {
+        if (copy.size < total) {
+          copy = {};
+          copy.memory = std::unique_ptr<std::byte[]>{new std::byte[static_cast<std::size_t>(total)]};
+          copy.size = static_cast<std::size_t>(total);
+        }
+      } catch (const std::exception&) {
+        plan.error = join({"no memory for a copy of ", total, " bytes"});
+        plan.pieces.clear();
+        continue;
+      }
+      std::byte* to = copy.memory.get();
+      for (checkpoint_piece& each : plan.pieces) {
+        if (each.size != 0) {
+          std::memcpy(to, each.data, static_cast<std::size_t>(each.size));
+        }
+        each.data = to;
+        to += each.size;
+      }
+    }
+  }
+
+  /// The thread of a save.
+  void work() noexcept {
+    report_ = {.step = plans_[0].step};
+    try {
+      write();
+    } catch (const communication_error& failure) {
+      report_.error = reason_of(failure);
+    } catch (const std::exception& failure) {  // no memory: the others must not wait
+      report_.error = reason_of(failure);
+      group_.fail(report_.error);
+    }
+    if (!report_.error.empty()) {
+      error_ = join({"the checkpoint of step ", report_.step, " is not saved: ", report_.error});
+    }
+    done_.store(true, std::memory_order_release);
+  }
+
+  void write() {
+    for (const std::size_t i : due_) {
+      const checkpoint_folder& folder = options_.folders[i];
+      const save_target target{.folder = folder.path,
+                               .shared = shared_[i],
+                               .keep_newest = folder.keep_newest,
+                               .keep_best = folder.keep_best,
+                               .stale_after = options_.stale_after.count()};
+      const save_outcome outcome = checkpoint_save{group_, files_, target, family_, plans_[shared_[i] ? 1 : 0]}.run();
+      if (outcome.error.empty()) {
+        report_.paths.push_back(outcome.path);
+        report_.bytes = outcome.bytes;
+      } else {
+        append_text(report_.error, {report_.error.empty() ? "" : "; ", outcome.error});
+      }
+      if (!outcome.warnings.empty()) {
+        append_text(report_.warnings, {report_.warnings.empty() ? "" : "; ", outcome.warnings});
+      }
+    }
+  }
+
+  static constexpr std::size_t most_ancestors = 256;  // the header stays small in a job that is resumed daily
+
+  comm::any_communicator& group_;
+  file_system& files_;
+  checkpoint_writer_options options_;
+  job_family family_;
+  std::vector<bool> shared_;  // of each folder
+  std::int64_t saves_ = 0;
+  std::vector<std::size_t> due_;  // folders of this save
+  save_plan plans_[2];            // rank 0 writes for all; all ranks write
+  copy_of_pieces copies_[2];
+  checkpoint_save_report report_;
+  std::string error_;
+  std::atomic<bool> done_ = true;
+  std::thread thread_;
+};
+
+/// The communicator of a writer, which is made before the rest of it.
+template <class Communicator>
+struct checkpoint_ranks {
+  Communicator ranks;
+  comm::any_communicator_of<Communicator> group;
+
+  checkpoint_ranks(Communicator& world, std::chrono::milliseconds limit) : ranks{world.duplicate()}, group{ranks} {
+    ranks.set_time_limit(limit);
+  }
+};
+
+}  // namespace detail
+
+/// Writes checkpoints from all ranks, in the background. A checkpoint is one file, `step-000012000.safetensors`, which
+/// other programs read as any file of safetensors. It has its name only when it is complete and durable.
+///
+/// @code
+///   io::checkpoint_writer writer{world, {.folders = {{.path = "checkpoints"}}}};
+///   // in the loop, every so many steps:
+///   writer.start(content);  // copies this rank's share; a thread writes
+///   if (const auto error = writer.take_error()) { log(*error); }  // of an earlier save
+/// @endcode
+///
+/// A save that fails leaves older checkpoints as they are, and no file behind. All ranks learn of it. Several jobs may
+/// use one folder: none deletes or replaces what another has written.
+template <class Communicator>
+class checkpoint_writer : private detail::checkpoint_ranks<Communicator>, public detail::checkpoint_writer_base {
+  static_assert(comm::explain_communicator<Communicator>());
+
+ public:
+  /// Makes the folders and finds out whether all ranks see what one writes there. All ranks call it. The communicator
+  /// is duplicated.
+  /// @throws configuration_error on all ranks if the options differ or a folder cannot be written
+  checkpoint_writer(Communicator& world, checkpoint_writer_options options, file_system& files = operating_system(),
+                    error_location where = error_location::current())
+      : detail::checkpoint_ranks<Communicator>{world, options.time_limit},
+        detail::checkpoint_writer_base{this->group, std::move(options), files, where} {}
+};
+
+}  // namespace gradus::io

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The protocol by which all ranks together write a checkpoint. docs/design/checkpoints.md says why each step is there.
+#pragma once
+
+#include <algorithm>    // std::copy_n, std::min
+#include <cerrno>       // EEXIST, EINTR, EWOULDBLOCK
+#include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::int64_t, std::uint32_t, std::uint64_t
+#include <exception>    // std::exception
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <utility>      // std::exchange, std::move
+#include <vector>       // std::vector
+
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/io/checkpoint_reader.hpp"
+#include "gradus/io/crc32c.hpp"
+#include "gradus/io/detail/checkpoint/exchange.hpp"
+#include "gradus/io/detail/checkpoint/folder.hpp"
+#include "gradus/io/detail/checkpoint/header.hpp"
+#include "gradus/io/detail/checkpoint/names.hpp"
+#include "gradus/io/detail/checkpoint/plan.hpp"
+#include "gradus/io/file_system.hpp"
+
+namespace gradus::io::detail {
+
+/// Where and how a checkpoint is written.
+struct save_target {
+  std::string folder;
+  bool shared = true;  ///< all ranks see the folder; otherwise rank 0 writes for all
+  int keep_newest = 1;
+  bool keep_best = true;
+  std::int64_t stale_after = 0;  ///< seconds
+};
+
+/// What this rank brings to a save.
+struct save_plan {
+  std::string error;  ///< what is wrong with the content of this rank; empty if nothing is
+  std::int64_t step = 0;
+  checkpoint_layout layout;
+  checkpoint_pieces pieces;  ///< replicated ones first; their memory stays until the save is complete
+};
+
+/// How a save ended; the same on all ranks.
+struct save_outcome {
+  std::string path;      ///< of the checkpoint
+  std::string error;     ///< empty if it is complete and durable
+  std::string warnings;  ///< what else failed
+  std::uint64_t bytes = 0;
+};
+
+/// A save in one folder. All ranks make one and call run().
+class checkpoint_save {
+ public:
+  checkpoint_save(comm::any_communicator& group, file_system& files, const save_target& target,
+                  const job_family& family, const save_plan& plan)
+      : group_{group}, files_{files}, target_{target}, family_{family}, plan_{plan} {}
+  checkpoint_save(const checkpoint_save&) = delete;
+  checkpoint_save& operator=(const checkpoint_save&) = delete;
+  ~checkpoint_save() { remove_temporary(); }
+
+  /// @throws communication_error if a rank fails or does not call it in time
+  [[nodiscard]] save_outcome run() {
+    save_outcome outcome;
+    outcome.error = agree();
+    if (!outcome.error.empty()) {
+      return outcome;
+    }
+    final_ = path_in(target_.folder, name_of_step(plan_.step));
+    temporary_ = path_in(target_.folder, temporary_name(plan_.step, family_.job));
+    outcome.path = final_;
+    outcome.bytes = plan_.layout.header.file_size();
+    outcome.error = step_of_first([&] { create(); });
+    if (!outcome.error.empty()) {
+      remove_temporary();
+      return outcome;
+    }
+    outcome.error = write_and_sync();
+    if (!outcome.error.empty()) {
+      remove_temporary();
+      return outcome;
+    }
+    outcome.error = step_of_first([&] { publish(); });
+    if (!outcome.error.empty()) {
+      remove_temporary();
+      return outcome;
+    }
+    std::string warnings;
+    if (first()) {
+      file_ = {};  // unlocks
+      try {
+        warnings = delete_old(files_, target_.folder, family_, plan_.step, target_.keep_newest, target_.keep_best);
+      } catch (const std::exception& failure) {
+        warnings = reason_of(failure);
+      }
+    }
+    outcome.warnings = text_of_first(group_, warnings);
+    return outcome;
+  }
+
+ private:
+  [[nodiscard]] bool first() const noexcept { return group_.rank() == 0; }
+
+  /// Runs a step on rank 0. Returns its error on all ranks.
+  template <class Step>
+  std::string step_of_first(const Step& step) {
+    std::string failed;
+    if (first()) {
+      failed = error_in(step);
+    }
+    return text_of_first(group_, failed);
+  }
+
+  template <class Step>
+  std::string error_in(const Step& step) {
+    try {
+      step();
+      return {};
+    } catch (const call_failure& failure) {
+      return failure.text;
+    } catch (const std::exception& failure) {
+      return reason_of(failure);
+    }
+  }
+
+  struct call_failure {
+    std::string text;
+  };
+  void require(int result, message_part call, const std::string& path) {
+    if (result < 0) {
+      throw call_failure{call_error(files_, call, path, result, target_.folder)};
+    }
+  }
+
+  /// Compares what the ranks describe. Returns what is wrong.
+  std::string agree() {
+    std::string own;
+    if (!plan_.error.empty()) {
+      own = join({"E", plan_.error});
+    } else {
+      own = "K";
+      append_number(own, digest());
+      own += pack_pieces(sharded());
+    }
+    const std::vector<std::string> of_rank = gather_texts(group_, own);
+    for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
+      if (of_rank[rank][0] == 'E') {
+        return join({"rank ", rank, ": ", std::string_view{of_rank[rank]}.substr(1)});
+      }
+    }
+    pieces_of_rank_.resize(of_rank.size());
+    const std::string_view of_first = of_rank[0];
+    for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
+      std::string_view text = of_rank[rank];
+      if (text.substr(0, 9) != of_first.substr(0, 9)) {
+        return join({"rank ", rank,
+                     " describes another checkpoint than rank 0: names, types, shapes, metadata, the "
+                     "step and the order of the tensors are the same on all ranks"});
+      }
+      text.remove_prefix(9);
+      const bool writes = target_.shared || rank == 0;
+      pieces_of_rank_[rank] =
+          writes ? replicated_pieces(plan_.layout, static_cast<int>(rank), writers()) : checkpoint_pieces{};
+      const checkpoint_pieces given = unpack_pieces(text);
+      pieces_of_rank_[rank].insert(pieces_of_rank_[rank].end(), given.begin(), given.end());
+    }
+    return coverage_error(plan_.layout, in_order(pieces_of_rank_));
+  }
+
+  [[nodiscard]] int writers() const noexcept { return target_.shared ? group_.size() : 1; }
+
+  [[nodiscard]] std::uint64_t digest() const {
+    std::string text = safetensors_head(plan_.layout.header);
+    for (const stored_tensor& each : plan_.layout.tensors) {
+      append_text(text, {each.replicated ? "=" : "/", each.offset, " "});
+    }
+    return gradus::detail::hash_text(text);
+  }
+
+  [[nodiscard]] checkpoint_pieces sharded() const {
+    checkpoint_pieces pieces;
+    for (const checkpoint_piece& each : plan_.pieces) {
+      if (!plan_.layout.tensors[each.tensor].replicated) {
+        pieces.push_back(each);
+      }
+    }
+    return pieces;
+  }
+
+  /// On rank 0: makes the file, locks it, and removes what dead jobs left.
+  void create() {
+    created_ = true;  // also if the call says that it failed
+    file_ = open_file{files_, temporary_, open_mode::create};
+    if (file_.error() == -EEXIST) {  // an earlier save of this job could not remove it
+      require(uninterrupted([&] { return files_.remove(temporary_); }), "unlink", temporary_);
+      file_ = open_file{files_, temporary_, open_mode::create};
+    }
+    require(file_.error(), "create", temporary_);
+    if (const int locked = uninterrupted([&] { return files_.lock(file_.number()); }); locked == -EWOULDBLOCK) {
+      require(locked, "flock", temporary_);
+    }  // some file systems have no locks: then age alone protects the file
+    require(uninterrupted([&] { return files_.resize(file_.number(), plan_.layout.header.file_size()); }),
+            {"ftruncate to ", plan_.layout.header.file_size(), " bytes"}, temporary_);
+    file_facts facts;
+    if (uninterrupted([&] { return files_.facts(file_.number(), facts); }) == 0) {
+      remove_left_over(files_, target_.folder, temporary_, family_.job, facts.modified, target_.stale_after);
+    }
+  }
+
+  void write(std::span<const std::byte> bytes, std::uint64_t offset) {
+    require(write_all(files_, file_.number(), bytes, offset), {"pwrite of ", bytes.size(), " bytes at ", offset, " of"},
+            temporary_);
+  }
+
+  [[nodiscard]] std::uint64_t position(const checkpoint_piece& piece) const {
+    return plan_.layout.tensors[piece.tensor].offset + piece.begin;
+  }
+
+  /// Writes a piece; each chunk is summed while it is in the cache.
+  std::uint32_t write_piece(const checkpoint_piece& piece) {
+    std::uint32_t sum = 0;
+    for (std::uint64_t done = 0; done < piece.size;) {
+      const std::uint64_t size = std::min(piece.size - done, std::uint64_t{1} << 20U);
+      const std::span bytes{piece.data + done, static_cast<std::size_t>(size)};
+      sum = crc32c(bytes, sum);
+      write(bytes, position(piece) + done);
+      done += size;
+    }
+    return sum;
+  }
+
+  /// Each rank writes its bytes and syncs them. Returns the first error of all ranks.
+  std::string write_and_sync() {
+    std::string sums;  // of this rank's pieces
+    std::string failed;
+    if (target_.shared) {
+      failed = error_in([&] {
+        if (!first()) {
+          file_ = open_file{files_, temporary_, open_mode::write};
+          require(file_.error(), "open", temporary_);
+        }
+        for (const checkpoint_piece& each : plan_.pieces) {
+          append_number(sums, write_piece(each));
+        }
+        sync();
+      });
+    } else {
+      failed = collect(sums);
+    }
+    if (!first()) {
+      const int closed = file_.close();  // a network file system may report a failed write now
+      if (closed < 0 && closed != -EINTR && failed.empty()) {
+        failed = call_error(files_, "close", temporary_, closed, target_.folder);
+      }
+    }
+    const std::vector<std::string> of_rank =
+        gather_texts(group_, failed.empty() ? join({"K", sums}) : join({"E", failed}));
+    for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
+      if (of_rank[rank][0] == 'E') {
+        return join({"rank ", rank, ": ", std::string_view{of_rank[rank]}.substr(1)});
+      }
+    }
+    std::vector<std::string_view> left(of_rank.begin(), of_rank.end());
+    std::vector<placed_piece> pieces;
+    for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
+      left[rank].remove_prefix(1);
+      for (const checkpoint_piece& each : pieces_of_rank_[rank]) {
+        // Where rank 0 writes for all, it has summed all pieces, in the order of the ranks.
+        std::string_view& from = left[target_.shared ? rank : 0];
+        pieces.push_back(
+            {.what = each, .rank = static_cast<int>(rank), .checksum = static_cast<std::uint32_t>(take_number(from))});
+      }
+    }
+    sort_pieces(pieces);
+    sums_ = tensor_checksums(plan_.layout.tensors.size(), pieces);
+    return {};
+  }
+
+  void sync() {
+    require(uninterrupted([&] { return files_.sync(file_.number()); }), "fsync", temporary_);
+  }
+
+  /// Rank 0 writes the pieces of all ranks. Each piece is broadcast by its rank, in chunks: communicators that are
+  /// type-erased have no messages. All ranks go through all pieces, also after a failure.
+  std::string collect(std::string& sums) {
+    std::string failed;
+    std::vector<std::byte> buffer;
+    std::size_t own = 0;
+    for (std::size_t rank = 0; rank < pieces_of_rank_.size(); ++rank) {
+      for (const checkpoint_piece& each : pieces_of_rank_[rank]) {
+        const bool mine = static_cast<int>(rank) == group_.rank();
+        const std::byte* const data = mine ? plan_.pieces[own++].data : nullptr;
+        if (rank == 0) {
+          if (mine && failed.empty()) {
+            checkpoint_piece piece = each;
+            piece.data = data;
+            failed = error_in([&] { append_number(sums, write_piece(piece)); });
+          }
+          continue;
+        }
+        std::uint32_t sum = 0;
+        for (std::uint64_t done = 0; done < each.size; done += buffer.size()) {
+          buffer.resize(static_cast<std::size_t>(std::min(each.size - done, std::uint64_t{4} << 20U)));
+          if (mine) {
+            std::copy_n(data + done, buffer.size(), buffer.begin());
+          }
+          group_.broadcast(buffer, static_cast<int>(rank));
+          if (first() && failed.empty()) {
+            sum = crc32c(buffer, sum);
+            failed = error_in([&] { write(buffer, position(each) + done); });
+          }
+        }
+        if (first()) {
+          append_number(sums, sum);
+        }
+      }
+    }
+    if (first() && failed.empty()) {
+      failed = error_in([&] { sync(); });
+    }
+    return failed;
+  }
+
+  /// On rank 0, after all ranks have synced: the header makes the file complete, the name makes it a checkpoint.
+  void publish() {
+    const std::string head = head_of_checkpoint(plan_.layout, sums_);
+    write(std::as_bytes(std::span{head}), 0);
+    sync();
+    int renamed = uninterrupted([&] { return files_.rename(temporary_, final_, false); });
+    if (renamed == -EEXIST) {
+      require_own(final_);
+      renamed = uninterrupted([&] { return files_.rename(temporary_, final_, true); });
+    }
+    require(renamed, {"rename '", temporary_, "' to"}, final_);
+    created_ = false;
+    if (const int synced = uninterrupted([&] { return files_.sync_folder(target_.folder); }); synced != 0) {
+      throw call_failure{join({call_error(files_, "fsync of the folder", target_.folder, synced, target_.folder), "; '",
+                               final_, "' is complete, but may be gone after a crash of the system"})};
+    }
+  }
+
+  /// Refuses to replace a checkpoint of a job that this one was not resumed from.
+  void require_own(const std::string& path) {
+    constexpr std::string_view hint =
+        "each job needs a folder of its own, or resumes from what is there; move the file away to save this step";
+    std::string whose;
+    file_facts facts;
+    try {
+      const checkpoint_reader there{path, files_};
+      if (uninterrupted([&] { return files_.facts(path, facts); }) == 0 && facts.regular && family_.has(there.job())) {
+        return;
+      }
+      whose = join({"is of another job, ", there.job()});
+    } catch (const format_error& failure) {
+      whose = join({"is there and is of an unknown job: ", reason_of(failure)});
+    }
+    throw call_failure{join({"'", path, "' ", whose, ". Hint: ", hint})};
+  }
+
+  void remove_temporary() noexcept {
+    if (std::exchange(created_, false)) {
+      try {
+        (void)uninterrupted([&] { return files_.remove(temporary_); });  // while it is locked
+      } catch (const std::exception&) {                                  // the next save removes it
+      }
+    }
+    file_ = {};
+  }
+
+  comm::any_communicator& group_;
+  file_system& files_;
+  const save_target& target_;
+  const job_family& family_;
+  const save_plan& plan_;
+  std::string final_;
+  std::string temporary_;
+  open_file file_;
+  bool created_ = false;                           // on rank 0: the temporary file is there
+  std::vector<checkpoint_pieces> pieces_of_rank_;  // of all ranks, without pointers
+  std::vector<std::uint32_t> sums_;                // of the tensors, in the order of the content
+};
+
+}  // namespace gradus::io::detail
