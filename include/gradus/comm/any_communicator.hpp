@@ -37,7 +37,7 @@ class any_communicator {
   /// Sums over the ranks; every rank gets the sums. @throws communication_error if a rank fails or does not call it in
   /// time
   virtual void sum(std::span<double> values, std::source_location where = std::source_location::current()) = 0;
-  /// Reports to the other ranks that this one has failed.
+  /// Reports to the other ranks that this one has failed; without other ranks it may do nothing.
   virtual void fail(std::string_view reason) noexcept = 0;
 
  protected:
@@ -69,7 +69,12 @@ class any_communicator_of final : public any_communicator {
   void sum(std::span<double> values, std::source_location where) override {
     comm::all_reduce(*communicator_, values, reduction::sum, where).wait(where);
   }
-  void fail(std::string_view reason) noexcept override { communicator_->fail(reason); }
+  /// With one rank nothing waits, and the communicator goes on working: a corrected call succeeds.
+  void fail(std::string_view reason) noexcept override {
+    if (size() > 1) {
+      communicator_->fail(reason);
+    }
+  }
 
  private:
   Communicator* communicator_;

@@ -15,6 +15,10 @@ namespace gradus::comm {
 
 /// Message tags are in [0, largest_tag], a range that every MPI library supports.
 inline constexpr int largest_tag = 32767;
+/// What to do when a communicator is used after a rank has failed.
+inline constexpr std::string_view hint_of_failed =
+    "a communicator does not work after that: correct this first error, and start the ranks again or give them a new "
+    "communicator";
 /// The operations of a communicator.
 enum class call_kind : unsigned char {
   send,            ///< a message to one rank

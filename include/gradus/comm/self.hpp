@@ -12,6 +12,7 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
 
+#include "gradus/comm/call.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/core/error.hpp"
 
@@ -118,7 +119,7 @@ class self {
 
   void require_working(std::string_view operation) const {
     if (failure_ != nullptr && !failure_->empty()) {
-      gradus::raise<communication_error>(operation, {}, {"rank 0 failed: ", *failure_});
+      gradus::raise<communication_error>(operation, {}, {"rank 0 failed: ", *failure_}, hint_of_failed);
     }
   }
 

@@ -62,13 +62,13 @@ inline std::string error_message(message_part operation, message_part expected, 
     text += expected.empty() ? ": " : ", got ";
     actual.append_to(text);
   }
-  if (!text.ends_with('.')) {
+  if (!text.ends_with('.') && !text.ends_with('?')) {
     text += '.';
   }
   if (!hint.empty()) {
     text += " Hint: ";
     hint.append_to(text);
-    if (!text.ends_with('.')) {
+    if (!text.ends_with('.') && !text.ends_with('?')) {
       text += '.';
     }
   }

@@ -3,12 +3,12 @@
 // Patterns of names with wildcards, such as "encoder.*": they choose layers and parameters of a network.
 #pragma once
 
+#include <algorithm>    // std::max, std::min, std::sort
 #include <cstddef>      // std::size_t
 #include <string>       // std::string
 #include <string_view>  // std::string_view
+#include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"
-#include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
 
 namespace gradus {
@@ -40,34 +40,89 @@ namespace gradus {
   return p == pattern.size();
 }
 
-/// The names that fit a pattern, and for messages all that were tried.
-class name_choice {
- public:
-  /// The text must outlive the object.
-  explicit name_choice(std::string_view pattern) noexcept : pattern_{pattern} {}
+/// How many characters must be inserted, removed or replaced to make one name of the other (Levenshtein 1966).
+[[nodiscard]] inline std::size_t name_distance(std::string_view one, std::string_view other) {
+  std::vector<std::size_t> row(other.size() + 1);  // distances of a beginning of `one` from all beginnings of `other`
+  for (std::size_t k = 0; k < row.size(); ++k) {
+    row[k] = k;
+  }
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t k = 0; k < other.size(); ++k) {
+      const std::size_t replaced = diagonal + (one[i] == other[k] ? 0 : 1);
+      diagonal = row[k + 1];
+      row[k + 1] = std::min({replaced, row[k] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
 
-  /// True if the name fits.
-  [[nodiscard]] bool takes(std::string_view name) {
-    append_text(tried_, {tried_.empty() ? "" : ", ", name});
-    const bool fits = matches_pattern(pattern_, name);
-    any_ = any_ || fits;
-    return fits;
+/// Names for a message about one that is unknown: all, or of more than 16 the nearest 8, each in the order of add.
+class known_names {
+ public:
+  /// Adds a name; it must outlive the object.
+  void add(std::string_view name) { names_.push_back(name); }
+
+  /// "conv1, conv2, scores", "conv1, conv2, ... (of 160)" or "none".
+  [[nodiscard]] std::string near(std::string_view unknown) const {
+    constexpr std::size_t all = 16;
+    constexpr std::size_t some = 8;
+    std::vector<std::size_t> distances;
+    for (const std::string_view each : names_) {
+      distances.push_back(names_.size() <= all ? 0 : name_distance(unknown, each));
+    }
+    std::vector<std::size_t> ordered = distances;
+    std::sort(ordered.begin(), ordered.end());
+    std::string text;
+    std::size_t shown = 0;
+    for (std::size_t i = 0; i < names_.size(); ++i) {
+      if (names_.size() <= all || (distances[i] <= ordered[some - 1] && shown < some)) {
+        append_text(text, {shown == 0 ? "" : ", ", names_[i]});
+        ++shown;
+      }
+    }
+    if (shown < names_.size()) {
+      append_text(text, {", ... (", names_.size(), " in all)"});
+    }
+    return text.empty() ? "none" : text;
   }
 
-  /// @param kind  what the names are of: "layers"
-  /// @throws configuration_error with all names unless one fits
-  void require_any(std::string_view operation, std::string_view kind) const {
-    if (!any_) {
-      raise<configuration_error>(operation, {"a pattern of ", kind, ", which are ", tried_.empty() ? "none" : tried_},
-                                 {"'", pattern_, "', which fits none of them"},
-                                 "* stands for any characters and ? for one; add the layers before");
+  /// The first name that fits a pattern, or an empty text.
+  [[nodiscard]] std::string_view first_that_fits(std::string_view pattern) const noexcept {
+    for (const std::string_view each : names_) {
+      if (matches_pattern(pattern, each)) {
+        return each;
+      }
     }
+    return {};
+  }
+
+  /// True if a name begins with `group` and a dot.
+  [[nodiscard]] bool has_group(std::string_view group) const noexcept {
+    for (const std::string_view each : names_) {
+      if (each.size() > group.size() && each.starts_with(group) && each[group.size()] == '.') {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// The name that is so near that it may be meant, or an empty text.
+  [[nodiscard]] std::string_view meant_by(std::string_view unknown) const {
+    std::string_view nearest;
+    std::size_t least = std::max(std::size_t{2}, unknown.size() / 4) + 1;
+    for (const std::string_view each : names_) {
+      if (const std::size_t distance = name_distance(unknown, each); distance < least) {
+        least = distance;
+        nearest = each;
+      }
+    }
+    return nearest;
   }
 
  private:
-  std::string_view pattern_;
-  std::string tried_;
-  bool any_ = false;
+  std::vector<std::string_view> names_;
 };
 
 }  // namespace gradus

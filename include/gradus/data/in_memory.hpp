@@ -172,10 +172,13 @@ class in_memory_dataset {
       raise<shape_error>("in_memory", expected, actual, hint, where);
     };
     if (targets_.shape.n != inputs_.shape.n) {
-      refuse({"a target for each of ", inputs_.shape.n, " examples"}, {targets_.shape.n, " targets"});
+      refuse({"a target for each of ", inputs_.shape.n, " examples"}, {targets_.shape.n, " targets"},
+             "the first axis counts examples; of spans, examples_of(span, {1, c, h, w}) says how large one is");
     }
     if (!weights_.empty() && static_cast<index_t>(weights_.size()) != inputs_.shape.n) {
-      refuse({"a weight for each of ", inputs_.shape.n, " examples, or none"}, {weights_.size(), " weights"});
+      refuse({"a weight for each of ", inputs_.shape.n, " examples, or none"}, {weights_.size(), " weights"},
+             "in_memory_options::weights are of the examples; those of classes are nn::softmax_cross_entropy{"
+             ".class_weights = ...}");
     }
     if constexpr (has_classes) {
       if (targets_.shape.c != 1) {

@@ -311,9 +311,10 @@ GRADUS_COLD inline void require_inputs(std::string_view kind, std::size_t expect
 }
 
 /// @throws configuration_error when an option is below its minimum
-inline void require_at_least(std::string_view kind, std::string_view option, index_t least, index_t actual) {
+inline void require_at_least(std::string_view kind, std::string_view option, index_t least, index_t actual,
+                             std::string_view hint = {}) {
   if (actual < least) {
-    raise<configuration_error>(kind, {option, " of at least ", least}, {actual});
+    raise<configuration_error>(kind, {option, " of at least ", least}, {actual}, hint);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>      // std::int32_t
 #include <optional>     // std::optional
 #include <span>         // std::span
+#include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
@@ -16,6 +17,7 @@
 #include "gradus/core/extents.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/layout/layouts.hpp"
@@ -120,7 +122,8 @@ inline void require_cross_entropy(std::string_view kind, const softmax_cross_ent
   }
   if (!options.class_weights.empty() && static_cast<index_t>(options.class_weights.size()) != scores.channels) {
     raise<shape_error>(kind, {"a weight for each of ", scores.channels, " classes, or none"},
-                       {options.class_weights.size(), " weights"});
+                       {options.class_weights.size(), " weights"},
+                       "class_weights has the order of the scores; the scores have a channel for each class");
   }
   for (const double weight : options.class_weights) {
     if (!(weight >= 0) || !is_finite(weight)) {
@@ -134,8 +137,13 @@ GRADUS_NEVER_INLINE inline void require_labels(std::string_view kind, std::span<
                                                index_t classes, const std::optional<std::int32_t>& ignored) {
   for (const std::int32_t label : labels) {
     if ((label < 0 || label >= classes) && label != ignored) {
-      raise<shape_error>(kind, {"labels in [0, ", classes, ")"}, {label},
-                         "the last layer needs one score for each class: compare its out_features with the data set");
+      const std::string also = ignored ? gradus::join({" or the ignored_label ", *ignored}) : "";
+      raise<shape_error>(
+          kind, {"labels in [0, ", classes, ")", also}, {label},
+          {label < 0 ? ""
+                     : "the last layer needs one score for each class: compare its out_features with the "
+                       "data set; ",
+           "if ", label, " is no class, write nn::softmax_cross_entropy{.ignored_label = ", label, "}"});
     }
   }
 }

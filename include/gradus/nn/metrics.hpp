@@ -189,7 +189,9 @@ struct top_k {
     state(const top_k& options, const example_shape& shape) : k_{options.k}, ignored_{options.ignored_label} {
       detail::require_classes(name, shape);
       if (k_ < 1 || k_ > shape.scores.channels) {
-        raise<configuration_error>(name, {"a k from 1 to ", shape.scores.channels, ", the number of classes"}, {k_});
+        raise<configuration_error>(name, {"a k from 1 to ", shape.scores.channels, ", the number of classes"}, {k_},
+                                   k_ < 1 ? "write metrics::top_k{5} for the five largest scores"
+                                          : "among the scores of all classes every label is found: take a smaller k");
       }
     }
     /// Adds examples. @throws shape_error when a label is not a class

@@ -187,7 +187,7 @@ class network_base {
   ///   net.freeze("encoder.norm?", {.evaluates = true});  // with running statistics
   ///
   /// @param pattern  of whole names: * stands for any characters, ? for one
-  /// @throws configuration_error when no layer fits, with all names, or the network is compiled
+  /// @throws configuration_error when no layer fits, with the nearest names, or the network is compiled
   void freeze(std::string_view pattern, const freeze_options& options = {},
               error_location where = error_location::current()) {
     at_call(where, [&] { graph_.freeze(pattern, options); });
@@ -200,7 +200,7 @@ class network_base {
   ///   net.group("*.bias", {.weight_decay = false});
   ///
   /// @param pattern  of whole names: * stands for any characters, ? for one
-  /// @throws configuration_error when no parameter fits, with all names, or a factor is not above 0
+  /// @throws configuration_error when no parameter fits, with the nearest names, or a factor is not above 0
   void group(std::string_view pattern, const parameter_options& options,
              error_location where = error_location::current()) {
     at_call(where, [&] { graph_.group(pattern, options); });
@@ -223,7 +223,7 @@ class network_base {
   /// A table for people: name, kind and output of each layer, its parameters, and its multiply-adds for one example.
   /// Of a compiled network also the memory of its values for the examples that are computed at once; "shared" is a
   /// value in the memory of an earlier one. Values whose lifetimes do not overlap share memory, too: the last line has
-  /// what the network takes.
+  /// what the network takes. Frozen layers are marked, and their parameters counted.
   [[nodiscard]] std::string summary() const {
     detail::summary_memory memory;
     if (memory_ != nullptr) {

@@ -102,7 +102,8 @@ struct target_sizes {
 inline void require_targets(std::string_view operation, const target_description& needed, index_t examples,
                                         const target_sizes& given) {
   if (given.labels != examples * needed.labels) {
-    constexpr std::string_view hint = "the loss of the network says which targets it reads";
+    constexpr std::string_view hint =
+        "the loss of the network says in targets() which it reads: unless it overrides them, a class for each example";
     if (needed.labels == 0) {
       raise<shape_error>(operation, {"real targets of ", to_string(needed.values.batch(examples)), " and no labels"},
                          {given.labels, " labels"}, hint);

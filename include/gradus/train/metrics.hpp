@@ -282,7 +282,11 @@ class metric_evaluation<Network, metrics::list<Metrics...>> {
                     const metrics::list<Metrics...>& all, error_location where)
       : group_{&group}, options_{all.metrics}, states_(made(group, network, all, where)) {
     std::string names;
-    std::apply([&](const Metrics&... each) { ((names += metrics::describe(each) + "; "), ...); }, options_);
+    std::apply(
+        [&](const Metrics&... each) {
+          (append_text(names, {names.empty() ? "" : ", ", metrics::describe(each)}), ...);
+        },
+        options_);
     const comm::fact facts[] = {{"metrics", names}};
     comm::require_agreement(group, "trainer.evaluate", facts);
   }
@@ -306,7 +310,7 @@ class metric_evaluation<Network, metrics::list<Metrics...>> {
  private:
   using states = std::tuple<metric_of<Metrics>...>;
 
-  /// If a metric refuses the shapes, the other ranks get its reason.
+  /// If a metric refuses the shapes, the other ranks get its reason when they compare metrics.
   static states made(comm::any_communicator& group, const nn::network_base<element, device>& network,
                      const metrics::list<Metrics...>& all, error_location where) {
     try {
@@ -320,7 +324,8 @@ class metric_evaluation<Network, metrics::list<Metrics...>> {
             all.metrics);
       });
     } catch (const std::exception& failure) {
-      group.fail(failure.what());
+      const comm::fact facts[] = {{"metrics", failure.what()}};
+      refuse(group, "trainer.evaluate", facts);
       throw;
     }
   }

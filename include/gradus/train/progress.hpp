@@ -30,7 +30,7 @@ namespace gradus::train {
 
 /// How progress is shown.
 struct progress_options {
-  std::FILE* output = stdout;            ///< stays the caller's; must be open as long as the progress is shown
+  std::FILE* output = stdout;            ///< stays the caller's; must be open as long as the callback exists
   bool terminal = output_is_terminal();  ///< draw a bar that moves; otherwise one line an epoch
   double lines_every_seconds = 0;  ///< without a terminal: also a line in an epoch when this long has passed; 0: none
 };
@@ -39,9 +39,11 @@ struct progress_options {
 ///
 ///   trainer.fit(loader, {.epochs = 2}, train::progress{});
 ///
-/// On a terminal it redraws one line at most ten times a second; elsewhere it writes one line an epoch. A step costs it
-/// the reading of a clock. The first training of a program that was compiled without optimization begins with a line
-/// that says so.
+/// On a terminal it redraws one line at most ten times a second; elsewhere it writes one line an epoch. Nothing is
+/// written before all ranks have agreed on what to train, and if an error ends an epoch, its destructor ends the line.
+/// Each rank has a callback of its own. Where the targets are real numbers no accuracy is shown: there is none. A step
+/// costs it the reading of a clock. The first training of a program that was compiled without optimization begins with
+/// a line that says so.
 class progress {
  public:
   /// Shows progress as `options` say.
@@ -87,6 +89,7 @@ class progress {
     if (run_.rank != 0) {
       return;
     }
+    bar_.ended();
     std::fprintf(options_.output, "%sepoch %d/%d: ", clear_line(), epoch.epoch + 1, epoch.epochs);
     show_results("", epoch.loss, epoch.accuracy, epoch.labels);
     std::fprintf(options_.output, ", %.0f images/s, %.1f s", epoch.images_per_second, epoch.seconds);
@@ -108,6 +111,25 @@ class progress {
  private:
   using clock = std::chrono::steady_clock;
 
+  /// A bar whose line has not ended: the message of an error begins a line of its own.
+  class open_line {
+   public:
+    open_line() = default;
+    open_line(const open_line& /*other*/) noexcept {}  // only one of them ends the line
+    open_line& operator=(const open_line& /*other*/) noexcept { return *this; }
+    ~open_line() {
+      if (output_ != nullptr) {
+        std::fputc('\n', output_);
+        std::fflush(output_);
+      }
+    }
+    void begin(std::FILE* output) noexcept { output_ = output; }
+    void ended() noexcept { output_ = nullptr; }
+
+   private:
+    std::FILE* output_ = nullptr;
+  };
+
   [[nodiscard]] const char* clear_line() const noexcept { return options_.terminal ? "\r\x1b[K" : ""; }
 
   /// Losses of real targets may be small: they are shown with significant digits, and there is no accuracy.
@@ -122,6 +144,7 @@ class progress {
   void show_step(const step_report& step, double images_per_second) {
     const double share = static_cast<double>(step.step_in_epoch + 1) / static_cast<double>(step.steps_per_epoch);
     if (options_.terminal) {
+      bar_.begin(options_.output);
       constexpr int width = 28;
       const int filled = std::clamp(static_cast<int>(share * width), 0, width);
       char bar[width + 1] = {};
@@ -141,6 +164,7 @@ class progress {
 
   progress_options options_;
   run_information run_;
+  open_line bar_;
   index_t examples_ = 0;
   clock::time_point shown_;
   clock::time_point epoch_began_;

@@ -51,7 +51,7 @@ class step_trainer final : public detail::trainer_base<Network> {
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
     static_assert((detail::explain_callback<std::remove_reference_t<Callbacks>, step_trainer>() && ...));
     at_call(options.where, [&] {
-      this->share_batches(*group_, loader, "trainer.fit", options.where);
+      this->share_batches(*group_, detail::refuse_fit, loader, "trainer.fit", options.where);
       this->fit_on(*group_, *end_, loader, options, {adapter<Callbacks>{callbacks, this}.self()...});
     });
   }
@@ -62,7 +62,7 @@ class step_trainer final : public detail::trainer_base<Network> {
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
     return at_call(where, [&] {
       end_->complete_update();
-      this->share_batches(*group_, loader, "trainer.evaluate", where);
+      this->share_batches(*group_, detail::fail_all, loader, "trainer.evaluate", where);
       return this->evaluate_on(*group_, loader, where);
     });
   }
@@ -75,7 +75,7 @@ class step_trainer final : public detail::trainer_base<Network> {
     return at_call(where, [&] {
       end_->complete_update();
       detail::metric_evaluation<Network, Metrics> measured{*group_, this->network(), metrics, where};
-      this->share_batches(*group_, loader, "trainer.evaluate", where);
+      this->share_batches(*group_, detail::fail_all, loader, "trainer.evaluate", where);
       return measured.finish(this->evaluate_on(*group_, loader, where, measured.observer()));
     });
   }
@@ -105,7 +105,7 @@ struct watched_fit {
                   Callbacks&... callbacks) {
     using trainer_type = step_trainer<Network>;
     at_call(options.where, [&] {
-      trainer.share_batches(*trainer.group_, loader, "trainer.fit", options.where);
+      trainer.share_batches(*trainer.group_, detail::refuse_fit, loader, "trainer.fit", options.where);
       const auto with_callbacks = [&](callback_list list) {
         watch(*trainer.end_, loader, list, [&](step_end& end, auto& input, callback_list watched) {
           trainer.fit_on(*trainer.group_, end, input, options, watched);

@@ -131,7 +131,9 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
     static_assert(detail::explain_kept_by_trainer<NetworkArgument, comm::self&>());
   }
 
-  /// Trains for some epochs. May be called again: steps and epochs go on counting.
+  /// Trains for some epochs. May be called again: steps and epochs go on counting. After an error in the arguments a
+  /// corrected call works; with one rank after every error. With several, an error while they train ends the
+  /// communicator: no rank may wait for one that has left.
   /// @throws configuration_error when options make no sense, ranks differ, or the loader was made for another part of
   ///         the batches than this rank's
   /// @throws numeric_error when the loss is not finite, with the step and the layer where that was first seen
@@ -206,7 +208,7 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
 
   template <class Loader>
   void fit_with(Loader& loader, const fit_options& options, detail::callback_list callbacks) {
-    this->share_batches(step_.group(), loader, "trainer.fit", options.where);
+    this->share_batches(step_.group(), detail::refuse_fit, loader, "trainer.fit", options.where);
     if constexpr (watched) {
       watch().fit(this->network(), step_, loader, this->steps(), callbacks,
                   [&](step_end& update, auto& input, detail::callback_list list) {
@@ -221,7 +223,7 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
   evaluation_report evaluate_with(Loader& loader, error_location where,
                                   typename detail::batches_of<Network, Loader>::observer_type* observer = nullptr) {
     step_.complete_update();
-    this->share_batches(step_.group(), loader, "trainer.evaluate", where);
+    this->share_batches(step_.group(), detail::fail_all, loader, "trainer.evaluate", where);
     if constexpr (watched) {
       const auto seen = watch().evaluation();
       return this->evaluate_on(step_.group(), loader, where, observer);

@@ -30,18 +30,41 @@ BOOST_AUTO_TEST_CASE(a_star_stands_for_any_characters) {
   static_assert(matches_pattern("block?.*.weight", "block2.conv1.weight"));
 }
 
-BOOST_AUTO_TEST_CASE(a_pattern_that_fits_nothing_lists_the_names) {
-  gradus::name_choice choice{"encoder"};
-  BOOST_TEST(!choice.takes("encoder.conv"));
-  BOOST_TEST(!choice.takes("head"));
-  BOOST_CHECK_EXCEPTION(choice.require_any("network.freeze", "layers"), gradus::configuration_error,
-                        [](const gradus::configuration_error& failure) {
-                          const std::string text = failure.what();
-                          return text.find("encoder.conv, head") != std::string::npos &&
-                                 text.find("'encoder'") != std::string::npos;
-                        });
-  BOOST_TEST(choice.takes("encoder"));
-  choice.require_any("network.freeze", "layers");
+BOOST_AUTO_TEST_CASE(the_distance_of_names_is_the_number_of_changes) {
+  using gradus::name_distance;
+  BOOST_TEST(name_distance("", "") == 0U);
+  BOOST_TEST(name_distance("", "abc") == 3U);
+  BOOST_TEST(name_distance("abc", "") == 3U);
+  BOOST_TEST(name_distance("conv1.weight", "conv1.weight") == 0U);
+  BOOST_TEST(name_distance("conv1.wieght", "conv1.weight") == 2U);
+  BOOST_TEST(name_distance("kitten", "sitting") == 3U);
+  BOOST_TEST(name_distance("sitting", "kitten") == 3U);
+}
+
+BOOST_AUTO_TEST_CASE(a_message_has_all_names_or_the_nearest) {
+  gradus::known_names few;
+  BOOST_TEST(few.near("head") == "none");
+  BOOST_TEST(few.meant_by("head").empty());
+  few.add("encoder.conv");
+  few.add("head");
+  BOOST_TEST(few.near("zzz") == "encoder.conv, head");
+  BOOST_TEST(few.meant_by("heads") == "head");
+  BOOST_TEST(few.meant_by("encoder").empty());
+  BOOST_TEST((few.has_group("encoder") && !few.has_group("head") && !few.has_group("enc")));
+  BOOST_TEST(few.first_that_fits("*.conv") == "encoder.conv");
+  BOOST_TEST(few.first_that_fits("conv").empty());
+
+  std::vector<std::string> names;
+  for (int i = 0; i < 30; ++i) {
+    names.push_back("layer" + std::string(static_cast<std::size_t>(i), 'x'));
+  }
+  gradus::known_names many;
+  for (const std::string& each : names) {
+    many.add(each);
+  }
+  const std::string text = many.near("layerxx");
+  BOOST_TEST(text ==
+             "layer, layerx, layerxx, layerxxx, layerxxxx, layerxxxxx, layerxxxxxx, layerxxxxxxx, ... (30 in all)");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

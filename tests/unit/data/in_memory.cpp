@@ -174,12 +174,16 @@ BOOST_AUTO_TEST_CASE(weights_are_of_either_type_and_checked) {
 BOOST_AUTO_TEST_CASE(arrays_that_do_not_fit_are_refused) {
   const Eigen::MatrixXf x = Eigen::MatrixXf::Zero(3, 2);
   const Eigen::VectorXf y = Eigen::VectorXf::Zero(2);
-  require_in_memory_text(text_of_failure([&] { static_cast<void>(data::in_memory(x, y)); }),
-                         "in_memory: expected a target for each of 3 examples, got 2 targets");
+  require_in_memory_text(
+      text_of_failure([&] { static_cast<void>(data::in_memory(x, y)); }),
+      "in_memory: expected a target for each of 3 examples, got 2 targets. Hint: the first axis counts "
+      "examples");
   const Eigen::VectorXf three = Eigen::VectorXf::Zero(3);
   const std::vector<double> weights{1};
-  require_in_memory_text(text_of_failure([&] { static_cast<void>(data::in_memory(x, three, {.weights = weights})); }),
-                         "expected a weight for each of 3 examples, or none, got 1 weights");
+  require_in_memory_text(
+      text_of_failure([&] { static_cast<void>(data::in_memory(x, three, {.weights = weights})); }),
+      "expected a weight for each of 3 examples, or none, got 1 weights. Hint: in_memory_options::weights are "
+      "of the examples; those of classes are nn::softmax_cross_entropy{.class_weights = ...}");
   const std::vector<float> seven(7);
   require_in_memory_text(text_of_failure([&] {
                            static_cast<void>(data::examples_of(std::span{seven}, {1, 2, 1, 1}));

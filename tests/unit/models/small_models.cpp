@@ -174,9 +174,10 @@ BOOST_AUTO_TEST_CASE(multilayer_perceptrons) {
   const auto linear = small_model({3}, [](auto& made) { (void)models::mlp(made, {.outputs = 4}); });
   BOOST_TEST(linear.parameter_count() == 16);
   const std::string message = small_model_error([](auto& made) { (void)models::mlp(made, {.hidden = {0}}); });
-  BOOST_TEST(message.find("layer 'hidden1' on (3, 8, 8): dense: expected out_features of at least 1, got 0. "
-                          "[small_models.cpp:") == 0U,
-             message);
+  BOOST_TEST(
+      message.find("layer 'hidden1' on (3, 8, 8): dense: expected out_features of at least 1, got 0. "
+                   "Hint: say how many numbers it makes: nn::dense{.out_features = 10}. [small_models.cpp:") == 0U,
+      message);
 }
 
 BOOST_AUTO_TEST_CASE(autoencoders) {

@@ -375,7 +375,8 @@ BOOST_AUTO_TEST_CASE(targets_that_do_not_fit_the_loss_are_found_before_the_first
   expect_mismatch(nn::softmax_cross_entropy{}, 4, classes,
                   "expected a loader with at most 4 classes, the scores that the loss softmax_cross_entropy reads, got "
                   "a data set with 6 classes");
-  expect_mismatch(nn::softmax_cross_entropy{}, 6, classes, "expected images of (n, 4, 1, 1) with n at most 10", 4);
+  expect_mismatch(nn::softmax_cross_entropy{}, 6, classes,
+                  "expected a loader with images of (4, 1, 1), the input of the network", 4);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

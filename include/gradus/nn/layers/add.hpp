@@ -45,7 +45,9 @@ class add_base : public layer_base {
     require_inputs(kind(), 2, inputs.size());
     if (inputs[0] != inputs[1]) {
       raise<shape_error>(kind(), "two values of one shape", {describe(inputs[0]), " and ", describe(inputs[1])},
-                         "project the shortcut with a 1 x 1 convolution");
+                         inputs[0].channels != inputs[1].channels
+                             ? "project the shortcut with a 1 x 1 convolution of the same stride"
+                             : "the branches need one size: padding::same() keeps that of the input");
     }
     return inputs[0];
   }

@@ -40,7 +40,8 @@ class concat_base : public layer_base {
 
   value_shape infer(std::span<const value_shape> inputs) override {
     if (inputs.size() < 2) {
-      raise<configuration_error>(kind(), "at least 2 input values", {inputs.size()});
+      raise<configuration_error>(kind(), "at least 2 input values", {inputs.size()},
+                                 "write them in braces: net.add(\"joined\", nn::concat{}, {x, y})");
     }
     value_shape out = inputs[0];
     out.channels = 0;
@@ -50,7 +51,9 @@ class concat_base : public layer_base {
       }
       if (in.height != out.height || in.width != out.width) {
         raise<shape_error>(kind(), {"images of ", out.height, " x ", out.width, " pixels, as the first input has"},
-                           describe(in));
+                           describe(in),
+                           "it joins channels: give the inputs one size before, with nn::crop2d{} of {larger, smaller} "
+                           "(gradus/nn/layers/crop2d.hpp), nn::pad2d, or padding::same() of the convolutions");
       }
       out.channels += in.channels;
     }

@@ -126,8 +126,10 @@ class crop2d_base : public region_base {
     } else {
       require_at_least(kind(), "top", 0, top_);
       require_at_least(kind(), "left", 0, left_);
-      require_at_least(kind(), "size.height", 1, size_.height);
-      require_at_least(kind(), "size.width", 1, size_.width);
+      constexpr std::string_view hint =
+          "give .size, or a second input whose size the crop has: net.add(\"skip\", nn::crop2d{}, {larger, smaller})";
+      require_at_least(kind(), "size.height", 1, size_.height, hint);
+      require_at_least(kind(), "size.width", 1, size_.width, hint);
       part_.height = size_.height;
       part_.width = size_.width;
       first_.height = top_;
@@ -136,7 +138,9 @@ class crop2d_base : public region_base {
     if (first_.height + part_.height > in.height || first_.width + part_.width > in.width) {
       raise<shape_error>(
           kind(), {"an image of at least ", first_.height + part_.height, " x ", first_.width + part_.width, " pixels"},
-          describe(in));
+          describe(in),
+          inputs.size() == 2 ? "the first input is cropped to the size of the second: write {larger, smaller}"
+                             : "take a smaller size, top or left");
     }
     return part_;
   }

@@ -58,7 +58,8 @@ class dense_base : public layer_base {
 
   value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
-    require_at_least(kind(), "out_features", 1, options_.out_features);
+    require_at_least(kind(), "out_features", 1, options_.out_features,
+                     "say how many numbers it makes: nn::dense{.out_features = 10}");
     in_ = inputs[0];
     in_features_ = in_.size();
     return {options_.out_features, 1, 1};

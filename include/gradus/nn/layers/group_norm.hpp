@@ -4,12 +4,17 @@
 #pragma once
 
 #include <cstddef>      // std::byte, std::size_t
+#include <limits>       // std::numeric_limits
 #include <span>         // std::span
+#include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/kernels/cpu/group_norm.hpp"
 #include "gradus/kernels/group_norm.hpp"
 #include "gradus/nn/initializer.hpp"
@@ -31,6 +36,9 @@ struct set_norm_options {
   initializer shift_initializer = zeros();
 };
 
+/// The groups of nn::group_norm{.groups = 0}, which is refused.
+inline constexpr index_t no_groups = std::numeric_limits<index_t>::min();
+
 /// The part of the layers that does not depend on element type, layout and device.
 class set_norm_base : public layer_base {
  public:
@@ -51,9 +59,18 @@ class set_norm_base : public layer_base {
     parameters_ = {.over = options_.over,
                    .groups = options_.groups == 0 ? shape_.channels : options_.groups,
                    .epsilon = options_.epsilon};
-    require_at_least(kind(), "groups", 1, parameters_.groups);
+    require_at_least(kind(), "groups", 1, parameters_.groups == no_groups ? 0 : parameters_.groups,
+                     "nn::instance_norm has one channel in each group");
     if (shape_.channels % parameters_.groups != 0) {
-      raise<shape_error>(kind(), {"groups that divide ", shape_.channels, " channels"}, {parameters_.groups});
+      std::string divisors;
+      for (index_t groups = 1; groups <= shape_.channels; ++groups) {
+        if (shape_.channels % groups == 0) {
+          append_text(divisors, {divisors.empty() ? "" : ", ", groups});
+        }
+      }
+      raise<shape_error>(kind(), {"groups that divide ", shape_.channels, " channels"}, {parameters_.groups},
+                         {"write nn::group_norm{.groups = ...} with one of ", divisors,
+                          "; without .groups it has 32, as in its paper"});
     }
     return shape_;
   }
@@ -183,7 +200,7 @@ struct group_norm {
   [[nodiscard]] detail::set_norm_options normalization() const {
     return {.kind = "group_norm",
             .over = kernels::normalized_set::group,
-            .groups = groups == 0 ? -1 : groups,  // refused
+            .groups = groups == 0 ? detail::no_groups : groups,
             .epsilon = epsilon,
             .scale = scale,
             .shift = shift,

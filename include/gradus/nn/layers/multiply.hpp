@@ -71,7 +71,9 @@ class multiply_base : public layer_base {
       }
     }
     raise<shape_error>(kind(), "two values of one shape, or an image (C, H, W) and a vector (C)",
-                       {describe(inputs[0]), " and ", describe(inputs[1])});
+                       {describe(inputs[0]), " and ", describe(inputs[1])},
+                       "a factor for each channel is a vector: end its branch with nn::global_average_pool2d{} or "
+                       "nn::dense{.out_features = C}");
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {

@@ -23,6 +23,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/name_pattern.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/nn/detail/network/unknown_names.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/parameter_options.hpp"
@@ -76,7 +77,11 @@ class graph {
     require_building("network.add", where);
     for (const node& other : nodes_) {
       if (other.name == name) {
-        raise<configuration_error>("network.add", "a new name for the layer", {"'", name, "' again"}, {}, where);
+        raise<configuration_error>("network.add", "a new name for the layer",
+                                   {"'", name, "' again, the name of a ", other.layer->kind()},
+                                   "parameters are named after their layer; nn::sequential (gradus/nn/sequential.hpp) "
+                                   "makes names",
+                                   where);
       }
     }
     dynamic_array<value_shape> input_shapes;
@@ -125,7 +130,9 @@ class graph {
                                  "add the losses before you pass them to network.loss", where);
     }
     if (!owns(scores) || scores.index == 0) {
-      raise<configuration_error>("network.loss", "the output of a layer of this network", "another value", {}, where);
+      raise<configuration_error>("network.loss", "the output of a layer of this network",
+                                 owns(scores) ? "its input" : "another value",
+                                 "pass the value that the last net.add(...) returned", where);
     }
   }
 
@@ -138,14 +145,17 @@ class graph {
   /// As network::freeze.
   void freeze(std::string_view pattern, const freeze_options& options) {
     require_building("network.freeze");
-    name_choice choice{pattern};
+    bool any = false;
     for (node& n : nodes_) {
-      if (choice.takes(n.name)) {
+      if (matches_pattern(pattern, n.name)) {
         n.frozen = true;
         n.evaluates = options.evaluates;
+        any = true;
       }
     }
-    choice.require_any("network.freeze", "layers");
+    if (!any) {
+      detail::raise_no_layer("network.freeze", pattern, names());
+    }
   }
 
   /// As network::group.
@@ -155,16 +165,19 @@ class graph {
       raise<configuration_error>("network.group", "a finite learning_rate_factor above 0",
                                  {*options.learning_rate_factor}, "network.freeze excludes layers from training");
     }
-    name_choice choice{pattern};
+    bool any = false;
     for (node& n : nodes_) {
       for (parameter_description& p : n.parameters) {
-        if (choice.takes(p.name)) {
+        if (matches_pattern(pattern, p.name)) {
           p.decay = options.weight_decay.value_or(p.decay);
           p.learning_rate_factor = options.learning_rate_factor.value_or(p.learning_rate_factor);
+          any = true;
         }
       }
     }
-    choice.require_any("network.group", "parameters");
+    if (!any) {
+      detail::raise_no_parameters("network.group", pattern, names());
+    }
     append_groups_ = &detail::append_groups;
   }
 
@@ -337,11 +350,7 @@ class graph {
         return k;
       }
     }
-    std::string known;
-    for (const parameter_description* const p : parameters_) {
-      append_text(known, {known.empty() ? "one of " : ", ", p->name});
-    }
-    raise<configuration_error>("network.find_parameter", known, {"'", name, "'"}, {}, where);
+    detail::raise_no_parameter("network.find_parameter", name, names(), where);
   }
 
   /// The number of elements of all parameters.
@@ -414,14 +423,23 @@ class graph {
     require_compiled(operation);
     const value_shape& want = shapes_.front();
     if (images.n > most || images != want.batch(images.n)) {
-      image_extents largest = want.batch(most);
-      raise<shape_error>(
-          operation, {"images of (n, ", largest.c, ", ", largest.h, ", ", largest.w, ") with n at most ", largest.n},
-          to_string(images));
+      detail::raise_other_images(operation, want, images, most, options_.max_batch_size);
     }
   }
 
  private:
+  /// The names of all layers and parameters; they refer to this graph.
+  [[nodiscard]] detail::network_names names() const {
+    detail::network_names result;
+    for (const node& n : nodes_) {
+      result.layers.add(n.name);
+      for (const parameter_description& p : n.parameters) {
+        result.parameters.add(p.name);
+      }
+    }
+    return result;
+  }
+
   [[nodiscard]] static std::uint64_t next_identity() noexcept {
     static std::atomic<std::uint64_t> last{0};
     return last.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -492,7 +510,8 @@ class graph {
       }
       if (!used) {
         raise<configuration_error>(asked_by, "every layer's output to be read by a layer or the loss",
-                                   {"the output of layer '", nodes_[v - 1].name, "' unused"});
+                                   {"the output of layer '", nodes_[v - 1].name, "' unused"},
+                                   "keep what net.add returns, as in x = net.add(...), and pass it on");
       }
     }
   }

@@ -205,7 +205,7 @@ class mpi_process {
     const std::string reason =
         gradus::join({ranks_of_world ? "rank " : "world rank ", failed_rank_, " failed: ", failure_});
     lock.unlock();
-    gradus::raise<communication_error>(what.describe(), {}, reason, {}, where);
+    gradus::raise<communication_error>(what.describe(), {}, reason, hint_of_failed, where);
   }
 
   /// Handles the end of a time limit: asks the others what they are doing, notifies them of the failure, and throws.

@@ -87,7 +87,7 @@ class thread_world {
     std::unique_lock lock{mutex_};
     const std::string reason = gradus::join({"rank ", failed_rank_, " failed: ", failure_});
     lock.unlock();
-    gradus::raise<communication_error>(what.describe(), {}, reason, {}, where);
+    gradus::raise<communication_error>(what.describe(), {}, reason, hint_of_failed, where);
   }
 
   /// Wakes ranks. Call it after every change for which a sleeping rank may wait. The change itself is a sequentially

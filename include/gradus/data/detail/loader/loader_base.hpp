@@ -173,8 +173,11 @@ class loader_base {
   /// @throws format_error if a label is out of range
   void check_label(std::int32_t label, index_t example) const {
     if ((label < 0 || label >= set_.classes) && !(set_.ignores && label == set_.ignored)) {
-      raise<format_error>("loader", {"labels from 0 to ", set_.classes - 1},
-                          {"label ", label, " of example ", example});
+      const std::string also = set_.ignores ? gradus::join({" or the ignored label ", set_.ignored}) : "";
+      raise<format_error>(
+          "loader", {"labels from 0 to ", set_.classes - 1, also}, {"label ", label, " of example ", example},
+          {"if ", label, " is no class, say so to the data set and the loss: {.ignored_label = ", label,
+           "} and nn::softmax_cross_entropy{.ignored_label = ", label, "}; else give the data set more classes"});
     }
   }
 

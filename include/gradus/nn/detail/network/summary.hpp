@@ -83,8 +83,13 @@ class summary_table {
           append_right(text, cell(row, column), widths[column]);
         }
       }
+      if (row > 1 && row + 1 < rows) {
+        const graph::node& node = net_.nodes()[row - 2];
+        text += node.evaluates ? "  frozen, evaluates" : node.frozen ? "  frozen" : "";
+      }
       text.erase(text.find_last_not_of(' ') + 1).append("\n");
     }
+    append_frozen(text);
     if (memory_.plan != nullptr) {
       append_text(text, {"memory for batches of ", net_.options().max_batch_size, ": ", bytes_as_text(memory_.total),
                          net_.inference() ? " (values " : " (values and their gradients ",
@@ -136,6 +141,20 @@ class summary_table {
       sum += has_own_memory(value) ? bytes(value) : 0;
     }
     return bytes_as_text(sum);
+  }
+
+  /// Where layers are frozen, a line with the parameters that are trained and those that are not.
+  void append_frozen(std::string& text) const {
+    bool any = false;
+    index_t frozen = 0;
+    for (std::size_t i = 0; i < net_.nodes().size(); ++i) {
+      any = any || net_.nodes()[i].frozen;
+      frozen += net_.nodes()[i].frozen ? net_.parameter_count(i) : 0;
+    }
+    if (any) {
+      append_text(text, {"parameters: ", with_commas(net_.parameter_count() - frozen), " trained, ",
+                         with_commas(frozen), " frozen\n"});
+    }
   }
 
   /// False for a value in the memory of an earlier one: a flattened image, a ReLU in place.

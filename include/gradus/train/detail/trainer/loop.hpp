@@ -9,6 +9,7 @@
 #include <chrono>            // std::chrono::steady_clock
 #include <cstddef>           // std::byte
 #include <cstdint>           // std::uint64_t
+#include <cstdio>            // std::snprintf
 #include <exception>         // std::exception
 #include <initializer_list>  // std::initializer_list
 #include <span>              // std::span
@@ -114,20 +115,54 @@ class any_callback {
 
 using callback_list = std::initializer_list<any_callback*>;
 
-/// Compares what the loader gives with what the network reads, and calls take(loader, part) with the part of each batch
-/// that belongs to this rank of `group`.
-GRADUS_COLD inline void take_shard(comm::any_communicator& group, const example_check& check,
-                                   void (*take)(void* loader, const data::shard& part), void* loader, bool nested,
-                                   error_location where) {
+/// The fact that begins what fit compares between ranks: arguments that it takes.
+inline constexpr const char* valid_arguments = "valid ones";
+
+/// This rank refuses arguments: it takes part in the comparison that the other ranks make next, so that they throw an
+/// error with its reason, and the communicator goes on working.
+inline void refuse(comm::any_communicator& group, std::string_view operation, std::span<const comm::fact> reason) {
   try {
-    at_call(where, [&] {
-      require_examples(check);
-      take(loader, {.rank = group.rank(), .ranks = group.size(), .nested = nested});
-    });
+    comm::require_agreement(group, operation, reason);
+  } catch (const error&) {  // this rank throws its own
+  }
+}
+
+/// The same for the arguments of fit.
+inline void refuse_fit(comm::any_communicator& group, std::string_view reason) {
+  const comm::fact facts[] = {{"arguments", std::string{reason}}};
+  refuse(group, "trainer.fit", facts);
+}
+
+/// The other ranks get the reason, wherever they are.
+inline void fail_all(comm::any_communicator& group, std::string_view reason) {
+  group.fail(reason);
+}
+
+/// Calls body(). If it throws, the other ranks throw too.
+/// @param refuse  gives them the reason
+template <class Body>
+void check_on_all(comm::any_communicator& group, void (*refuse)(comm::any_communicator&, std::string_view),
+                  error_location where, const Body& body) {
+  try {
+    at_call(where, body);
   } catch (const std::exception& failure) {
-    group.fail(failure.what());  // so that no rank waits for this one
+    refuse(group, failure.what());  // so that no rank waits for this one
     throw;
   }
+}
+
+/// Compares what the loader gives with what the network reads, and calls take(loader, part) with the part of each batch
+/// that belongs to this rank of `group`. It returns the largest number of examples of this rank, or 0.
+/// @param refuse  gives the other ranks the reason of an error
+GRADUS_COLD inline void take_shard(comm::any_communicator& group,
+                                   void (*refuse)(comm::any_communicator&, std::string_view),
+                                   const example_check& check, index_t (*take)(void* loader, const data::shard& part),
+                                   void* loader, bool nested, error_location where) {
+  check_on_all(group, refuse, where, [&] {
+    require_examples(check);
+    const index_t examples = take(loader, {.rank = group.rank(), .ranks = group.size(), .nested = nested});
+    require_batch_size(check, nested ? 0 : examples, group.size());
+  });
 }
 
 /// If a rank fails, it sends its reason to the others.
@@ -170,10 +205,13 @@ struct fit_facts {
 
 /// @throws configuration_error when options make no sense or ranks differ
 inline void require_same_fit(comm::any_communicator& group, const fit_facts& fit) {
-  if (fit.run.epochs < 0) {
-    raise<configuration_error>("trainer.fit", "epochs of at least 0", {fit.run.epochs});
-  }
-  const comm::fact facts[] = {{"epochs", gradus::join({fit.run.epochs})},
+  check_on_all(group, refuse_fit, fit.where, [&] {
+    if (fit.run.epochs < 0) {
+      raise<configuration_error>("trainer.fit", "epochs of at least 0", {fit.run.epochs});
+    }
+  });
+  const comm::fact facts[] = {{"arguments", valid_arguments},
+                              {"epochs", gradus::join({fit.run.epochs})},
                               {"learning rate", fit.learning_rate.description()},
                               {"loader", fit.loader}};
   comm::require_agreement(group, "trainer.fit", facts);
@@ -392,9 +430,14 @@ class loop {
 
   [[noreturn]] static void throw_not_finite(const std::string& first, const nn::step_options& options, int rank,
                                             int epoch, double loss, double rate) {
-    raise<numeric_error>({"training step ", options.step, " (epoch ", epoch + 1, ", rank ", rank, ")"}, "a finite loss",
-                         {loss, ", first not finite: ", first.empty() ? "the loss itself" : first.c_str()},
-                         {"a smaller learning rate than ", rate, ", a warm-up, or a look at the input data"});
+    char shown_rate[32];
+    std::snprintf(shown_rate, sizeof(shown_rate), "%g", rate);
+    raise<numeric_error>(
+        {"training step ", options.step, " (epoch ", epoch + 1, ", rank ", rank, ")"}, "a finite loss",
+        {loss, ", first not finite: ", first.empty() ? "the loss itself" : first.c_str()},
+        {"a smaller learning rate than ", shown_rate,
+         ", a warm-up, or a look at the input data. The network has the parameters of this step: begin "
+         "again with a new one"});
   }
 
   /// Whether a rank says so; every rank gets the same answer.

@@ -51,6 +51,27 @@ template <class Element, class Device, class Loader>
   return check;
 }
 
+/// What to change when a loss reads other targets than a loader gives.
+[[nodiscard]] inline std::string_view hint_of_targets(const example_check& check) noexcept {
+  if (check.needed == nn::target_description{.labels = 1} && check.loss != "softmax_cross_entropy") {
+    // What a loss of the program reads unless it says more.
+    return check.given.labels > 0
+               ? "a loss of your own that reads a class for each pixel says so: override targets() and return "
+                 "{.labels = height * width, .classes = channels} of the scores that infer has got"
+               : "a loss of your own that reads real targets says so: override targets() and return {.labels = 0, "
+                 ".values = scores} with the shape that infer has got, or use nn::loss_of (gradus/nn/losses.hpp)";
+  }
+  if ((check.needed.labels > 0) == (check.given.labels > 0)) {
+    return "change the last layer, so that the scores have the shape of the targets, or the data set";
+  }
+  return check.needed.labels > 0
+             ? "end the network with a loss of real targets (gradus/nn/losses.hpp), or give the data set classes: "
+               "label "
+               "or read_labels in place of read_target"
+             : "end the network with a loss of classes, such as nn::softmax_cross_entropy, or give the data set real "
+               "targets: target and read_target in place of label";
+}
+
 /// @throws configuration_error when the network has no loss
 /// @throws shape_error when a loader gives other images or other targets than the network and its loss read
 inline void require_examples(const example_check& check) {
@@ -58,30 +79,47 @@ inline void require_examples(const example_check& check) {
   if (!check.known) {
     return;
   }
-  check.network->check_batch(check.operation, {1, check.image.c, check.image.h, check.image.w},
-                             check.network->options().max_batch_size);
+  if (const nn::value_shape& input = check.network->shape(0); check.image != input.batch(1)) {
+    raise<shape_error>(
+        check.operation,
+        {"a loader with images of (", input.channels, ", ", input.height, ", ", input.width,
+         "), the input of the network"},
+        {"a data set with images of (", check.image.c, ", ", check.image.h, ", ", check.image.w, ")"},
+        {"make the network for these images, nn::network<...> net{device, {.channels = ", check.image.c,
+         ", .height = ", check.image.h, ", .width = ", check.image.w, "}}, or change the images of the data set"});
+  }
   const nn::target_description& needed = check.needed;
   const nn::target_description& given = check.given;
-  const bool labels = needed.labels > 0;
   if (needed.labels != given.labels || (needed.values.channels > 0) != (given.values.channels > 0) ||
       (needed.values.channels > 0 && needed.values.batch(1) != given.values.batch(1))) {
     raise<shape_error>(
         check.operation,
         {"a loader that gives ", describe(needed), " for each example, as the loss ", check.loss, " reads it"},
-        {"a loader that gives ", describe(given)},
-        labels == (given.labels > 0)
-            ? "change the last layer, so that the scores have the shape of the targets, or the data set"
-            : (labels ? "end the network with a loss of real targets (gradus/nn/losses.hpp), or give the data set "
-                        "classes: label or read_labels in place of read_target"
-                      : "end the network with a loss of classes, such as nn::softmax_cross_entropy, or give the data "
-                        "set real targets: target and read_target in place of label"));
+        {"a loader that gives ", describe(given)}, hint_of_targets(check));
   }
   if (needed.classes > 0 && given.classes > needed.classes) {
     raise<shape_error>(
         check.operation,
         {"a loader with at most ", needed.classes, " classes, the scores that the loss ", check.loss, " reads"},
         {"a data set with ", given.classes, " classes"},
-        "the last layer needs one score for each class: compare its out_features with the data set");
+        {"the last layer needs one score for each class: compare its out_features with the data set. If the label ",
+         given.classes - 1, " is no class, it is the ignored_label of the data set and of ",
+         "nn::softmax_cross_entropy"});
+  }
+}
+
+/// @param examples  of the largest batch that the loader gives this rank; 0: it does not say
+/// @throws shape_error when the network was compiled for smaller batches
+inline void require_batch_size(const example_check& check, index_t examples, int ranks) {
+  const index_t most = check.network->options().max_batch_size;
+  if (examples > most) {
+    raise<shape_error>(
+        check.operation,
+        {"a loader with batches of at most ", most, " examples on a rank, the network's max_batch_size"},
+        {"batches of ", examples},
+        {"net.compile({.max_batch_size = ", examples, ", .micro_batch_size = ", most,
+         "}) computes them in parts, in little more memory; or give the loader a global_batch_size of at most ",
+         most * ranks});
   }
 }
 

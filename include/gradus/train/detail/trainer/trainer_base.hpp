@@ -13,6 +13,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
 #include "gradus/nn/network_base.hpp"
 #include "gradus/optim/schedule.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
@@ -118,16 +119,26 @@ class trainer_base {
 
   /// Compares what the loader gives with what the network reads, and gives it this rank's part of each batch. If this
   /// fails on one rank, the other ranks get the error too.
+  /// @param refuse  gives it to them
   /// @throws configuration_error when the loader was made for another part
   /// @throws shape_error when images or targets of the loader do not fit
   template <class Loader>
-  GRADUS_COLD void share_batches(comm::any_communicator& group, Loader& loader, std::string_view operation,
-                                 error_location where) {
+  GRADUS_COLD void share_batches(comm::any_communicator& group,
+                                 void (*refuse)(comm::any_communicator&, std::string_view), Loader& loader,
+                                 std::string_view operation, error_location where) {
     using network_base = nn::network_base<typename Network::element_type, typename Network::device_type>;
     take_shard(
-        group, example_check_of(operation, static_cast<const network_base&>(*network_), loader),
-        [](void* erased, const data::shard& part) { static_cast<Loader*>(erased)->take_shard(part); }, &loader,
-        Parts::nested, where);
+        group, refuse, example_check_of(operation, static_cast<const network_base&>(*network_), loader),
+        [](void* erased, const data::shard& part) -> index_t {
+          auto& own = *static_cast<Loader*>(erased);
+          own.take_shard(part);
+          if constexpr (requires { own.local_batch_size(); }) {
+            return own.local_batch_size();
+          } else {
+            return 0;  // a loader of the program that does not say it
+          }
+        },
+        &loader, Parts::nested, where);
   }
 
   template <class Loader>
