@@ -139,6 +139,7 @@ void write_layer(const std::string& name, const Options& options, bool vectors =
 
 void write_layers() {
   write_layer("leaky_relu", nn::leaky_relu{.negative_slope = 0.2}, true);
+  write_layer("relu6", nn::relu6{}, true);
   write_layer("elu", nn::elu{.alpha = 0.7}, true);
   write_layer("gelu", nn::gelu{}, true);
   write_layer("gelu_tanh", nn::gelu_tanh{}, true);

@@ -99,6 +99,9 @@ class relu_base : public layer_base {
             .is_activation = reads_input_ ? kernels::activation::identity : function_};
   }
 
+  /// What the layer computes.
+  [[nodiscard]] const kernels::activation& function() const noexcept { return function_; }
+
  protected:
   kernels::activation function_;
 

@@ -70,6 +70,8 @@ class onnx_function_operators : public onnx_shape_operators {
       const double high = bound(2, "max", std::numeric_limits<double>::infinity());
       if (low == 0 && high == std::numeric_limits<double>::infinity()) {
         give_layer(nn::relu{});
+      } else if (low == 0 && high == 6) {
+        give_layer(nn::relu6{});
       } else {
         give_layer(onnx_clip{low, high});
       }

@@ -82,9 +82,9 @@ struct onnx_clip {
 using imported_options =
     std::variant<nn::conv2d, nn::conv_transpose2d, nn::dense, nn::batch_norm, nn::group_norm, nn::instance_norm,
                  nn::layer_norm, nn::local_response_norm, nn::max_pool2d, nn::average_pool2d, nn::global_average_pool2d,
-                 nn::relu, nn::leaky_relu, nn::elu, nn::gelu, nn::gelu_tanh, nn::tanh, nn::sigmoid, nn::softplus,
-                 nn::hard_swish, nn::prelu, nn::softmax, nn::log_softmax, nn::add, nn::multiply, nn::concat,
-                 nn::flatten, nn::pad2d, nn::pad_channels, nn::upsample2d, nn::slice, nn::pixel_shuffle,
+                 nn::relu, nn::relu6, nn::leaky_relu, nn::elu, nn::gelu, nn::gelu_tanh, nn::tanh, nn::sigmoid,
+                 nn::softplus, nn::hard_swish, nn::prelu, nn::softmax, nn::log_softmax, nn::add, nn::multiply,
+                 nn::concat, nn::flatten, nn::pad2d, nn::pad_channels, nn::upsample2d, nn::slice, nn::pixel_shuffle,
                  nn::pixel_unshuffle, nn::reshape, nn::permute, onnx_clip, onnx_function_layer>;
 
 /// Calls add(options) with the options of a layer that nn::network takes.

@@ -20,6 +20,7 @@
 #include "gradus/core/text.hpp"
 #include "gradus/io/detail/onnx/export_context.hpp"
 #include "gradus/io/detail/onnx/model.hpp"
+#include "gradus/kernels/activation.hpp"
 #include "gradus/kernels/group_norm.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/layers.hpp"
@@ -111,8 +112,8 @@ class onnx_exporter : public onnx_export_context {
     if (const auto* function = dynamic_cast<const nn::detail::elementwise_base*>(&layer)) {
       return elementwise(*function);
     }
-    if (dynamic_cast<const nn::detail::relu_base*>(&layer) != nullptr) {
-      return named("Relu", {input().name}, input().vector);
+    if (const auto* unit = dynamic_cast<const nn::detail::relu_base*>(&layer)) {
+      return rectifier(unit->function());
     }
     if (dynamic_cast<const nn::detail::dropout_base*>(&layer) != nullptr) {
       return input();
@@ -182,6 +183,16 @@ class onnx_exporter : public onnx_export_context {
     raise<configuration_error>({"io::save_onnx: layer '", layer_->name, "'"}, "a layer that ONNX has operators for",
                                layer.kind(),
                                "write element-wise functions by nn::elementwise, which is exported step by step");
+  }
+
+  exported rectifier(const kernels::activation& act) {
+    if (act == kernels::activation::relu) {
+      return named("Relu", {input().name}, input().vector);
+    }
+    if (act.slope == 0) {
+      return named("Clip", {input().name, number(0), number(act.cap)}, input().vector);
+    }
+    return named(node("LeakyRelu", {input().name}, own_).real("alpha", act.slope), input().vector);
   }
 
   exported convolution(const nn::conv2d& o) {
