@@ -13,6 +13,7 @@
 
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/core/version.hpp"
 #include "gradus/parallel/strategy.hpp"
@@ -152,12 +153,18 @@ void take_state(const training_parts<Network>& training, training_state& state) 
 /// @endcode
 ///
 /// @param state  its earlier content is replaced, except for facts of other names
-/// @throws configuration_error when a buffer of the rule has elements of an unknown type
+/// @throws configuration_error when a buffer of the rule has elements of an unknown type, or within an epoch of
+///         reproducible training (parallel::reproducible): virtual workers have statistics of their own until its end
 /// @throws communication_error if a rank fails or does not call it
 template <class Trainer>
 void capture(Trainer& trainer, training_state& state, error_location where = error_location::current()) {
   at_call(where, [&] {
     const auto training = detail::trainer_access::parts_of(trainer);
+    if (const index_t step = training.progress->position().step_in_epoch;
+        step != 0 && detail::trainer_access::has_workers(trainer)) {
+      raise<configuration_error>("train::capture", "the end of an epoch, where reproducible training has the state",
+                                 {"step ", step, " of an epoch"}, "call it in on_epoch, or outside of fit");
+    }
     try {
       detail::take_state(training, state);
     } catch (const std::exception& failure) {

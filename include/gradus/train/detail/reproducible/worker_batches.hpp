@@ -133,8 +133,8 @@ class worker_batches final : public batches {
     }
   }
 
-  void start_epoch(std::uint64_t epoch) override {
-    loader_->start_epoch(epoch);
+  void start_epoch(std::uint64_t epoch, index_t first) override {
+    start_epoch_at(*loader_, epoch, first);
     loss_ = {};
     statistics_.begin_epoch();
   }

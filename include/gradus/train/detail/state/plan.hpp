@@ -48,9 +48,15 @@ struct training_parts {
 };
 
 struct trainer_access {
-  template <class Network>
-  [[nodiscard]] static loop& loop_of(trainer_base<Network>& trainer) noexcept {
+  template <class Network, class Parts>
+  [[nodiscard]] static loop& loop_of(trainer_base<Network, Parts>& trainer) noexcept {
     return trainer.loop_;
+  }
+  /// Whether ranks compute their parts worker by worker, with statistics that are brought together at the end of an
+  /// epoch.
+  template <class Network, class Parts>
+  [[nodiscard]] static constexpr bool has_workers(const trainer_base<Network, Parts>& /*trainer*/) noexcept {
+    return Parts::nested;
   }
 
   /// @throws configuration_error for a step_end of the program's own

@@ -27,6 +27,19 @@
 
 namespace gradus::train::detail {
 
+/// Begins an epoch at batch `first`.
+template <class Loader>
+void start_epoch_at(Loader& loader, std::uint64_t epoch, index_t first) {
+  if constexpr (requires { loader.start_epoch(epoch, first); }) {
+    loader.start_epoch(epoch, first);
+  } else {  // a loader of the program that cannot leave batches out
+    loader.start_epoch(epoch);
+    for (index_t i = 0; i < first; ++i) {
+      static_cast<void>(loader.next());
+    }
+  }
+}
+
 /// What a batch is compared with. A loader of the program may have labels only.
 template <class Network, class Batch>
 [[nodiscard]] auto targets_of(const Batch& batch) {
@@ -49,16 +62,7 @@ class batches_of final : public batches {
   batches_of(Network& network, Loader& loader, observer_type* observer = nullptr) noexcept
       : network_{&network}, loader_{&loader}, observer_{observer} {}
 
-  void start_epoch(std::uint64_t epoch, index_t first) override {
-    if constexpr (requires { loader_->start_epoch(epoch, first); }) {
-      loader_->start_epoch(epoch, first);
-    } else {  // a loader of the program that cannot leave batches out
-      loader_->start_epoch(epoch);
-      for (index_t i = 0; i < first; ++i) {
-        static_cast<void>(loader_->next());
-      }
-    }
-  }
+  void start_epoch(std::uint64_t epoch, index_t first) override { start_epoch_at(*loader_, epoch, first); }
 
   bool next(batch_facts& facts) override {
     batch_ = loader_->next();
