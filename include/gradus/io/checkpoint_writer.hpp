@@ -10,6 +10,7 @@
 #include <cstdint>      // std::int64_t, std::uint64_t
 #include <cstring>      // std::memcpy
 #include <exception>    // std::exception
+#include <functional>   // std::function
 #include <memory>       // std::unique_ptr
 #include <optional>     // std::optional
 #include <random>       // std::random_device
@@ -81,19 +82,20 @@ class checkpoint_writer_base {
   /// @param everywhere  also to folders whose turn it is not, e.g. at the end of a job
   void start(const checkpoint_content& content, bool everywhere = false) {
     wait();
-    if (!prepare(content, everywhere)) {
-      return;
-    }
-    keep_copies();
-    done_.store(false, std::memory_order_relaxed);
-    try {
-      thread_ = start_thread(
-          "checkpoint", [](void* self) { static_cast<checkpoint_writer_base*>(self)->work(); }, this);
-    } catch (const device_error&) {  // the other ranks have begun
-      work();
+    if (prepare(content, everywhere)) {
+      keep_copies();
+      begin({});
     }
   }
 
+  /// As start, but copies nothing: the bytes of the content are read until the save has ended (wait).
+  /// @param fill  runs first, on the thread of the save: it may write those bytes
+  void start_in_place(const checkpoint_content& content, std::function<void()> fill, bool everywhere = false) {
+    wait();
+    if (prepare(content, everywhere)) {
+      begin(std::move(fill));
+    }
+  }
   /// Saves, and returns when the checkpoint is durable on all ranks, or has failed. All ranks call it.
   /// @throws communication_error if a rank fails or does not call it in time
   checkpoint_save_report save(const checkpoint_content& content, bool everywhere = false) {
@@ -143,6 +145,17 @@ class checkpoint_writer_base {
   ~checkpoint_writer_base() { wait(); }
 
  private:
+  void begin(std::function<void()> fill) {
+    fill_ = std::move(fill);
+    done_.store(false, std::memory_order_relaxed);
+    try {
+      thread_ = start_thread(
+          "checkpoint", [](void* self) { static_cast<checkpoint_writer_base*>(self)->work(); }, this);
+    } catch (const device_error&) {  // the other ranks have begun
+      work();
+    }
+  }
+
   struct copy_of_pieces {
     std::unique_ptr<std::byte[]> memory;
     std::size_t size = 0;
@@ -296,6 +309,9 @@ class checkpoint_writer_base {
   void work() noexcept {
     report_ = {.step = plans_[0].step};
     try {
+      if (fill_) {
+        fill_();
+      }
       write();
     } catch (const communication_error& failure) {
       report_.error = reason_of(failure);
@@ -343,6 +359,7 @@ class checkpoint_writer_base {
   copy_of_pieces copies_[2];
   checkpoint_save_report report_;
   std::string error_;
+  std::function<void()> fill_;
   std::atomic<bool> done_ = true;
   std::thread thread_;
 };

@@ -131,6 +131,18 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
     static_assert(detail::explain_kept_by_trainer<NetworkArgument, comm::self&>());
   }
 
+  /// Goes on from the newest valid checkpoint of a folder, or of several; without one the training begins. The program
+  /// includes gradus/train/checkpoints.hpp, which has resume_training. Called by all ranks, before fit.
+  /// @return  what was found, and which newer files were skipped and why
+  /// @throws what restore throws if the checkpoint is one of another training
+  template <class Folders>
+  auto resume(const Folders& folders, error_location where = error_location::current()) {
+    static_assert(
+        requires(trainer & self) { resume_training(self, folders, where); },
+        "gradus: trainer.resume takes a folder or a list of folders: include gradus/train/checkpoints.hpp");
+    return resume_training(*this, folders, where);
+  }
+
   /// Trains for some epochs. May be called again: steps and epochs go on counting. After an error in the arguments a
   /// corrected call works; with one rank after every error. With several, an error while they train ends the
   /// communicator: no rank may wait for one that has left.

@@ -263,6 +263,9 @@ class loop {
     expected_loader_ = loader;
     remembered_ = std::move(remembered);
   }
+  /// The jobs whose checkpoints this training goes on from (io::checkpoint_family).
+  std::string resumed_from = {};
+
   /// Whether go_to would change what a running fit does.
   [[nodiscard]] bool running() const noexcept { return callbacks_ != nullptr; }
 

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Checkpoints of a training: a callback that saves, and resuming.
+#pragma once
+
+#include <chrono>       // std::chrono::milliseconds, std::chrono::minutes
+#include <cstdint>      // std::uint64_t
+#include <cstdio>       // std::fprintf
+#include <functional>   // std::function
+#include <memory>       // std::make_unique, std::unique_ptr
+#include <optional>     // std::optional
+#include <span>         // std::span
+#include <string>       // std::string
+#include <type_traits>  // std::is_convertible_v, std::remove_reference_t
+#include <utility>      // std::move
+#include <vector>       // std::vector
+
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/io/checkpoint_search.hpp"
+#include "gradus/io/checkpoint_writer.hpp"
+#include "gradus/io/file_system.hpp"
+#include "gradus/train/callback_state.hpp"
+#include "gradus/train/detail/checkpoints/signals.hpp"
+#include "gradus/train/detail/checkpoints/state_file.hpp"
+#include "gradus/train/report.hpp"
+#include "gradus/train/state.hpp"
+#include "gradus/train/training_state.hpp"
+
+namespace gradus::train {
+
+/// Which epoch's checkpoint is kept as the best.
+enum class best_epoch : unsigned char {
+  none,     ///< no checkpoint is
+  loss,     ///< the one of the smallest loss: of the evaluation of the epoch, or without one of the training
+  accuracy  ///< the one of the largest accuracy, likewise
+};
+
+/// Options of train::checkpoints. The same on all ranks.
+struct checkpoint_options {
+  std::uint64_t every = 0;             ///< steps from one save to the next; 0: at the end of each epoch
+  int keep = 3;                        ///< the newest checkpoints that are kept; at least 1
+  best_epoch best = best_epoch::none;  ///< the best one is kept too; it is saved at the end of its epoch
+  /// A second folder in memory, such as "/dev/shm/my_job", with saves in between. Give both to trainer.resume. On
+  /// several machines it is in the memory of rank 0's.
+  std::string memory_folder = {};
+  std::uint64_t memory_every = 0;  ///< steps from one save in memory to the next; it divides `every`
+  /// SIGTERM and SIGUSR1 make all ranks save after the same step, and then throw train::interrupted. Ranks compare
+  /// whether a signal has come after each step.
+  bool signals = true;
+  /// Called with the text of a save that has failed; null: rank 0 writes it to stderr. The training goes on.
+  std::function<void(const std::string&)> on_error = {};
+  /// How long a rank waits for another one during a save.
+  std::chrono::milliseconds time_limit{std::chrono::minutes{30}};
+};
+
+/// A training has saved a checkpoint because of a signal, and ends. Every rank throws it after the same step.
+class interrupted : public error {
+ public:
+  /// What main returns, so that a scheduler starts the job again: EX_TEMPFAIL of sysexits.h.
+  static constexpr int exit_code = 75;
+
+  /// @param number  of the signal
+  /// @param step    steps done
+  interrupted(int number, std::uint64_t step, error_location where = error_location::current())
+      : error{"training",
+              {},
+              {"signal ", number, " has come: a checkpoint of step ", step, " is saved"},
+              "start the program again: trainer.resume(folder) goes on from it",
+              where} {}
+};
+
+namespace detail {
+
+/// A writer on the ranks of a training.
+class training_writer {
+ public:
+  training_writer() = default;
+  training_writer(const training_writer&) = delete;
+  training_writer& operator=(const training_writer&) = delete;
+  virtual ~training_writer() = default;
+
+  [[nodiscard]] virtual io::detail::checkpoint_writer_base& writer() noexcept = 0;
+  /// Whether saves go on behind the steps.
+  [[nodiscard]] virtual bool in_background() const noexcept = 0;
+};
+
+/// On a communicator of its own, behind the steps.
+template <class Communicator>
+class background_writer final : public training_writer {
+ public:
+  background_writer(Communicator& world, const io::checkpoint_writer_options& options) : writer_{world, options} {}
+  io::detail::checkpoint_writer_base& writer() noexcept override { return writer_; }
+  [[nodiscard]] bool in_background() const noexcept override { return true; }
+
+ private:
+  io::checkpoint_writer<Communicator> writer_;
+};
+
+/// On the ranks that train, where not all ranks of the communicator do: between the steps.
+class group_writer final : public training_writer {
+ public:
+  group_writer(comm::any_communicator& group, const io::checkpoint_writer_options& options) : writer_{group, options} {}
+  io::detail::checkpoint_writer_base& writer() noexcept override { return writer_; }
+  [[nodiscard]] bool in_background() const noexcept override { return false; }
+
+ private:
+  struct on_group final : io::detail::checkpoint_writer_base {
+    on_group(comm::any_communicator& group, const io::checkpoint_writer_options& options)
+        : io::detail::checkpoint_writer_base{group, options, io::operating_system(), error_location::current()} {}
+  };
+  on_group writer_;
+};
+
+}  // namespace detail
+
+/// A callback that saves the whole state of a training to files, from all ranks together and behind the steps.
+///
+/// @code
+///   trainer.resume("checkpoints");
+///   trainer.fit(loader, {.epochs = 90}, train::checkpoints{"checkpoints", {.every = 1000, .keep = 3}});
+/// @endcode
+///
+/// A file, `step-000012000.safetensors`, has its name only when it is complete and durable. A save holds a step up for
+/// the time of one copy of the state, and longer only if the save before has not ended. A save that fails is reported
+/// after a later step; the training goes on and older files stay. Give it as the last callback: what callbacks behind
+/// it do at the end of an epoch is not in the file. Any program that reads safetensors reads the weights.
+///
+/// When fit ends it waits for the save that is under way.
+class checkpoints {
+ public:
+  /// @param folder  made if it is missing
+  /// @throws configuration_error (in the first step) on all ranks when options make no sense or the folder cannot be
+  ///         written
+  explicit checkpoints(std::string folder, checkpoint_options options = {},
+                       error_location where = error_location::current())
+      : folder_{std::move(folder)}, options_{std::move(options)}, where_{where} {
+    const bool memory = !options_.memory_folder.empty();
+    if (options_.keep < 1 || memory != (options_.memory_every != 0) ||
+        (memory && (options_.every == 0 || options_.every % options_.memory_every != 0))) {
+      raise<configuration_error>("checkpoints",
+                                 "keep of at least 1, and a memory_folder with a memory_every that divides every",
+                                 {"keep = ", options_.keep, ", memory_folder = '", options_.memory_folder,
+                                  "', memory_every = ", options_.memory_every, ", every = ", options_.every},
+                                 {}, where);
+    }
+  }
+
+  /// Saves when it is time, and after a signal.
+  /// @throws interrupted after a signal
+  template <class Trainer>
+  void on_step(Trainer& trainer, const step_report& step) {
+    open(trainer);
+    report_failures();
+    const int number = options_.signals ? agreed_signal() : 0;
+    const std::uint64_t done = step.step + 1;
+    const std::uint64_t every = options_.memory_every != 0 ? options_.memory_every : options_.every;
+    if (number != 0) {
+      save(trainer, false, true);
+      writer_->writer().wait();
+      report_failures();
+      throw interrupted{number, done, where_};
+    }
+    if (every != 0 && done % every == 0) {
+      save(trainer, false, false);
+    }
+  }
+
+  /// Saves at the end of an epoch, if there is no `every`, or if it is the best.
+  template <class Trainer>
+  void on_epoch(Trainer& trainer, epoch_report& report) {
+    open(trainer);
+    report_failures();
+    const bool better = take_metric(report);
+    if (options_.every == 0 || better) {
+      save(trainer, better, true);
+    }
+  }
+
+  /// Waits for the save that is under way.
+  void on_finish() {
+    if (writer_ != nullptr) {
+      writer_->writer().wait();
+      report_failures();
+    }
+  }
+
+  /// The best metric so far, for the checkpoint.
+  void save_state(callback_state& state) const {
+    if (best_) {
+      const double numbers[] = {*best_};
+      state.put("checkpoints", numbers);
+    }
+  }
+  /// The best metric so far, from a checkpoint.
+  void load_state(callback_state& state) {
+    if (const auto numbers = state.take("checkpoints"); numbers.size() == 1) {
+      best_ = numbers[0];
+    }
+  }
+
+ private:
+  template <class Trainer>
+  void open(Trainer& trainer) {
+    if (writer_ != nullptr) {
+      return;
+    }
+    const auto training = detail::trainer_access::parts_of(trainer);
+    group_ = training.group;
+    io::checkpoint_writer_options options{.resumed_from = training.progress->resumed_from,
+                                          .time_limit = options_.time_limit};
+    int every = 1;
+    if (!options_.memory_folder.empty()) {
+      options.folders.push_back({.path = options_.memory_folder, .keep_newest = 2, .keep_best = false});
+      every = static_cast<int>(options_.every / options_.memory_every);
+    }
+    options.folders.push_back({.path = folder_, .keep_newest = options_.keep, .every = every});
+    at_call(where_, [&] {
+      if constexpr (requires { trainer.communicator(); }) {
+        using communicator = std::remove_reference_t<decltype(trainer.communicator())>;
+        if (trainer.communicator().size() == group_->size()) {
+          writer_ = std::make_unique<detail::background_writer<communicator>>(trainer.communicator(), options);
+          return;
+        }
+      }
+      writer_ = std::make_unique<detail::group_writer>(*group_, options);
+    });
+  }
+
+  template <class Trainer>
+  void save(Trainer& trainer, bool best, bool everywhere) {
+    writer_->writer().wait();  // it reads the state
+    capture(trainer, state_, where_);
+    content_.describe(state_, *group_, best);
+    content_.content().step = static_cast<std::int64_t>(trainer.steps());
+    if (writer_->in_background()) {
+      writer_->writer().start_in_place(
+          content_.content(), [this] { content_.fill(); }, everywhere);
+    } else {
+      content_.fill();
+      const io::checkpoint_save_report saved = writer_->writer().save(content_.content(), everywhere);
+      if (!saved.error.empty()) {
+        tell(gradus::join({"the checkpoint of step ", saved.step, " is not saved: ", saved.error}));
+      }
+    }
+  }
+
+  /// The signal that has come on some rank; the same on all ranks.
+  [[nodiscard]] int agreed_signal() const {
+    const int own = detail::end_signals::last();
+    if (group_->size() == 1) {
+      return own;
+    }
+    double numbers[] = {own != 0 ? 1.0 : 0.0, static_cast<double>(own)};
+    group_->sum(numbers);
+    return numbers[0] > 0 ? static_cast<int>(numbers[1] / numbers[0]) : 0;
+  }
+
+  /// Whether the epoch is the best so far.
+  [[nodiscard]] bool take_metric(const epoch_report& report) {
+    if (options_.best == best_epoch::none) {
+      return false;
+    }
+    const bool by_loss = options_.best == best_epoch::loss;
+    const double metric = report.evaluation ? (by_loss ? report.evaluation->loss : report.evaluation->accuracy)
+                                            : (by_loss ? report.loss : report.accuracy);
+    if (best_ && !(by_loss ? metric < *best_ : metric > *best_)) {
+      return false;
+    }
+    best_ = metric;
+    return true;
+  }
+
+  void report_failures() {
+    if (const std::optional<std::string> failure = writer_->writer().take_error()) {
+      tell(*failure);
+    }
+  }
+  void tell(const std::string& text) const {
+    if (options_.on_error) {
+      options_.on_error(text);
+    } else if (group_->rank() == 0) {
+      std::fprintf(stderr, "%s\n", text.c_str());
+    }
+  }
+
+  std::string folder_;
+  checkpoint_options options_;
+  error_location where_;
+  std::unique_ptr<detail::end_signals> signals_ = options_.signals ? std::make_unique<detail::end_signals>() : nullptr;
+  comm::any_communicator* group_ = nullptr;
+  training_state state_;
+  detail::state_content content_;
+  std::optional<double> best_;
+  std::unique_ptr<detail::training_writer> writer_;  // ends before what it reads
+};
+
+/// Makes a trainer go on from the newest valid checkpoint of a folder, or of a list of folders. Without one nothing
+/// changes. Called by all ranks that train, before fit; trainer.resume(folder) calls it.
+///
+/// The number of ranks, the layout, the device and the strategy may differ from those that saved: train::restore says
+/// what follows then.
+/// @return  the file that was taken, and newer files that were skipped with the reasons
+/// @throws configuration_error, shape_error, format_error as train::restore; nothing has changed then
+template <class Trainer, class Folders>
+io::checkpoint_report resume_training(Trainer& trainer, const Folders& folders,
+                                      error_location where = error_location::current()) {
+  return at_call(where, [&] {
+    std::vector<std::string> paths;
+    if constexpr (std::is_convertible_v<const Folders&, std::string>) {
+      paths.push_back(folders);
+    } else {
+      for (const auto& each : folders) {
+        paths.push_back(each);
+      }
+    }
+    const auto training = detail::trainer_access::parts_of(trainer);
+    const io::shared_checkpoint newest{*training.group, paths};
+    if (newest.found()) {
+      restore(trainer, detail::state_of_checkpoint{newest}, {}, where);
+      training.progress->resumed_from = io::checkpoint_family(newest.header());
+    }
+    return newest.report();
+  });
+}
+
+}  // namespace gradus::train
