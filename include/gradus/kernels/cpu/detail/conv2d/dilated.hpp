@@ -13,6 +13,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/conv2d_geometry.hpp"
+#include "gradus/kernels/cpu/detail/copy/elements.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -100,15 +101,6 @@ struct dilated_axis {
   }
 };
 
-/// Copies elements that are `from_step` apart to places that are `to_step` apart. Steps in elements.
-template <std::size_t Bytes>
-void copy_strided(index_t count, const std::byte* from, index_t from_step, std::byte* to, index_t to_step) noexcept {
-  constexpr auto bytes = static_cast<index_t>(Bytes);
-  for (index_t j = 0; j < count; ++j) {
-    std::memcpy(to + j * to_step * bytes, from + j * from_step * bytes, Bytes);
-  }
-}
-
 /// Copies runs of `run` adjacent elements that begin `from_step` elements apart to places `to_step` elements apart.
 /// @param bytes  of an element: 2, 4 or 8
 inline void copy_runs(index_t count, index_t run, index_t bytes, const std::byte* from, index_t from_step,
@@ -119,12 +111,8 @@ inline void copy_runs(index_t count, index_t run, index_t bytes, const std::byte
     for (index_t j = 0; j < count; ++j) {
       std::memcpy(to + j * to_step * bytes, from + j * from_step * bytes, static_cast<std::size_t>(run * bytes));
     }
-  } else if (bytes == 2) {
-    copy_strided<2>(count, from, from_step, to, to_step);
-  } else if (bytes == 4) {
-    copy_strided<4>(count, from, from_step, to, to_step);
   } else {
-    copy_strided<8>(count, from, from_step, to, to_step);
+    copy_elements(count, bytes, from, from_step, to, to_step);
   }
 }
 

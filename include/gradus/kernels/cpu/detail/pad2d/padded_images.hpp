@@ -4,12 +4,13 @@
 // chosen_padding_mode refers to it.
 #pragma once
 
-#include <algorithm>  // std::max, std::min
+#include <algorithm>  // std::max
 #include <cstddef>    // std::byte, std::size_t
 #include <cstring>    // std::memcpy
 
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/kernels/cpu/detail/copy/elements.hpp"
 #include "gradus/kernels/pad2d_geometry.hpp"
 
 namespace gradus::kernels::detail {
@@ -98,15 +99,9 @@ class padded_images {
     return std::max<index_t>(1, 16384 / std::max<index_t>(1, pixels * run_));  // enough rows for a task
   }
 
-  /// Writes the pixels [begin, end) of a row, all of one value: first one element, then copies of what is written.
+  /// Writes the pixels [begin, end) of a row, all of one value.
   void fill(const std::byte* value, index_t begin, index_t end, std::byte* to) const noexcept {
-    std::byte* const first = to + begin * bytes_;
-    const index_t bytes = (end - begin) * bytes_;
-    for (index_t done = 0; done < bytes;) {
-      const index_t next = std::min(bytes - done, std::max(done, element_bytes_));
-      std::memcpy(first + done, done == 0 ? value : first, static_cast<std::size_t>(next));
-      done += next;
-    }
+    copy_elements((end - begin) * run_, element_bytes_, value, 0, to + begin * bytes_, 1);
   }
 
   /// Writes the columns [begin, end) of a padded row, which are around x.
