@@ -66,8 +66,7 @@ template <class Element, class Device, class Loader>
   }
   return check.needed.labels > 0
              ? "end the network with a loss of real targets (gradus/nn/losses.hpp), or give the data set classes: "
-               "label "
-               "or read_labels in place of read_target"
+               "label or read_labels in place of read_target"
              : "end the network with a loss of classes, such as nn::softmax_cross_entropy, or give the data set real "
                "targets: target and read_target in place of label";
 }
@@ -103,8 +102,7 @@ inline void require_examples(const example_check& check) {
         {"a loader with at most ", needed.classes, " classes, the scores that the loss ", check.loss, " reads"},
         {"a data set with ", given.classes, " classes"},
         {"the last layer needs one score for each class: compare its out_features with the data set. If the label ",
-         given.classes - 1, " is no class, it is the ignored_label of the data set and of ",
-         "nn::softmax_cross_entropy"});
+         given.classes - 1, " is no class, it is the ignored_label of the data set and of nn::softmax_cross_entropy"});
   }
 }
 
