@@ -45,7 +45,7 @@ void compare(Communicator& world, const std::string& folder, const checkpoint_ex
 }
 
 void write_and_read(comm::mpi& world) {
-  std::uint64_t number = static_cast<std::uint64_t>(::getpid());
+  std::int64_t number = ::getpid();
   comm::broadcast(world, std::span{&number, 1}).wait();  // the name of the folder: rank 0's
   const std::string folder =
       std::filesystem::temp_directory_path() / ("gradus_distributed_checkpoint_" + std::to_string(number));

@@ -39,8 +39,8 @@ struct disk_operation {
 /// Files in memory. Names are those of one folder or of several; folders need not be made.
 class simulated_disk final : public io::file_system {
  public:
-  /// Syncs that this returns true for do nothing, as on a disk without them. It gets the number of the sync, from 0, and
-  /// whether the descriptor is the one that made the file.
+  /// Syncs that this returns true for do nothing, as on a disk without them. It gets the number of the sync, from 0,
+  /// and whether the descriptor is the one that made the file.
   std::function<bool(int number, bool of_maker)> ignores_sync;
   /// The time of its clock, in seconds.
   std::int64_t now = 1'000'000;
@@ -396,13 +396,17 @@ class faulty_disk final : public io::file_system {
 
   /// From now on call `k`, from 0, fails.
   void arm(int k, fault how) {
+    const std::lock_guard lock{mutex_};
     left_ = k;
     how_ = how;
     failed_call_.clear();
     armed_ = true;
   }
   /// Nothing fails any more.
-  void disarm() { armed_ = false; }
+  void disarm() {
+    const std::lock_guard lock{mutex_};
+    armed_ = false;
+  }
   /// True if the call was there.
   [[nodiscard]] bool failed() const { return !failed_call_.empty(); }
   /// Its name.
