@@ -259,8 +259,9 @@ class network_memory {
     parameters_ = dynamic_array<parameter_memory<parameter_element>>(net.parameters().size());
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
       const parameter_description& described = *net.parameters()[k];
+      const bool has_gradient = gradients_.size() != 0 && described.offset < net.gradient_elements();
       parameters_[k] = {values().data() + described.offset,
-                        described.offset < net.gradient_elements() ? gradients().data() + described.offset : nullptr};
+                        has_gradient ? gradients().data() + described.offset : nullptr};
       const random_stream stream{net.options().seed, described.name};
       dynamic_array<parameter_element> logical(static_cast<std::size_t>(described.shape.size()));
       const auto draw = [&](index_t begin, index_t end) {
