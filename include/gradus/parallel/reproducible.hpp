@@ -67,7 +67,7 @@ class reproducible_state;
 ///
 /// A step costs virtual_workers / ranks small passes instead of one, and additions of gradients. The network is
 /// compiled for the examples of one virtual worker, so its values take less memory, and log2(virtual_workers / ranks)
-/// copies of the gradients take more. For devices in host memory.
+/// copies of the gradients take more. For train::trainer, not for step_trainer, and for devices in host memory.
 template <class Strategy = all_reduce>
 struct reproducible {
   static_assert(detail::sums_by_communicator<Strategy> || detail::sums_on_servers<Strategy>,

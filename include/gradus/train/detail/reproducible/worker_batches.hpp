@@ -3,21 +3,21 @@
 // A rank's part of each batch, computed for one virtual worker after another.
 #pragma once
 
-#include <array>        // std::array
-#include <cstddef>      // std::byte, std::size_t
-#include <cstdint>      // std::uint8_t, std::uint64_t, std::uintptr_t
-#include <cstring>      // std::memcpy
-#include <memory>       // std::make_unique, std::unique_ptr
-#include <span>         // std::span
-#include <string>       // std::string
-#include <type_traits>  // std::remove_const_t
-#include <utility>      // std::swap
-#include <vector>       // std::vector
+#include <array>    // std::array
+#include <cstddef>  // std::size_t
+#include <cstdint>  // std::uint64_t, std::uintptr_t
+#include <cstring>  // std::memcpy
+#include <memory>   // std::make_unique, std::unique_ptr
+#include <span>     // std::span
+#include <string>   // std::string
+#include <utility>  // std::swap
+#include <vector>   // std::vector
 
 #include "gradus/comm/any_communicator.hpp"
-#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/exact_sum.hpp"
+#include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/data/sampler.hpp"
 #include "gradus/device/device_policy.hpp"
@@ -26,6 +26,7 @@
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/phase.hpp"
 #include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/score_observer.hpp"
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/nn/step_options.hpp"
 #include "gradus/nn/targets.hpp"
@@ -33,7 +34,6 @@
 #include "gradus/train/detail/reproducible/worker_statistics.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/detail/trainer/parts.hpp"
-#include "gradus/train/detail/trainer/trainer_base.hpp"
 
 namespace gradus::train::detail {
 
