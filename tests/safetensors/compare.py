@@ -4,7 +4,7 @@
 
 Both read the golden headers and mutations of them and of generated headers, and must accept the same ones and find the
 same tensors. gradus refuses more by intent: two tensors or two metadata of a name, types without a C++ type, extents
-above 2^63 - 1. The mutations depend only on the seed.
+above 2^63 - 1. The mutations depend only on the seed. The reference also reads a file that gradus wrote.
 
 The reference is the package safetensors of PyPI. If it cannot be imported, it is installed into a virtual environment
 in the folder of --work. Exit code 77: it is not to be had.
@@ -227,6 +227,26 @@ class Mutations:
         return file
 
 
+def check_written(program, safetensors, path):
+    """The differences of the file that the program writes (write_file in read_headers.cpp)."""
+    subprocess.run([str(program), str(path)], check=True)
+    file = path.read_bytes()
+    found = {name: (info["dtype"], list(info["shape"]), bytes(info["data"]))
+             for name, info in safetensors.deserialize(file)}
+    expected = {
+        "conv1.weight": ("F32", [1, 2, 3], struct.pack("<6f", 0.0, -1.5, 2.25, 3.0, 1e-3, 1e30)),
+        "number": ("F64", [], struct.pack("<d", 0.1)), "b": ("BF16", [2], struct.pack("<2H", 0x3F80, 0xC020)),
+        "h": ("F16", [1], struct.pack("<e", 0.5)), "counts": ("I64", [2, 1], struct.pack("<2q", -1, 2)),
+        "bytes": ("U8", [3], b"\1\2\xff"), "none": ("I32", [0, 5], b""),
+    }
+    length, = struct.unpack("<Q", file[:8])
+    metadata = json.loads(file[8:8 + length])["__metadata__"]
+    differences = [] if found == expected else [f"written: {expected}, read by the reference: {found}"]
+    if metadata != {"format": "pt", 'a "b"': "line\n\\\x01\u20ac"} or (8 + length) % 64 != 0:
+        differences.append(f"metadata {metadata}, header of {length} bytes")
+    return differences
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("read_headers", type=pathlib.Path)
@@ -239,7 +259,7 @@ def main():
     program = subprocess.Popen([str(arguments.read_headers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     mutations = Mutations(arguments.seed, list(golden()))
     counts = {"accepted": 0, "refused": 0, "refused by intent": 0}
-    differences = []
+    differences = check_written(arguments.read_headers, safetensors, arguments.work / "written.safetensors")
 
     def complain(file, text):
         differences.append(f"{file[:300]!r}: {text}")

@@ -6,8 +6,7 @@
 #include <array>        // std::array
 #include <bit>          // std::endian
 #include <cstddef>      // std::size_t
-#include <cstdint>      // std::int8_t, std::int16_t, std::int32_t, std::int64_t
-#include <cstdint>      // std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t
+#include <cstdint>      // std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_same_v
 
