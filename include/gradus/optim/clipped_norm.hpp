@@ -168,8 +168,8 @@ class clipped_norm<Rule>::state {
     return result;
   }
 
-  /// Calls visitor(name, data, count) for the rule's buffers and for "gradient_norm": five doubles, what the next report
-  /// counts.
+  /// Calls visitor(name, data, count) for the rule's buffers and for "gradient_norm": five doubles, what the next
+  /// report counts.
   template <class Visitor>
   void visit_buffers(Visitor&& visitor) {
     inner_.visit_buffers(visitor);

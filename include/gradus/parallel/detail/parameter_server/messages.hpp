@@ -29,7 +29,7 @@ enum class round_kind : std::uint64_t {
 /// A worker's first message of a round.
 struct round_header {
   round_kind kind = round_kind::push;
-  std::uint64_t lag = 0;  ///< pulls that came after the one with whose values the gradients were computed
+  std::uint64_t lag = 0;      ///< pulls that came after the one with whose values the gradients were computed
   std::uint64_t buffer = 0;   ///< of fetch and store: 0 the values, then the buffers of the rule
   std::uint64_t updates = 0;  ///< of store: that the server has made of each variable
 };
