@@ -55,8 +55,8 @@ template <class Element>
 struct batch_norm_gradients {
   parameter_element_t<Element>* gamma = nullptr;  ///< (C), overwritten
   parameter_element_t<Element>* beta = nullptr;   ///< (C), overwritten
-  Element* residual = nullptr;       ///< of the shape and layout of dy: dy times the derivative of `act`
-  bool accumulate_residual = false;  ///< adds to `residual` what it contains; otherwise it is only written
+  Element* residual = nullptr;                    ///< of the shape and layout of dy: dy times the derivative of `act`
+  bool accumulate_residual = false;               ///< adds to `residual` what it contains; otherwise it is only written
 };
 
 /// A requirement of `has_batch_norm`: batch_norm_workspace_bytes returns the bytes of workspace that any of the kernels

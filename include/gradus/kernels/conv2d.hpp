@@ -34,7 +34,7 @@ struct backward_epilogue {
   /// no mask.
   const Element* relu_output = nullptr;
   /// An activation, not the identity. dx becomes 0 where relu_output is at or above the cap, and slope * dx where it is
-  /// not above 0.
+  /// not above 0. Kernels of pooling, resizing and local response normalization take only ReLU.
   activation mask = activation::relu;
 };
 

@@ -46,16 +46,13 @@ template <network_element Element>
 void relu_backward(cpu& device, index_t count, const Element* dy, const Element* y, Element* dx, bool accumulate,
                    const activation& function = activation::relu) {
   const detail::held_derivative<detail::computed<Element>> derivative{function};
-  if (accumulate) {
-    detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
-      const auto value = derivative.template times<Packet>(Packet::load(y + i), Packet::load(dy + i));
-      Packet::store(dx + i, Packet::load(dx + i) + value);
-    });
-  } else {
-    detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
-      Packet::store(dx + i, derivative.template times<Packet>(Packet::load(y + i), Packet::load(dy + i)));
-    });
-  }
+  detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
+    auto value = derivative.template times<Packet>(Packet::load(y + i), Packet::load(dy + i));
+    if (accumulate) {
+      value += Packet::load(dx + i);
+    }
+    Packet::store(dx + i, value);
+  });
 }
 
 /// See has_add_forward.

@@ -14,7 +14,6 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/conv2d.hpp"
 #include "gradus/kernels/cpu/detail/copy/move.hpp"
-#include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
 #include "gradus/kernels/resize2d.hpp"
 
@@ -192,8 +191,7 @@ GRADUS_ALWAYS_INLINE void store_gradient(Packet /*width*/, typename Packet::type
     value += Packet::load(dx + i);
   }
   if (epilogue.relu_output != nullptr) {
-    value = held_derivative<computed<Element>>::template at<Packet>(epilogue.mask,
-                                                                    Packet::load(epilogue.relu_output + i), value);
+    value = Packet::where_positive(Packet::load(epilogue.relu_output + i), value);
   }
   Packet::store(dx + i, value);
 }

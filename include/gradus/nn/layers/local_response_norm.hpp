@@ -59,8 +59,7 @@ class local_response_norm_base : public layer_base {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {
-        .backward_reads_output = false, .masks_input_gradients = true, .any_activation = true, .recomputable = true};
+    return {.backward_reads_output = false, .masks_input_gradients = true, .recomputable = true};
   }
 
   /// What the layer was made of.

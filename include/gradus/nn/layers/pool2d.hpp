@@ -119,7 +119,6 @@ class max_pool2d_base : public layer_base {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,
             .masks_input_gradients = true,
-            .any_activation = true,
             .recomputable = true};
   }
 
@@ -185,7 +184,6 @@ class average_pool2d_base : public layer_base {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,
             .masks_input_gradients = true,
-            .any_activation = true,
             .recomputable = true};
   }
 
@@ -240,7 +238,6 @@ class global_average_pool2d_base : public layer_base {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,
             .masks_input_gradients = true,
-            .any_activation = true,
             .recomputable = true};
   }
 

@@ -113,7 +113,6 @@ class upsample2d_base : public layer_base {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,
             .masks_input_gradients = !reads_size_,
-            .any_activation = true,
             .recomputable = true};
   }
 

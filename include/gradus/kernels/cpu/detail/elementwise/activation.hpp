@@ -88,14 +88,6 @@ struct held_derivative {
                                                                  typename Packet::type value) const noexcept {
     return other ? bent(output, value) : Packet::where_positive(output, value);
   }
-
-  /// The same for an activation that no kernel holds.
-  template <class Packet>
-  [[nodiscard]] GRADUS_ALWAYS_INLINE static typename Packet::type at(const activation& act,
-                                                                     typename Packet::type output,
-                                                                     typename Packet::type value) noexcept {
-    return act == activation::relu ? Packet::where_positive(output, value) : held_derivative{act}.bent(output, value);
-  }
 };
 
 }  // namespace gradus::kernels::detail

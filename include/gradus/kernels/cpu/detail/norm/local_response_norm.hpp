@@ -16,7 +16,6 @@
 
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/conv2d.hpp"
-#include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
 #include "gradus/kernels/local_response_norm.hpp"
 
@@ -106,8 +105,7 @@ GRADUS_ALWAYS_INLINE void store_response(Element* dx, typename Packet::type valu
     value += Packet::load(dx + i);
   }
   if (epilogue.relu_output != nullptr) {
-    value = held_derivative<computed<Element>>::template at<Packet>(
-        epilogue.mask, Packet::load(epilogue.relu_output + offset + i), value);
+    value = Packet::where_positive(Packet::load(epilogue.relu_output + offset + i), value);
   }
   Packet::store(dx + i, value);
 }

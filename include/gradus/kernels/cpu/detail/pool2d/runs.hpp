@@ -10,7 +10,6 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/conv2d.hpp"
-#include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
 #include "gradus/kernels/cpu/detail/pool2d/windows.hpp"
 
@@ -202,8 +201,7 @@ GRADUS_ALWAYS_INLINE void store_gradient(Element* dx, typename Packet::type valu
     value += Packet::load(dx + i);
   }
   if (epilogue.relu_output != nullptr) {
-    value = held_derivative<computed<Element>>::template at<Packet>(epilogue.mask,
-                                                                    Packet::load(epilogue.relu_output + i), value);
+    value = Packet::where_positive(Packet::load(epilogue.relu_output + i), value);
   }
   Packet::store(dx + i, value);
 }
