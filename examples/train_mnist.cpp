@@ -4,6 +4,7 @@
 #include <getopt.h>  // getopt_long
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <cstdint>
@@ -24,6 +25,7 @@
 #include "gradus/models/mnist.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/train/checkpoints.hpp"
 #include "gradus/train/progress.hpp"
 #include "gradus/train/trainer.hpp"
 #ifdef GRADUS_EXAMPLE_WITH_MPI
@@ -42,6 +44,9 @@ struct options {
   int time_limit = static_cast<int>(gradus::comm::default_time_limit / std::chrono::seconds{1});
   std::uint64_t seed = 1;
   double learning_rate = 0.05;
+  std::string checkpoints = {};
+  std::uint64_t checkpoint_every = 0;
+  bool resume = false;
   bool progress_bar = gradus::train::output_is_terminal();
 };
 
@@ -82,17 +87,33 @@ struct share_of_rank {
   gradus::nn::network<float, Layout> net;
 };
 
-/// What every rank does.
+/// What every rank does; returns the exit status.
 template <class Layout, class Communicator>
-void train(Communicator& communicator, const images& sets, const options& chosen) {
+int train(Communicator& communicator, const images& sets, const options& chosen) {
   share_of_rank<Layout> own{sets, chosen, communicator.rank(), communicator.size()};
   gradus::train::trainer trainer{own.net, gradus::optim::sgd{.momentum = 0.9, .weight_decay = 1e-4}, communicator};
-  trainer.fit(own.training, {.epochs = chosen.epochs, .learning_rate = chosen.learning_rate},
-              gradus::train::progress{{.terminal = chosen.progress_bar}});
+  const bool first = communicator.rank() == 0;
+  if (chosen.resume) {
+    const auto found = trainer.resume(chosen.checkpoints);
+    if (first) {
+      std::printf("%s\n", gradus::io::to_string(found).c_str());
+    }
+  }
+  gradus::train::checkpoints saves{chosen.checkpoints, {.every = chosen.checkpoint_every}};
+  try {
+    trainer.fit(own.training, {.epochs = chosen.epochs, .learning_rate = chosen.learning_rate},
+                gradus::train::progress{{.terminal = chosen.progress_bar}}, saves);
+  } catch (const gradus::train::interrupted& signal) {
+    if (first) {
+      std::fprintf(stderr, "train_mnist: %s\n", signal.what());
+    }
+    return gradus::train::interrupted::exit_code;
+  }
   const auto result = trainer.evaluate(own.test);
-  if (communicator.rank() == 0) {
+  if (first) {
     std::printf("test accuracy: %.4f\n", result.accuracy);
   }
+  return 0;
 }
 
 [[noreturn]] void refuse(const char* name, const char* expected, const char* value) {
@@ -134,11 +155,16 @@ std::string help() {
   --time-limit SECONDS  that a rank waits for the others before it says who is missing and ends the job (%d)
   --seed N              of weights, shuffling and dropout (%llu)
   --learning-rate RATE  step size (%g)
+  --checkpoint-dir FOLDER   saves the state of the training there: after SIGTERM and SIGUSR1, which end it with status
+                        75, and
+  --checkpoint-every N  after each N steps; 0: after each epoch (%llu)
+  --resume              goes on from the newest checkpoint in that folder
   --progress-bar        draw a bar that moves even if the output is no terminal, as under mpiexec
   --help                this text
 )",
                 usual.data, usual.epochs, usual.batch_size, usual.layout.data(), usual.ranks, usual.threads,
-                usual.time_limit, static_cast<unsigned long long>(usual.seed), usual.learning_rate);
+                usual.time_limit, static_cast<unsigned long long>(usual.seed), usual.learning_rate,
+                static_cast<unsigned long long>(usual.checkpoint_every));
   return text;
 }
 
@@ -154,6 +180,9 @@ bool read_options(int argc, char** argv, options& chosen) {
                               {"time-limit", required_argument, nullptr, 'w'},
                               {"seed", required_argument, nullptr, 's'},
                               {"learning-rate", required_argument, nullptr, 'a'},
+                              {"checkpoint-dir", required_argument, nullptr, 'c'},
+                              {"checkpoint-every", required_argument, nullptr, 'n'},
+                              {"resume", no_argument, nullptr, 'm'},
                               {"progress-bar", no_argument, nullptr, 'p'},
                               {"help", no_argument, nullptr, 'h'},
                               {}};
@@ -164,6 +193,9 @@ bool read_options(int argc, char** argv, options& chosen) {
       case -1:
         if (optind < argc) {
           refuse_option(argv[optind]);
+        }
+        if (chosen.checkpoints.empty() && (chosen.resume || chosen.checkpoint_every != 0)) {
+          throw std::invalid_argument{"--resume and --checkpoint-every: expected --checkpoint-dir FOLDER, got none"};
         }
         return true;
       case 'd':
@@ -201,6 +233,15 @@ bool read_options(int argc, char** argv, options& chosen) {
         }
         break;
       }
+      case 'c':
+        chosen.checkpoints = optarg;
+        break;
+      case 'n':
+        chosen.checkpoint_every = read("checkpoint-every", optarg, 0, UINT64_MAX);
+        break;
+      case 'm':
+        chosen.resume = true;
+        break;
       case 'p':
         chosen.progress_bar = true;
         break;
@@ -234,28 +275,31 @@ void say(const gradus::comm::command_line& end) {
 /// What every rank does, whatever its communicator.
 struct rank_body {
   const options& chosen;
+  std::atomic<int>& status;  // of the process
 
   template <class Communicator>
   void operator()(Communicator& communicator) const {
     communicator.set_time_limit(std::chrono::seconds{chosen.time_limit});
     const images sets = load(chosen.data);
     if (chosen.layout == "nchw") {
-      train<gradus::nchw>(communicator, sets, chosen);
+      status = train<gradus::nchw>(communicator, sets, chosen);
     } else {
-      train<gradus::nhwc>(communicator, sets, chosen);
+      status = train<gradus::nhwc>(communicator, sets, chosen);
     }
   }
 };
 
 /// Ranks in threads, or one.
 int run_in_process(const options& chosen) {
+  std::atomic<int> status = 0;
+  const rank_body body{chosen, status};
   if (chosen.ranks > 1) {
-    gradus::comm::run_ranks(chosen.ranks, rank_body{chosen});
+    gradus::comm::run_ranks(chosen.ranks, body);
   } else {
     gradus::comm::self alone;
-    rank_body{chosen}(alone);
+    body(alone);
   }
-  return 0;
+  return status;
 }
 
 #ifdef GRADUS_EXAMPLE_WITH_MPI
@@ -279,8 +323,9 @@ int run_under_mpi(int argc, char** argv, const options& chosen, gradus::comm::co
     if (alone) {
       return run_in_process(chosen);
     }
-    environment.run(rank_body{chosen});
-    return 0;
+    std::atomic<int> status = 0;
+    environment.run(rank_body{chosen, status});
+    return status;
   } catch (const std::exception& failure) {
     const std::string who = environment.size() == 1 ? "" : "rank " + std::to_string(environment.rank()) + ": ";
     std::fprintf(stderr, "train_mnist: %s%s\n", who.c_str(), failure.what());

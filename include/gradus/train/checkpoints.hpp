@@ -25,6 +25,7 @@
 #include "gradus/train/callback_state.hpp"
 #include "gradus/train/detail/checkpoints/signals.hpp"
 #include "gradus/train/detail/checkpoints/state_file.hpp"
+#include "gradus/train/interrupted.hpp"
 #include "gradus/train/report.hpp"
 #include "gradus/train/state.hpp"
 #include "gradus/train/training_state.hpp"
@@ -54,22 +55,6 @@ struct checkpoint_options {
   std::function<void(const std::string&)> on_error = {};
   /// How long a rank waits for another one during a save.
   std::chrono::milliseconds time_limit{std::chrono::minutes{30}};
-};
-
-/// A training has saved a checkpoint because of a signal, and ends. Every rank throws it after the same step.
-class interrupted : public error {
- public:
-  /// What main returns, so that a scheduler starts the job again: EX_TEMPFAIL of sysexits.h.
-  static constexpr int exit_code = 75;
-
-  /// @param number  of the signal
-  /// @param step    steps done
-  interrupted(int number, std::uint64_t step, error_location where = error_location::current())
-      : error{"training",
-              {},
-              {"signal ", number, " has come: a checkpoint of step ", step, " is saved"},
-              "start the program again: trainer.resume(folder) goes on from it",
-              where} {}
 };
 
 namespace detail {
@@ -131,7 +116,7 @@ class group_writer final : public training_writer {
 /// When fit ends it waits for the save that is under way.
 class checkpoints {
  public:
-  /// @param folder  made if it is missing
+  /// @param folder  made if it is missing; with an empty name nothing is saved
   /// @throws configuration_error (in the first step) on all ranks when options make no sense or the folder cannot be
   ///         written
   explicit checkpoints(std::string folder, checkpoint_options options = {},
@@ -152,6 +137,9 @@ class checkpoints {
   /// @throws interrupted after a signal
   template <class Trainer>
   void on_step(Trainer& trainer, const step_report& step) {
+    if (folder_.empty()) {
+      return;
+    }
     open(trainer);
     report_failures();
     const int number = options_.signals ? agreed_signal() : 0;
@@ -171,6 +159,9 @@ class checkpoints {
   /// Saves at the end of an epoch, if there is no `every`, or if it is the best.
   template <class Trainer>
   void on_epoch(Trainer& trainer, epoch_report& report) {
+    if (folder_.empty()) {
+      return;
+    }
     open(trainer);
     report_failures();
     const bool better = take_metric(report);
@@ -289,7 +280,8 @@ class checkpoints {
   std::string folder_;
   checkpoint_options options_;
   error_location where_;
-  std::unique_ptr<detail::end_signals> signals_ = options_.signals ? std::make_unique<detail::end_signals>() : nullptr;
+  std::unique_ptr<detail::end_signals> signals_ =
+      options_.signals && !folder_.empty() ? std::make_unique<detail::end_signals>() : nullptr;
   comm::any_communicator* group_ = nullptr;
   training_state state_;
   detail::state_content content_;

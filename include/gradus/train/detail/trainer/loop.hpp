@@ -32,6 +32,7 @@
 #include "gradus/optim/update_step.hpp"
 #include "gradus/train/callback_state.hpp"
 #include "gradus/train/detail/trainer/target_check.hpp"
+#include "gradus/train/interrupted.hpp"
 #include "gradus/train/report.hpp"
 #include "gradus/train/step_end.hpp"
 
@@ -277,6 +278,8 @@ class loop {
     require_loader_of_state(fit);
     try {
       at_call(fit.where, [&] { run_epochs(data, update, group, fit, callbacks); });
+    } catch (const interrupted&) {  // all ranks end alike
+      throw;
     } catch (const std::exception& failure) {
       group.fail(failure.what());  // so that no rank waits for this one
       throw;

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A training that is saved to files and goes on from them in a new trainer: with every strategy, on other numbers of
+// ranks and in another layout, after a signal, after failed saves.
+#include "gradus/train/checkpoints.hpp"
+
+#include <algorithm>
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "../../support/state_runs.hpp"
+#include "gradus/comm/threads.hpp"
+#include "gradus/optim/adam.hpp"
+#include "gradus/optim/sgd.hpp"
+#include "gradus/parallel/all_reduce.hpp"
+#include "gradus/parallel/model_averaging.hpp"
+#include "gradus/parallel/parameter_server/parameter_server.hpp"
+#include "gradus/parallel/sharded_update.hpp"
+#include "gradus/train/trainer.hpp"
+
+namespace {
+
+namespace comm = gradus::comm;
+namespace io = gradus::io;
+namespace optim = gradus::optim;
+namespace parallel = gradus::parallel;
+namespace train = gradus::train;
+
+struct checkpoint_folder {
+  std::string path = (std::filesystem::temp_directory_path() / "gradus_test_checkpoints").string();
+  checkpoint_folder() { std::filesystem::remove_all(path); }
+  ~checkpoint_folder() { std::filesystem::remove_all(path); }
+
+  [[nodiscard]] std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    for (const auto& each : std::filesystem::directory_iterator{path}) {
+      names.push_back(each.path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+};
+
+/// What a rank has at the end of a training.
+struct saved_outcome {
+  std::vector<float> values;
+  std::vector<float> buffers;
+  std::vector<double> losses;  // of the epochs
+  std::uint64_t steps = 0;
+  io::checkpoint_report resumed;
+  int signal_step = -1;
+  std::vector<std::string> failures;
+};
+
+struct saved_run {
+  int epochs = 3;
+  train::checkpoint_options options{};
+  bool resumes = false;
+  std::uint64_t raise_after = 0;  // the last rank gets a signal in this step
+  int signal = SIGUSR1;
+  std::uint64_t break_folder_after = 0;  // the folder becomes a file
+  bool evaluates = false;
+};
+
+/// 7 steps an epoch.
+template <class Layout, class Rule, class Strategy>
+saved_outcome train_and_save(comm::threads& world, const std::string& folder, const Rule& rule,
+                             const Strategy& strategy, const saved_run& run) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  gradus::data::loader<float, Layout> loader{
+      device, gradus_test::small_dataset(), {.global_batch_size = 8, .seed = 11}};
+  gradus::nn::network<float, Layout> net{device, {2, 9, 8}};
+  gradus_test::build_network_with_statistics(net);
+  net.compile({.max_batch_size = 8, .seed = 11});
+  train::trainer trainer{net, rule, world, strategy};
+  saved_outcome outcome;
+  if (run.resumes) {
+    outcome.resumed = trainer.resume(folder);
+  }
+  train::checkpoint_options options = run.options;
+  options.on_error = [&](const std::string& text) { outcome.failures.push_back(text); };
+  train::checkpoints saving{folder, options};
+  const auto disturb = [&](const train::step_report& step) {
+    if (run.raise_after != 0 && step.step + 1 == run.raise_after && world.rank() + 1 == world.size()) {
+      static_cast<void>(std::raise(run.signal));
+    }
+    if (run.break_folder_after != 0 && step.step + 1 == run.break_folder_after && world.rank() == 0) {
+      std::filesystem::remove_all(folder);
+      std::ofstream{folder} << "no folder";
+    }
+  };
+  const auto note = [&](const train::epoch_report& epoch) { outcome.losses.push_back(epoch.loss); };
+  try {
+    trainer.fit(loader, {.epochs = run.epochs, .learning_rate = 0.05}, disturb, note, saving);
+  } catch (const train::interrupted& stop) {
+    outcome.signal_step = static_cast<int>(trainer.steps());
+    BOOST_TEST_MESSAGE(stop.what());
+  }
+  for (const auto& each : net.parameters()) {
+    const auto values = each.copy_values();
+    outcome.values.insert(outcome.values.end(), values.begin(), values.end());
+  }
+  outcome.buffers.assign(net.buffer_values().begin(), net.buffer_values().end());
+  outcome.steps = trainer.steps();
+  return outcome;
+}
+
+template <class Layout = gradus::nhwc, class Rule = optim::adam, class Strategy = parallel::all_reduce>
+std::vector<saved_outcome> on_thread_ranks(int ranks, const std::string& folder, const saved_run& run,
+                                           const Rule& rule = {}, const Strategy& strategy = {}) {
+  return comm::run_ranks(
+      ranks, [&](comm::threads& world) { return train_and_save<Layout>(world, folder, rule, strategy, run); });
+}
+
+void check_equal(const std::vector<saved_outcome>& resumed, const std::vector<saved_outcome>& whole) {
+  for (std::size_t rank = 0; rank < whole.size(); ++rank) {
+    BOOST_TEST_CONTEXT("rank " << rank) {
+      BOOST_TEST((resumed[rank].values == whole[rank].values));
+      BOOST_TEST((resumed[rank].buffers == whole[rank].buffers));
+      BOOST_TEST(resumed[rank].steps == whole[rank].steps);
+      BOOST_TEST(resumed[rank].losses.back() == whole[rank].losses.back());
+      BOOST_TEST(resumed[rank].failures.empty());
+    }
+  }
+}
+
+/// The largest distance of values over the largest of them.
+[[nodiscard]] double apart(const std::vector<float>& a, const std::vector<float>& b) {
+  double largest = 1e-30;
+  double worst = a.size() == b.size() ? 0 : 1;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    largest = std::max(largest, std::abs(static_cast<double>(b[i])));
+    worst = std::max(worst, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+  }
+  return worst / largest;
+}
+
+template <class Rule, class Strategy>
+void check_strategy(int ranks, const Rule& rule, const Strategy& strategy) {
+  const checkpoint_folder folder;
+  const auto whole =
+      on_thread_ranks<gradus::nhwc>(ranks, folder.path, {.epochs = 3, .options = {.every = 5}}, rule, strategy);
+  // 5, 10, 15 and 20 were saved; the last three are kept.
+  BOOST_TEST(folder.files() == (std::vector<std::string>{"step-000000010.safetensors", "step-000000015.safetensors",
+                                                         "step-000000020.safetensors"}),
+             boost::test_tools::per_element());
+  for (const char* newest : {"step-000000020.safetensors", "step-000000015.safetensors"}) {
+    const auto resumed = on_thread_ranks<gradus::nhwc>(
+        ranks, folder.path, {.epochs = 3, .options = {.every = 1000}, .resumes = true}, rule, strategy);
+    BOOST_TEST(resumed[0].resumed.path == folder.path + "/" + newest);
+    check_equal(resumed, whole);
+    std::filesystem::remove(folder.path + "/" + newest);
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(checkpoints_of_trainings)
+
+BOOST_AUTO_TEST_CASE(every_strategy_goes_on_to_the_bit) {
+  check_strategy(1, optim::adam{}, parallel::all_reduce{});
+  check_strategy(2, optim::sgd{.momentum = 0.9}, parallel::all_reduce{});
+  check_strategy(3, optim::adam{}, parallel::sharded_update{});
+  check_strategy(2, optim::sgd{.momentum = 0.9}, parallel::model_averaging{.every_steps = 4});
+  check_strategy(2, optim::adam{}, parallel::parameter_server{.servers = 1, .colocate = true});
+}
+
+BOOST_AUTO_TEST_CASE(other_ranks_and_another_layout_go_on_to_rounding) {
+  const checkpoint_folder folder;
+  const optim::sgd rule{.momentum = 0.9};
+  const auto whole = on_thread_ranks(2, folder.path, {.epochs = 2, .options = {.every = 9, .keep = 1}}, rule);
+  for (const int ranks : {1, 3}) {
+    const auto resumed =
+        on_thread_ranks(ranks, folder.path, {.epochs = 2, .options = {.every = 1000}, .resumes = true}, rule);
+    BOOST_TEST(resumed[0].steps == whole[0].steps);
+    BOOST_TEST(resumed[0].resumed.step == 9);
+  }
+  const auto resumed =
+      on_thread_ranks<gradus::nchw>(2, folder.path, {.epochs = 2, .options = {.every = 1000}, .resumes = true}, rule);
+  BOOST_TEST(apart(resumed[0].values, whole[0].values) < 1e-4);
+  BOOST_TEST(std::abs(resumed[0].losses.back() - whole[0].losses.back()) < 1e-4);
+}
+
+BOOST_AUTO_TEST_CASE(a_signal_on_one_rank_saves_on_all) {
+  const checkpoint_folder folder;
+  const auto whole = on_thread_ranks(2, folder.path + "_none", {.epochs = 2});
+  std::filesystem::remove_all(folder.path + "_none");
+  for (const int number : {SIGUSR1, SIGTERM}) {
+    std::filesystem::remove_all(folder.path);
+    const auto stopped =
+        on_thread_ranks(2, folder.path, {.epochs = 2, .options = {.every = 1000}, .raise_after = 5, .signal = number});
+    BOOST_TEST(stopped[0].signal_step == stopped[1].signal_step);
+    BOOST_TEST(stopped[0].signal_step >= 5);
+    BOOST_TEST(folder.files().size() == 1U);
+    const auto resumed = on_thread_ranks(2, folder.path, {.epochs = 2, .options = {.every = 1000}, .resumes = true});
+    BOOST_TEST(resumed[0].resumed.step == stopped[0].signal_step);
+    check_equal(resumed, whole);
+  }
+  BOOST_TEST(train::interrupted::exit_code == 75);
+}
+
+BOOST_AUTO_TEST_CASE(the_best_epoch_is_kept) {
+  const checkpoint_folder folder;
+  const auto whole =
+      on_thread_ranks(2, folder.path, {.epochs = 5, .options = {.keep = 1, .best = train::best_epoch::loss}});
+  const auto best = std::min_element(whole[0].losses.begin(), whole[0].losses.end()) - whole[0].losses.begin();
+  char name[64];
+  std::snprintf(name, sizeof(name), "step-%09d.safetensors", static_cast<int>(7 * (best + 1)));
+  BOOST_TEST(std::filesystem::exists(folder.path + "/" + name));
+  BOOST_TEST(std::filesystem::exists(folder.path + "/step-000000035.safetensors"));
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_that_goes_away_is_reported_and_training_goes_on) {
+  const checkpoint_folder folder;
+  const auto undisturbed = on_thread_ranks(2, folder.path + "_none", {.epochs = 2});
+  std::filesystem::remove_all(folder.path + "_none");
+  const auto broken = on_thread_ranks(2, folder.path, {.epochs = 2, .options = {.every = 3}, .break_folder_after = 4});
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    BOOST_TEST((broken[rank].values == undisturbed[rank].values));
+    BOOST_TEST(!broken[rank].failures.empty());
+    for (const std::string& each : broken[rank].failures) {
+      BOOST_TEST_MESSAGE(each);
+      BOOST_TEST(each.find("is not saved") != std::string::npos);
+      BOOST_TEST(each.find(folder.path) != std::string::npos);
+    }
+  }
+  std::filesystem::remove(folder.path);
+}
+
+BOOST_AUTO_TEST_CASE(a_damaged_file_is_skipped) {
+  const checkpoint_folder folder;
+  const auto whole = on_thread_ranks(2, folder.path, {.epochs = 2, .options = {.every = 5}});
+  const std::string newest = folder.path + "/step-000000010.safetensors";
+  std::filesystem::resize_file(newest, std::filesystem::file_size(newest) - 1);
+  const auto resumed = on_thread_ranks(2, folder.path, {.epochs = 2, .options = {.every = 1000}, .resumes = true});
+  BOOST_TEST(resumed[0].resumed.step == 5);
+  BOOST_REQUIRE(resumed[0].resumed.skipped.size() == 1U);
+  BOOST_TEST(resumed[0].resumed.skipped[0].path == newest);
+  check_equal(resumed, whole);
+}
+
+BOOST_AUTO_TEST_CASE(saves_in_memory_in_between) {
+  const checkpoint_folder folder;
+  const std::string memory = folder.path + "_memory";
+  std::filesystem::remove_all(memory);
+  const auto whole = on_thread_ranks(
+      2, folder.path, {.epochs = 2, .options = {.every = 6, .memory_folder = memory, .memory_every = 2}});
+  BOOST_TEST(folder.files() == (std::vector<std::string>{"step-000000006.safetensors", "step-000000012.safetensors"}),
+             boost::test_tools::per_element());
+  BOOST_TEST(std::filesystem::exists(memory + "/step-000000014.safetensors"));
+  const std::vector<std::string> both{folder.path, memory};
+  const auto report = io::find_newest(both);
+  BOOST_TEST(report.step == 14);
+  std::filesystem::remove_all(memory);
+}
+
+BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
+  BOOST_CHECK_THROW((train::checkpoints{"folder", {.keep = 0}}), gradus::configuration_error);
+  BOOST_CHECK_THROW((train::checkpoints{"folder", {.every = 7, .memory_folder = "/dev/shm/x", .memory_every = 2}}),
+                    gradus::configuration_error);
+  BOOST_CHECK_THROW((train::checkpoints{"folder", {.every = 7, .memory_every = 7}}), gradus::configuration_error);
+}
+
+BOOST_AUTO_TEST_CASE(a_checkpoint_of_another_rule_changes_nothing) {
+  const checkpoint_folder folder;
+  static_cast<void>(on_thread_ranks(2, folder.path, {.epochs = 1}));
+  BOOST_CHECK_THROW(
+      static_cast<void>(on_thread_ranks(2, folder.path, {.epochs = 1, .resumes = true}, optim::sgd{.momentum = 0.9})),
+      gradus::configuration_error);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
