@@ -23,7 +23,7 @@ void read_all_of(const std::uint8_t* data, std::size_t size) {
       bytes.resize(static_cast<std::size_t>(each.end - each.begin));
       reader.read(each, 0, bytes);
     }
-    reader.verify();
+    reader.compare_checksums();
   } catch (const gradus::format_error&) {
   }
 }

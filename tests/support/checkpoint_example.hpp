@@ -123,7 +123,7 @@ class checkpoint_example {
                                             io::file_system& files = io::operating_system()) {
   try {
     const io::checkpoint_reader file{path, files};
-    file.verify();
+    file.compare_checksums();
     return expected.difference(file);
   } catch (const std::exception& failure) {
     return failure.what();

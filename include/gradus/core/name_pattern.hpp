@@ -65,7 +65,7 @@ class known_names {
   void add(std::string_view name) { names_.push_back(name); }
 
   /// "conv1, conv2, scores", "conv1, conv2, ... (of 160)" or "none".
-  [[nodiscard]] std::string near(std::string_view unknown) const {
+  [[nodiscard]] std::string similar(std::string_view unknown) const {
     constexpr std::size_t all = 16;
     constexpr std::size_t some = 8;
     std::vector<std::size_t> distances;
@@ -108,7 +108,7 @@ class known_names {
     return false;
   }
 
-  /// The name that is so near that it may be meant, or an empty text.
+  /// The name that is so similar that it may be meant, or an empty text.
   [[nodiscard]] std::string_view meant_by(std::string_view unknown) const {
     std::string_view nearest;
     std::size_t least = std::max(std::size_t{2}, unknown.size() / 4) + 1;

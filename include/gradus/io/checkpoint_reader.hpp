@@ -33,8 +33,8 @@ struct range_checksum {
 };
 
 /// A checkpoint that is open to read. The file stays what it is until the object is destroyed, also if another process
-/// deletes it or renames a new one over it. The constructor checks the header and its checksum; `verify` checks the
-/// tensors.
+/// deletes it or renames a new one over it. The constructor checks the header and its checksum; `compare_checksums`
+/// checks the tensors.
 class checkpoint_reader {
  public:
   /// Opens a file and reads its header.
@@ -103,8 +103,8 @@ class checkpoint_reader {
 
   /// Compares all tensors with their checksums.
   /// @throws format_error with the first tensor that differs, or if the file cannot be read
-  void verify(error_location where = error_location::current()) const {
-    at_call(where, [&] { verify(checksums(0, header_.buffer_size())); });
+  void compare_checksums(error_location where = error_location::current()) const {
+    at_call(where, [&] { compare_checksums(checksums(0, header_.buffer_size())); });
   }
 
   /// The checksums of the bytes [begin, end) of the buffer, one for each tensor that has some of them.
@@ -132,7 +132,8 @@ class checkpoint_reader {
 
   /// Compares the tensors with checksums of ranges that cover the buffer in order.
   /// @throws format_error with the first tensor that differs
-  void verify(std::span<const range_checksum> ranges, error_location where = error_location::current()) const {
+  void compare_checksums(std::span<const range_checksum> ranges,
+                         error_location where = error_location::current()) const {
     std::vector<std::uint32_t> sums(header_.tensors.size(), 0);
     std::vector<std::uint64_t> bytes(header_.tensors.size(), 0);
     for (const range_checksum& each : ranges) {

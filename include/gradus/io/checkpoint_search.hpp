@@ -119,7 +119,7 @@ namespace detail {
   for (const std::string& path : detail::checkpoint_candidates(folders, files, report)) {
     try {
       const auto reader = detail::open_candidate(path, files);
-      reader->verify();
+      reader->compare_checksums();
       report.path = path;
       report.step = reader->step();
       return report;
@@ -267,7 +267,7 @@ class shared_checkpoint {
       all_read_ = all_read_ && each == seen[0];
     }
     if (!all_read_) {
-      std::string wrong = detail::text_of_first(group_, first ? error_in([&] { file_->verify(); }) : "");
+      std::string wrong = detail::text_of_first(group_, first ? error_in([&] { file_->compare_checksums(); }) : "");
       if (wrong.empty()) {
         take_header_of_first(path);
       }
@@ -305,7 +305,7 @@ class shared_checkpoint {
         all.push_back(sum);
       }
     }
-    return error_in([&] { file_->verify(all); });
+    return error_in([&] { file_->compare_checksums(all); });
   }
 
   void take_header_of_first(const std::string& path) {

@@ -38,10 +38,10 @@ enum class open_mode {
 
 /// What a path is.
 struct file_facts {
-  bool regular = false;        ///< a regular file
-  bool link = false;           ///< a symbolic link
-  std::uint64_t size = 0;      ///< bytes
-  std::int64_t modified = 0;   ///< the time of the last change, in seconds since 1970
+  bool regular = false;       ///< a regular file
+  bool link = false;          ///< a symbolic link
+  std::uint64_t size = 0;     ///< bytes
+  std::int64_t modified = 0;  ///< the time of the last change, in seconds since 1970
 };
 
 /// The calls of the operating system. Functions that return int return 0, or for `open` a descriptor, or the negative
@@ -86,7 +86,9 @@ class file_system {
 };
 
 /// The text of an errno: "No space left on device".
-[[nodiscard]] inline std::string errno_text(int number) { return std::generic_category().message(number); }
+[[nodiscard]] inline std::string errno_text(int number) {
+  return std::generic_category().message(number);
+}
 
 /// Repeats a call of a file_system while it is interrupted.
 template <class Call>
@@ -140,7 +142,9 @@ class posix_file_system final : public file_system {
     const int linked = result_of(::link(from.c_str(), to.c_str()));
     return linked != 0 ? linked : result_of(::unlink(from.c_str()));
   }
-  int remove(const std::string& path) override { return result_of(::unlink(path.c_str())); }
+  int remove(const std::string& path) override {
+    return result_of(::unlink(path.c_str()));
+  }
   int facts(int file, file_facts& into) override {
     struct stat found {};
     const int result = result_of(::fstat(file, &found));
@@ -191,7 +195,9 @@ class posix_file_system final : public file_system {
     return result < 0 ? -static_cast<Integer>(errno) : result;
   }
   // Linux transfers at most 2 GiB - 4 KiB in a call, and macOS refuses more.
-  static std::size_t one_call(std::size_t bytes) noexcept { return std::min(bytes, std::size_t{1} << 30U); }
+  static std::size_t one_call(std::size_t bytes) noexcept {
+    return std::min(bytes, std::size_t{1} << 30U);
+  }
 
   static file_facts facts_of(const struct stat& found) noexcept {
     return {.regular = S_ISREG(found.st_mode),

@@ -100,7 +100,7 @@ struct target_sizes {
 
 /// @throws shape_error when a batch of n examples has other targets than the loss reads
 inline void require_targets(std::string_view operation, const target_description& needed, index_t examples,
-                                        const target_sizes& given) {
+                            const target_sizes& given) {
   if (given.labels != examples * needed.labels) {
     constexpr std::string_view hint =
         "the loss of the network says in targets() which it reads: unless it overrides them, a class for each example";

@@ -43,11 +43,11 @@ BOOST_AUTO_TEST_CASE(the_distance_of_names_is_the_number_of_changes) {
 
 BOOST_AUTO_TEST_CASE(a_message_has_all_names_or_the_nearest) {
   gradus::known_names few;
-  BOOST_TEST(few.near("head") == "none");
+  BOOST_TEST(few.similar("head") == "none");
   BOOST_TEST(few.meant_by("head").empty());
   few.add("encoder.conv");
   few.add("head");
-  BOOST_TEST(few.near("zzz") == "encoder.conv, head");
+  BOOST_TEST(few.similar("zzz") == "encoder.conv, head");
   BOOST_TEST(few.meant_by("heads") == "head");
   BOOST_TEST(few.meant_by("encoder").empty());
   BOOST_TEST((few.has_group("encoder") && !few.has_group("head") && !few.has_group("enc")));
@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(a_message_has_all_names_or_the_nearest) {
   for (const std::string& each : names) {
     many.add(each);
   }
-  const std::string text = many.near("layerxx");
+  const std::string text = many.similar("layerxx");
   BOOST_TEST(text ==
              "layer, layerx, layerxx, layerxxx, layerxxxx, layerxxxxx, layerxxxxxx, layerxxxxxxx, ... (30 in all)");
 }

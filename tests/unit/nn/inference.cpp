@@ -68,7 +68,7 @@ void expect_message(const Call& fails, const std::string& text) {
 }
 
 /// A convolution, normalization and ReLU, and scores.
-void build_small(float_network& net) {
+void build_normalized(float_network& net) {
   nn::value x = net.add("conv", nn::conv2d{.out_channels = 6, .kernel = {3, 3}, .bias = false}, net.input());
   x = net.add("norm", nn::batch_norm{}, x);
   x = net.add("relu", nn::relu{}, x);
@@ -159,13 +159,13 @@ BOOST_AUTO_TEST_CASE(new_weights_hold_in_the_next_call) {
   gradus::cpu device{{.intra_op_threads = 1}};
   const random_batch<float, gradus::nhwc> batch{device, {3, 2, 6, 6}, 5};
   float_network trained{device, {2, 6, 6}};
-  build_small(trained);
+  build_normalized(trained);
   trained.compile({.max_batch_size = 3, .seed = 1});
   train_a_little(trained, batch);
   const std::vector<float> expected = copy_of(trained.forward(batch.images));
 
   float_network net{device, {2, 6, 6}};
-  build_small(net);
+  build_normalized(net);
   net.compile_for_inference({.max_batch_size = 3, .seed = 2});
   BOOST_TEST(net.inference());
   BOOST_TEST(farthest(copy_of(net.forward(batch.images)), expected) > 1e-2);
@@ -192,7 +192,7 @@ BOOST_AUTO_TEST_CASE(a_network_may_be_compiled_for_inference_again) {
   gradus::cpu device{{.intra_op_threads = 1}};
   const random_batch<float, gradus::nhwc> batch{device, {7, 2, 6, 6}, 5};
   float_network net{device, {2, 6, 6}};
-  build_small(net);
+  build_normalized(net);
   net.compile_for_inference({.max_batch_size = 2});
   const std::vector<float> two = copy_of(net.forward(batch.images.view().slice(0, 2)));
   net.compile_for_inference({.max_batch_size = 7, .prepare_weights = false});
@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE(it_refuses_to_train) {
   gradus::cpu device{{.intra_op_threads = 1}};
   const random_batch<float, gradus::nhwc> batch{device, {3, 2, 6, 6}, 5};
   float_network net{device, {2, 6, 6}};
-  build_small(net);
+  build_normalized(net);
   expect_message<gradus::configuration_error>([&] { net.update_weights(); }, "compile");
   expect_message<gradus::configuration_error>([&] { nn::inference_session session{net}; }, "not compiled");
   net.compile_for_inference({.max_batch_size = 3});
@@ -223,7 +223,7 @@ BOOST_AUTO_TEST_CASE(values_are_in_memory_of_the_caller) {
   gradus::cpu device{{.intra_op_threads = 1}};
   const random_batch<float, gradus::nhwc> batch{device, {3, 2, 6, 6}, 5};
   float_network net{device, {2, 6, 6}};
-  build_small(net);
+  build_normalized(net);
   const nn::memory_forecast forecast = net.forecast_for_inference({.max_batch_size = 3});
   BOOST_TEST(forecast.gradients == 0U);
   // Two values: after the ReLU (3 x 4 x 4 x 6), and the scores (3 x 5).
@@ -250,7 +250,7 @@ BOOST_AUTO_TEST_CASE(a_failure_leaves_a_trained_network_as_it_was) {
   float_network same{device, {2, 6, 6}};
   std::vector<std::byte> few(64);
   for (float_network* const each : {&net, &same}) {
-    build_small(*each);
+    build_normalized(*each);
     each->compile({.max_batch_size = 3, .seed = 4});
     train_a_little(*each, batch);
   }
@@ -270,7 +270,7 @@ BOOST_AUTO_TEST_CASE(weights_that_are_prepared_for_other_instructions_are_refuse
   }
   const random_batch<float, gradus::nhwc> batch{device, {3, 2, 6, 6}, 5};
   float_network net{device, {2, 6, 6}};
-  build_small(net);
+  build_normalized(net);
   net.compile_for_inference({.max_batch_size = 3});
   const std::vector<float> expected = copy_of(net.forward(batch.images));
   gradus::kernels::set_instruction_set(gradus::kernels::instruction_set::portable);
@@ -339,7 +339,7 @@ BOOST_AUTO_TEST_CASE(a_session_has_its_values_in_memory_of_the_caller) {
   gradus::cpu device{{.intra_op_threads = 1}};
   const random_batch<float, gradus::nhwc> batch{device, {3, 2, 6, 6}, 5};
   float_network net{device, {2, 6, 6}};
-  build_small(net);
+  build_normalized(net);
   net.compile_for_inference({.max_batch_size = 3});
   gradus::tensor<float, 1, gradus::row_major> memory{device, {static_cast<index_t>(net.plan().arena_bytes / 4)}};
   const std::span<std::byte> bytes{reinterpret_cast<std::byte*>(memory.data()), net.plan().arena_bytes};

@@ -51,21 +51,21 @@ struct network_names {
 /// Raises configuration_error: a pattern fits none of the layers.
 [[noreturn]] inline void raise_no_layer(std::string_view operation, std::string_view pattern,
                                         const network_names& names) {
-  raise<configuration_error>(operation, {"a pattern of layers, which are ", names.layers.near(pattern)},
+  raise<configuration_error>(operation, {"a pattern of layers, which are ", names.layers.similar(pattern)},
                              {"'", pattern, "', which fits none of them"}, hint_for_layers(pattern, names));
 }
 
 /// Raises configuration_error: a pattern fits none of the parameters.
 [[noreturn]] inline void raise_no_parameters(std::string_view operation, std::string_view pattern,
                                              const network_names& names) {
-  raise<configuration_error>(operation, {"a pattern of parameters, which are ", names.parameters.near(pattern)},
+  raise<configuration_error>(operation, {"a pattern of parameters, which are ", names.parameters.similar(pattern)},
                              {"'", pattern, "', which fits none of them"}, hint_for_parameters(pattern, names));
 }
 
 /// Raises configuration_error: no parameter has the name.
 [[noreturn]] inline void raise_no_parameter(std::string_view operation, std::string_view name,
                                             const network_names& names, error_location where) {
-  raise<configuration_error>(operation, {"one of ", names.parameters.near(name)}, {"'", name, "'"},
+  raise<configuration_error>(operation, {"one of ", names.parameters.similar(name)}, {"'", name, "'"},
                              hint_for_parameters(name, names), where);
 }
 
