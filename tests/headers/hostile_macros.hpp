@@ -42,6 +42,10 @@
 #include <unistd.h>
 
 #include <Eigen/Dense>
+#if __has_include(<protozero/pbf_reader.hpp>)  // of the component onnx
+#include <protozero/pbf_reader.hpp>
+#include <protozero/pbf_writer.hpp>
+#endif
 
 #define GRADUS_HOSTILE(name) @name is a macro of somebody else @
 
