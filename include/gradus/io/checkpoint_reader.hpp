@@ -56,7 +56,7 @@ class checkpoint_reader {
       }
       std::vector<std::uint8_t> head(static_cast<std::size_t>(std::min<std::uint64_t>(facts.size, 8)));
       read_bytes(std::as_writable_bytes(std::span{head}), 0);
-      head.resize(static_cast<std::size_t>(safetensors_buffer_begin(operation(), head, facts.size)));
+      head.resize(safetensors_buffer_begin(operation(), head, facts.size));
       read_bytes(std::as_writable_bytes(std::span{head}), 0);
       header_ = read_safetensors_header(operation(), head, facts.size);
       head_.assign(reinterpret_cast<const char*>(head.data()), head.size());

@@ -3,7 +3,7 @@
 // Finds the newest valid checkpoint, and reads it on all ranks.
 #pragma once
 
-#include <algorithm>    // std::copy_n, std::max, std::min, std::stable_sort
+#include <algorithm>    // std::copy_n, std::max, std::min, std::sort
 #include <cerrno>       // ENOENT
 #include <cstddef>      // std::byte, std::ptrdiff_t, std::size_t
 #include <cstdint>      // std::int64_t, std::uint32_t, std::uint64_t, std::uint8_t
@@ -74,6 +74,7 @@ namespace detail {
                                                                     file_system& files, checkpoint_report& report) {
   struct candidate {
     std::int64_t step;
+    std::size_t turn;  // in which it was found
     std::string path;
   };
   std::vector<candidate> found;
@@ -85,11 +86,13 @@ namespace detail {
     }
     for (const std::string& name : names) {
       if (const auto step = step_of_name(name)) {
-        found.push_back({.step = *step, .path = path_in(folder, name)});
+        found.push_back({.step = *step, .turn = found.size(), .path = path_in(folder, name)});
       }
     }
   }
-  std::stable_sort(found.begin(), found.end(), [](const candidate& a, const candidate& b) { return a.step > b.step; });
+  std::sort(found.begin(), found.end(), [](const candidate& a, const candidate& b) {
+    return a.step != b.step ? a.step > b.step : a.turn < b.turn;
+  });
   std::vector<std::string> paths;
   for (candidate& each : found) {
     paths.push_back(std::move(each.path));
@@ -299,7 +302,7 @@ class shared_checkpoint {
       }
       for (std::string_view left = std::string_view{each}.substr(1); !left.empty();) {
         range_checksum sum;
-        sum.tensor = static_cast<std::size_t>(detail::take_number(left));
+        sum.tensor = detail::take_number(left);
         sum.bytes = detail::take_number(left);
         sum.checksum = static_cast<std::uint32_t>(detail::take_number(left));
         all.push_back(sum);

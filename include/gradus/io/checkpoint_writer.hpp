@@ -286,8 +286,8 @@ class checkpoint_writer_base {
       try {
         if (copy.size < total) {
           copy = {};
-          copy.memory = std::unique_ptr<std::byte[]>{new std::byte[static_cast<std::size_t>(total)]};
-          copy.size = static_cast<std::size_t>(total);
+          copy.memory = std::unique_ptr<std::byte[]>{new std::byte[total]};
+          copy.size = total;
         }
       } catch (const std::exception&) {
         plan.error = join({"no memory for a copy of ", total, " bytes"});
@@ -297,7 +297,7 @@ class checkpoint_writer_base {
       std::byte* to = copy.memory.get();
       for (checkpoint_piece& each : plan.pieces) {
         if (each.size != 0) {
-          std::memcpy(to, each.data, static_cast<std::size_t>(each.size));
+          std::memcpy(to, each.data, each.size);
         }
         each.data = to;
         to += each.size;

@@ -284,9 +284,9 @@ class header_reader {
                                {"at most ", total < 8 ? 0 : std::min(total - 8, detail::longest_header), " bytes"},
                                {json.size(), " bytes"}, "shorten names or metadata", where);
   }
-  json.resize(static_cast<std::size_t>(total) - 8, ' ');
+  json.resize(total - 8, ' ');
   std::string head;
-  head.reserve(static_cast<std::size_t>(total));
+  head.reserve(total);
   for (unsigned shift = 0; shift < 64; shift += 8) {
     head += static_cast<char>(static_cast<unsigned char>(std::uint64_t{json.size()} >> shift & 0xffU));
   }
@@ -389,8 +389,7 @@ class header_reader {
       raise<format_error>(operation, {"the first ", header.buffer_begin, " bytes of the file"},
                           {head.size(), " bytes"});
     }
-    const std::string_view text{reinterpret_cast<const char*>(head.data()) + 8,
-                                static_cast<std::size_t>(header.buffer_begin) - 8};
+    const std::string_view text{reinterpret_cast<const char*>(head.data()) + 8, header.buffer_begin - 8};
     detail::header_reader{operation, text}.read(header);
     if (const std::string* const second = detail::find_second(header.tensors)) {
       raise<format_error>(operation, "tensors with different names", {"'", *second, "' twice"});

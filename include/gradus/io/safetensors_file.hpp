@@ -85,8 +85,7 @@ class safetensors_file {
 
   /// The bytes of a tensor of this file. They need not be aligned. They are valid as long as the object.
   [[nodiscard]] std::span<const std::uint8_t> bytes(const safetensors_entry& tensor) const noexcept {
-    return file_.bytes().subspan(static_cast<std::size_t>(header_.buffer_begin + tensor.begin),
-                                 static_cast<std::size_t>(tensor.end - tensor.begin));
+    return file_.bytes().subspan(header_.buffer_begin + tensor.begin, tensor.end - tensor.begin);
   }
 
   /// Reads the elements of a tensor in row-major order. Numbers of any type are read as real numbers, rounded to the
@@ -116,7 +115,7 @@ class safetensors_file {
 
   /// The number of elements of a tensor.
   [[nodiscard]] static std::size_t elements_of(const safetensors_entry& tensor) noexcept {
-    return static_cast<std::size_t>(tensor.end - tensor.begin) / size_of(tensor.type);
+    return (tensor.end - tensor.begin) / size_of(tensor.type);
   }
 
  private:

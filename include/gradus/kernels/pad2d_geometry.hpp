@@ -142,8 +142,8 @@ struct padded_axis {
     }
     /// The position of copy k, for k from 0 on.
     [[nodiscard]] GRADUS_HOST_DEVICE constexpr index_t at(index_t k) const noexcept {
-      const index_t before = low_end - low;
-      return k < before ? low + k : k == before ? own : high + (k - before - 1);
+      const index_t lower = low_end - low;
+      return k < lower ? low + k : k == lower ? own : high + (k - lower - 1);
     }
     /// True if only one position of y is a copy.
     [[nodiscard]] GRADUS_HOST_DEVICE constexpr bool single() const noexcept {

@@ -3,7 +3,7 @@
 // Offsets of buffers in an arena that is as small as the largest set of buffers in use at one time, or nearly so.
 #pragma once
 
-#include <algorithm>  // std::clamp, std::max, std::stable_sort
+#include <algorithm>  // std::clamp, std::max, std::sort
 #include <cstddef>    // std::ptrdiff_t, std::size_t
 #include <cstdint>    // std::uint64_t
 #include <span>       // std::span
@@ -50,15 +50,18 @@ namespace gradus::nn {
   const auto length = [&](std::size_t b) { return buffers[b].last - buffers[b].first + 1; };
   if (plan.bytes > least) {
     dynamic_array<std::size_t> order = best;
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return buffers[a].bytes * length(a) > buffers[b].bytes * length(b);
-    });
-    try_order(order);
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return length(a) > length(b); });
-    try_order(order);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return buffers[a].first < buffers[b].first; });
-    try_order(order);
+    dynamic_array<std::size_t> turns(order.size());  // of each buffer, in the order before
+    const auto sort_by = [&](const auto& less) {     // equal ones keep their order
+      for (std::size_t turn = 0; turn < order.size(); ++turn) {
+        turns[order[turn]] = turn;
+      }
+      std::sort(order.begin(), order.end(),
+                [&](std::size_t a, std::size_t b) { return less(a, b) || (!less(b, a) && turns[a] < turns[b]); });
+      try_order(order);
+    };
+    sort_by([&](std::size_t a, std::size_t b) { return buffers[a].bytes * length(a) > buffers[b].bytes * length(b); });
+    sort_by([&](std::size_t a, std::size_t b) { return length(a) > length(b); });
+    sort_by([&](std::size_t a, std::size_t b) { return buffers[a].first < buffers[b].first; });
   }
   const std::size_t work = std::max<std::size_t>(1, buffers.size() * buffers.size());
   const std::size_t tries = std::clamp<std::size_t>(50'000'000 / work, 100, 4000);
@@ -74,7 +77,7 @@ namespace gradus::nn {
     }
     const auto draw = [&](std::size_t below) {
       random = random * 6364136223846793005U + 1442695040888963407U;
-      return static_cast<std::size_t>(random >> 33U) % below;
+      return (random >> 33U) % below;
     };
     const std::size_t from = i % 4 == 3 ? draw(order.size()) : last[draw(last.size())];
     const std::size_t to = draw(from + 1);

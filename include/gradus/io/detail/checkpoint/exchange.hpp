@@ -30,7 +30,7 @@ namespace gradus::io::detail {
   const auto size_of = [&](std::size_t rank) {
     std::uint64_t size = 0;
     std::memcpy(&size, sizes.data() + rank * number, number);
-    return static_cast<std::size_t>(size);
+    return size;
   };
   std::size_t longest = 0;
   for (std::size_t rank = 0; rank < ranks; ++rank) {

@@ -55,7 +55,7 @@ struct checkpoint_layout {
 /// Eight hexadecimal digits.
 [[nodiscard]] inline std::string checksum_text(std::uint32_t sum) {
   char digits[16];
-  std::snprintf(digits, sizeof(digits), "%08x", static_cast<unsigned>(sum));
+  std::snprintf(digits, sizeof(digits), "%08x", sum);
   return digits;
 }
 

@@ -111,7 +111,7 @@ inline constexpr std::uint64_t page_bytes = 4096;
   checkpoint_pieces pieces;
   while (packed.size() >= 24) {
     checkpoint_piece each;
-    each.tensor = static_cast<std::size_t>(take_number(packed));
+    each.tensor = take_number(packed);
     each.begin = take_number(packed);
     each.size = take_number(packed);
     pieces.push_back(each);

@@ -160,7 +160,7 @@ class state_of_checkpoint final : public state_source {
     // Where only rank 0 sees the file, every rank gets all of it.
     std::vector<io::checkpoint_fetch> all;
     for (const io::safetensors_entry& each : header_->tensors) {
-      std::vector<std::byte>& memory = content_.emplace_back(static_cast<std::size_t>(each.end - each.begin));
+      std::vector<std::byte>& memory = content_.emplace_back(each.end - each.begin);
       all.push_back({.tensor = each.name, .begin = 0, .into = memory});
     }
     file.fetch(all);
