@@ -200,7 +200,8 @@ BOOST_AUTO_TEST_CASE(the_newest_and_the_best_are_kept) {
   comm::self world;
   io::checkpoint_writer writer{world, {.folders = {{.path = "folder", .keep_newest = 2}}}, disk};
   for (std::int64_t step = 1; step <= 8; ++step) {
-    io::checkpoint_content content = checkpoint_example{step}.of_rank(0, 1);
+    const checkpoint_example example{step};
+    io::checkpoint_content content = example.of_rank(0, 1);
     content.best = step == 2 || step == 4;
     BOOST_TEST(writer.save(content).error == "");
   }
