@@ -3,15 +3,12 @@
 // Writes networks as ONNX files, for other programs that run them. The component gradus::onnx.
 #pragma once
 
-#include <cstddef>       // std::size_t
-#include <filesystem>    // std::filesystem::path
-#include <fstream>       // std::ofstream
-#include <ios>           // std::ios, std::streamsize
-#include <span>          // std::span
-#include <string>        // std::string
-#include <string_view>   // std::string_view
-#include <system_error>  // std::error_code
-#include <vector>        // std::vector
+#include <cstddef>      // std::size_t
+#include <filesystem>   // std::filesystem::path
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
@@ -20,6 +17,7 @@
 #include "gradus/core/version.hpp"
 #include "gradus/io/detail/onnx/layer_export.hpp"
 #include "gradus/io/detail/onnx/model.hpp"
+#include "gradus/io/output_file.hpp"
 #include "gradus/nn/network.hpp"
 
 namespace gradus::io {
@@ -60,26 +58,11 @@ template <class Network>
   return result;
 }
 
-/// Writes a file under a temporary name and renames it, so that no reader sees a part.
-inline void write_whole(const std::filesystem::path& path, std::string_view bytes, error_location where) {
-  std::filesystem::path partial = path;
-  partial += ".partial";
-  std::error_code failure;
-  {
-    std::ofstream file{partial, std::ios::binary | std::ios::trunc};
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    file.close();
-    if (!file) {
-      std::filesystem::remove(partial, failure);
-      raise<configuration_error>("io::save_onnx", {"a file that can be written: ", path.string()}, "an error",
-                                 "check that the folder exists, and the space and the permissions in it", where);
-    }
-  }
-  std::filesystem::rename(partial, path, failure);
-  if (failure) {
-    raise<configuration_error>("io::save_onnx", {"a file that can be replaced: ", path.string()}, failure.message(), {},
-                               where);
-  }
+/// Replaces a file, so that no reader sees a part.
+inline void replace_file(const std::filesystem::path& path, std::string_view bytes) {
+  output_file file{path.string()};
+  file.write(bytes);
+  file.commit();
 }
 
 }  // namespace detail
@@ -92,8 +75,8 @@ inline void write_whole(const std::filesystem::path& path, std::string_view byte
 ///   io::save_onnx(net, "model.onnx");
 ///
 /// @param path  replaced if it exists
-/// @throws configuration_error unless the network is compiled, for a layer that has no ONNX operators, or when the file
-///         cannot be written
+/// @throws configuration_error unless the network is compiled, or for a layer that has no ONNX operators
+/// @throws format_error when the file cannot be written; an older one stays
 template <class Element, class Layout, class Device>
 void save_onnx(nn::network<Element, Layout, Device>& network, const std::filesystem::path& path,
                const onnx_options& options = {}) {
@@ -113,9 +96,9 @@ void save_onnx(nn::network<Element, Layout, Device>& network, const std::filesys
                                                                                        options.output_name);
     const std::string model = graph.model(gradus::version, path.stem().string());
     if (external) {
-      detail::write_whole(path.parent_path() / graph.external().name, graph.external().bytes, options.where);
+      detail::replace_file(path.parent_path() / graph.external().name, graph.external().bytes);
     }
-    detail::write_whole(path, model, options.where);
+    detail::replace_file(path, model);
   });
 }
 

@@ -17,6 +17,7 @@
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/mapped_file.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/io/detail/onnx/graph_import.hpp"
 #include "gradus/io/detail/onnx/imported_layers.hpp"
@@ -83,9 +84,9 @@ class onnx_model {
   /// @throws format_error when a file cannot be read or is damaged
   explicit onnx_model(const std::filesystem::path& path, error_location where = error_location::current()) {
     at_call(where, [&] {
-      content_ =
-          detail::onnx_reader{detail::read_onnx_file(path), path.parent_path().empty() ? "." : path.parent_path()}
-              .take();
+      const mapped_file file{path.string()};
+      const std::string_view bytes{reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+      content_ = detail::onnx_reader{bytes, path.parent_path().empty() ? "." : path.parent_path()}.take();
       check(path.string());
     });
   }

@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(a_folder_that_is_missing_is_named) {
   nn::network<float> net{device, {3, 9, 9}};
   net.add("relu", nn::relu{}, net.input());
   net.compile({.max_batch_size = 1});
-  BOOST_CHECK_EXCEPTION(gradus::io::save_onnx(net, path / "missing" / "model.onnx"), gradus::configuration_error,
+  BOOST_CHECK_EXCEPTION(gradus::io::save_onnx(net, path / "missing" / "model.onnx"), gradus::format_error,
                         says("missing/model.onnx"));
 }
 

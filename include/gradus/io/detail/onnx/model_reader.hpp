@@ -3,21 +3,19 @@
 // The messages of an ONNX file, read with protozero. Files are hostile until they are checked.
 #pragma once
 
-#include <cstddef>       // std::ptrdiff_t, std::size_t
-#include <cstdint>       // std::int32_t, std::int64_t, std::uint16_t, std::uint8_t
-#include <cstring>       // std::memcpy
-#include <filesystem>    // std::filesystem::path
-#include <fstream>       // std::ifstream
-#include <functional>    // std::less
-#include <ios>           // std::ios, std::streamsize
-#include <limits>        // std::numeric_limits
-#include <map>           // std::map
-#include <string>        // std::string
-#include <string_view>   // std::string_view
-#include <system_error>  // std::error_code
-#include <type_traits>   // std::is_arithmetic_v
-#include <utility>       // std::move
-#include <vector>        // std::vector
+#include <cstddef>      // std::ptrdiff_t, std::size_t
+#include <cstdint>      // std::int32_t, std::int64_t, std::uint16_t, std::uint8_t
+#include <cstring>      // std::memcpy
+#include <filesystem>   // std::filesystem::path
+#include <functional>   // std::less
+#include <limits>       // std::numeric_limits
+#include <map>          // std::map
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <type_traits>  // std::is_arithmetic_v
+#include <utility>      // std::move
+#include <vector>       // std::vector
 
 #include <protozero/pbf_reader.hpp>
 
@@ -26,6 +24,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/mapped_file.hpp"
 
 namespace gradus::io::detail {
 
@@ -71,24 +70,6 @@ struct onnx_content {
   std::vector<onnx_value> inputs;  // without those that are constants
   std::vector<onnx_value> outputs;
 };
-
-/// Reads a file as a whole.
-/// @throws format_error when it cannot be read
-[[nodiscard]] inline std::string read_onnx_file(const std::filesystem::path& path) {
-  std::error_code failure;
-  if (!std::filesystem::is_regular_file(path, failure)) {
-    raise<format_error>({"open '", path.string(), "'"}, "a file", failure ? failure.message() : "no regular file");
-  }
-  const auto size = std::filesystem::file_size(path, failure);
-  std::ifstream file{path, std::ios::binary};
-  std::string bytes(failure ? 0 : static_cast<std::size_t>(size), '\0');
-  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (failure || !file) {
-    raise<format_error>({"read '", path.string(), "'"}, {size, " bytes"}, {file.gcount()},
-                        "check that the file can be read");
-  }
-  return bytes;
-}
 
 /// Reads the messages of one file.
 class onnx_reader {
@@ -488,9 +469,9 @@ class onnx_reader {
     }
     auto found = files_.find(location);
     if (found == files_.end()) {
-      found = files_.emplace(location, read_onnx_file(folder_ / path)).first;
+      found = files_.emplace(location, mapped_file{(folder_ / path).string()}).first;
     }
-    const std::string& bytes = found->second;
+    const std::span<const std::uint8_t> bytes = found->second.bytes();
     const auto number = [&](const char* key, std::size_t otherwise) {
       const std::string digits = text(key);
       if (digits.empty()) {
@@ -513,11 +494,11 @@ class onnx_reader {
     if (length > bytes.size() - offset) {
       bad({"data in the ", bytes.size(), " bytes of '", location, "'"}, {length, " bytes at ", offset});
     }
-    return bytes.substr(offset, length);
+    return {reinterpret_cast<const char*>(bytes.data()) + offset, length};
   }
 
   std::filesystem::path folder_;
-  std::map<std::string, std::string> files_;  // of external data
+  std::map<std::string, mapped_file> files_;  // of external data
   onnx_content content_;
 };
 
