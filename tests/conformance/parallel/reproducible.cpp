@@ -358,13 +358,14 @@ bool reproducible_says(const std::string& message, std::string_view words) {
 
 BOOST_AUTO_TEST_CASE(ranks_that_cannot_share_the_virtual_workers) {
   const auto problem = gradus_test::mnist_problem<nhwc_network>();
-  reproducible_comm::run_ranks(3, [&](reproducible_comm::threads& world) {
-    const std::string message = reproducible_message(
+  const auto messages = reproducible_comm::run_ranks(3, [&](reproducible_comm::threads& world) {
+    return reproducible_message(
         [&] { train_bits(world, problem, with_momentum, reproducible{gradus::parallel::all_reduce{}}); });
+  });
+  for (const std::string& message : messages) {
     BOOST_TEST(reproducible_says(message, "1, 2, 4 or 8 ranks"));
     BOOST_TEST(reproducible_says(message, "3 ranks"));
-    return 0;
-  });
+  }
 }
 
 BOOST_AUTO_TEST_CASE(virtual_workers_that_are_no_power_of_two) {
@@ -392,16 +393,16 @@ BOOST_AUTO_TEST_CASE(batches_of_no_workers) {
 
 BOOST_AUTO_TEST_CASE(servers_that_do_not_wait_for_all_workers) {
   const auto problem = gradus_test::mnist_problem<nhwc_network>();
-  reproducible_comm::run_ranks(2, [&](reproducible_comm::threads& world) {
-    for (const gradus::parallel::parameter_server& servers :
-         {gradus::parallel::parameter_server{.colocate = true, .mode = gradus::parallel::server_mode::asynchronous},
-          gradus::parallel::parameter_server{.colocate = true, .backup_workers = 1}}) {
-      BOOST_TEST(reproducible_says(
-          reproducible_message([&] { train_bits(world, problem, with_momentum, reproducible{servers}); }),
-          "synchronous servers without backup workers"));
+  for (const gradus::parallel::parameter_server& servers :
+       {gradus::parallel::parameter_server{.colocate = true, .mode = gradus::parallel::server_mode::asynchronous},
+        gradus::parallel::parameter_server{.colocate = true, .backup_workers = 1}}) {
+    const auto messages = reproducible_comm::run_ranks(2, [&](reproducible_comm::threads& world) {
+      return reproducible_message([&] { train_bits(world, problem, with_momentum, reproducible{servers}); });
+    });
+    for (const std::string& message : messages) {
+      BOOST_TEST(reproducible_says(message, "synchronous servers without backup workers"));
     }
-    return 0;
-  });
+  }
 }
 
 BOOST_AUTO_TEST_CASE(statistics_that_ranks_share) {
