@@ -275,6 +275,8 @@ class mpi_process {
       // Then end at once.
     }
     std::fflush(nullptr);
+    // mpiexec and its proxies forward the output, and drop what they have not yet read when the job is aborted.
+    std::this_thread::sleep_for(std::chrono::milliseconds{200});
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::abort();
   }
