@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>    // std::min
+#include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint64_t
 #include <memory>       // std::unique_ptr
 #include <span>         // std::span

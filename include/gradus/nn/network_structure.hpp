@@ -9,7 +9,6 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/nn/parameter.hpp"
@@ -92,7 +91,7 @@ class network_structure {
   network_structure(network_structure&& other) noexcept = default;
   /// As network.
   network_structure& operator=(network_structure&& other) noexcept = default;
-  GRADUS_COLD ~network_structure() = default;
+  ~network_structure() = default;
 
   graph graph_;  ///< of the layers; they are made and run by the derived classes
 };

@@ -142,7 +142,7 @@ class layer_execution {
     return needed;
   }
 
-  GRADUS_COLD void take(const graph& net, std::unique_ptr<memory_type> memory, std::size_t streams) {
+  void take(const graph& net, std::unique_ptr<memory_type> memory, std::size_t streams) {
     std::shared_ptr<region_runner> regions;
     if (!memory->plan().streams.regions.empty()) {
       regions = net.options().parallel_branches.make_runner(memory->plan());
