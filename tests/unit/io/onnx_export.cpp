@@ -75,7 +75,7 @@ void save_with_external_data(gradus::cpu& device, const std::filesystem::path& p
   gradus::io::save_onnx(net, path, {.external_data = true});
 }
 
-[[nodiscard]] std::set<std::string> names_in(const std::filesystem::path& folder) {
+[[nodiscard]] std::set<std::string> names_of_models_in(const std::filesystem::path& folder) {
   std::set<std::string> found;
   for (const auto& each : std::filesystem::directory_iterator{folder}) {
     found.insert(each.path().filename().string());
@@ -152,15 +152,15 @@ BOOST_AUTO_TEST_CASE(a_folder_that_is_missing_is_named) {
 
 BOOST_AUTO_TEST_CASE(external_data_gets_a_name_that_no_file_has) {
   save_with_external_data(device, path / "model.onnx", 1);
-  BOOST_TEST((names_in(path) == std::set<std::string>{"model.onnx", "model.onnx.data"}));
+  BOOST_TEST((names_of_models_in(path) == std::set<std::string>{"model.onnx", "model.onnx.data"}));
   const std::string first = content_of(path / "model.onnx.data");
   BOOST_TEST(first.size() == 4096U);
   save_with_external_data(device, path / "model.onnx", 2);
-  BOOST_TEST((names_in(path) == std::set<std::string>{"model.onnx", "model.onnx.data-1"}));
+  BOOST_TEST((names_of_models_in(path) == std::set<std::string>{"model.onnx", "model.onnx.data-1"}));
   BOOST_TEST(content_of(path / "model.onnx").find("model.onnx.data-1") != std::string::npos);
   BOOST_TEST((content_of(path / "model.onnx.data-1") != first));
   save_with_external_data(device, path / "model.onnx", 1);
-  BOOST_TEST((names_in(path) == std::set<std::string>{"model.onnx", "model.onnx.data"}));
+  BOOST_TEST((names_of_models_in(path) == std::set<std::string>{"model.onnx", "model.onnx.data"}));
   BOOST_TEST((content_of(path / "model.onnx.data") == first));
 }
 
@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(data_of_other_models_stays) {
   save_with_external_data(device, path / "model.onnx", 1);
   save_with_external_data(device, path / "model.onnx.1", 2);
   save_with_external_data(device, path / "model.onnx", 3);
-  BOOST_TEST((names_in(path) ==
+  BOOST_TEST((names_of_models_in(path) ==
               std::set<std::string>{"model.onnx", "model.onnx.data-1", "model.onnx.1", "model.onnx.1.data"}));
 }
 
