@@ -260,8 +260,12 @@ class crash_states {
   [[nodiscard]] std::uint64_t last_mark() const { return last_mark_; }
 
   /// Calls function(disk) for each state.
+  /// @param is_read  returns true for the paths of files that are read; those of others are empty
   template <class Function>
-  void for_each(const Function& function) const {
+  void for_each(
+      const Function& function, const std::function<bool(std::string_view path)>& is_read = [](std::string_view path) {
+        return path.ends_with(".safetensors");
+      }) const {
     const std::size_t open = names_.size() - durable_names_;
     for_each_subset(open, [&](const std::vector<bool>& kept) {
       std::map<std::string, std::size_t> names;
@@ -270,9 +274,9 @@ class crash_states {
           apply(*names_[i], names);
         }
       }
-      std::set<std::size_t> visible;  // files that a search opens
+      std::set<std::size_t> visible;
       for (const auto& [path, file] : names) {
-        if (path.ends_with(".safetensors")) {
+        if (is_read(path)) {
           visible.insert(file);
         }
       }

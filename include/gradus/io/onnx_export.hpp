@@ -3,12 +3,11 @@
 // Writes networks as ONNX files, for other programs that run them. The component gradus::onnx.
 #pragma once
 
-#include <cstddef>      // std::size_t
-#include <filesystem>   // std::filesystem::path
-#include <span>         // std::span
-#include <string>       // std::string
-#include <string_view>  // std::string_view
-#include <vector>       // std::vector
+#include <cstddef>     // std::size_t
+#include <filesystem>  // std::filesystem::path
+#include <span>        // std::span
+#include <string>      // std::string
+#include <vector>      // std::vector
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
@@ -17,7 +16,7 @@
 #include "gradus/core/version.hpp"
 #include "gradus/io/detail/onnx/layer_export.hpp"
 #include "gradus/io/detail/onnx/model.hpp"
-#include "gradus/io/output_file.hpp"
+#include "gradus/io/detail/onnx/model_files.hpp"
 #include "gradus/nn/network.hpp"
 
 namespace gradus::io {
@@ -27,7 +26,8 @@ struct onnx_options {
   index_t batch_size = 0;              ///< examples of a call; 0: any number, the axis "N"
   std::string input_name = "input";    ///< of the images (N, C, H, W)
   std::string output_name = "output";  ///< of the scores, (N, C) or (N, C, H, W)
-  /// Weights go to the file PATH.data next to the model. Models of more than 2 GB always do: the format allows no more.
+  /// Weights go to the file PATH.data next to the model; to PATH.data-1 where that exists. Models of more than 2 GB
+  /// always do: the format allows no more.
   bool external_data = false;
   error_location where = error_location::current();  ///< the line of the program in errors
 };
@@ -58,13 +58,6 @@ template <class Network>
   return result;
 }
 
-/// Replaces a file, so that no reader sees a part.
-inline void replace_file(const std::filesystem::path& path, std::string_view bytes) {
-  output_file file{path.string()};
-  file.write(bytes);
-  file.commit();
-}
-
 }  // namespace detail
 
 /// Writes the network in evaluation as an ONNX model (IR 8, operators of version 17) with weights in float, which
@@ -74,9 +67,10 @@ inline void replace_file(const std::filesystem::path& path, std::string_view byt
 ///
 ///   io::save_onnx(net, "model.onnx");
 ///
-/// @param path  replaced if it exists
+/// @param path  replaced if it exists. Files PATH.data and PATH.data-NUMBER belong to the model: a save with external
+///              data removes those of earlier saves
 /// @throws configuration_error unless the network is compiled, or for a layer that has no ONNX operators
-/// @throws format_error when the file cannot be written; an older one stays
+/// @throws format_error when a file cannot be written; an older model and its data stay
 template <class Element, class Layout, class Device>
 void save_onnx(nn::network<Element, Layout, Device>& network, const std::filesystem::path& path,
                const onnx_options& options = {}) {
@@ -91,14 +85,16 @@ void save_onnx(nn::network<Element, Layout, Device>& network, const std::filesys
       bytes += each.values.size() * sizeof(float);
     }
     const bool external = options.external_data || bytes > 2'000'000'000;
-    detail::onnx_graph graph{external ? path.filename().string() + ".data" : std::string{}};
+    detail::onnx_model_files files{path};
+    detail::onnx_graph graph{external ? files.choose_data_name() : std::string{}};
     detail::onnx_exporter{network.structure(), weights, options.batch_size, graph}.run(options.input_name,
                                                                                        options.output_name);
     const std::string model = graph.model(gradus::version, path.stem().string());
     if (external) {
-      detail::replace_file(path.parent_path() / graph.external().name, graph.external().bytes);
+      files.write(model, graph.external().bytes);
+    } else {
+      files.write(model);
     }
-    detail::replace_file(path, model);
   });
 }
 

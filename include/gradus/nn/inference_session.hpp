@@ -5,7 +5,6 @@
 
 #include <concepts>     // std::same_as
 #include <cstddef>      // std::size_t
-#include <memory>       // std::shared_ptr, std::unique_ptr
 #include <type_traits>  // std::remove_const_t
 
 #include "gradus/core/error.hpp"
@@ -14,13 +13,9 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/layout/mapping.hpp"
-#include "gradus/nn/detail/network/layer_pass.hpp"
-#include "gradus/nn/detail/network/region_runner.hpp"
+#include "gradus/nn/detail/network/layer_execution.hpp"
 #include "gradus/nn/image_batch.hpp"
-#include "gradus/nn/layer.hpp"
 #include "gradus/nn/network.hpp"
-#include "gradus/nn/network_memory.hpp"
-#include "gradus/nn/phase.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/plan/inference_options.hpp"
 #include "gradus/nn/predict.hpp"
@@ -48,8 +43,6 @@ namespace gradus::nn {
 /// device of its own for the same GPU.
 template <class Element, class Layout = nchw, class Device = cpu>
 class inference_session {
-  using base = network_base<Element, Device>;
-
  public:
   using element_type = Element;  ///< of images and scores
   using layout_type = Layout;    ///< of images
@@ -67,18 +60,14 @@ class inference_session {
   /// A session on a device of its own.
   inference_session(network<Element, Layout, Device>& net, Device& device, const session_options& options = {},
                     error_location where = error_location::current())
-      : net_{&net}, device_{&device}, layers_{net.layers_} {
+      : graph_{&net.structure()}, execution_{device} {
     at_call(where, [&] {
       if (!net.inference()) {
         raise<configuration_error>("inference_session", "a network that is compiled for inference",
                                    net.compiled() ? "one that is compiled for training" : "one that is not compiled",
                                    "call compile_for_inference({.max_batch_size = ...}) first");
       }
-      net_->update_stale_weights();
-      memory_ = net_->make_inference_memory(device, net_->copies_->options(), options.memory);
-      memory_->share(*net_->memory_);
-      regions_ = net_->make_regions(*memory_);
-      layers_.make_room(net_->graph_, base::streams_of(device));
+      execution_ = net.execution_of_session(device, options.memory);
     });
   }
 
@@ -95,36 +84,28 @@ class inference_session {
   /// @throws shape_error when the shape differs, or the batch is larger than max_batch_size
   const_view forward(const const_view& images, error_location where = error_location::current()) {
     return at_call(where, [&] {
-      const graph& net = structure();
-      net.check_batch("inference_session.forward", images.extents(), net.examples_at_once());
-      const image_batch<const Element, Device> batch{images};
-      const step_context context{.training = false, .seed = net.options().seed, .step = 0, .first_example = 0};
-      detail::layer_pass<Element, Device> pass{*device_, net, layers_, *memory_, phase::forward, batch, context};
-      pass.run_all(regions_.get(), nullptr);
-      const image_batch<const Element, Device> scores = pass.value(net.scores());
-      return const_view{*device_, scores.data(), scores.extents()};
+      graph_->check_batch("inference_session.forward", images.extents(), graph_->examples_at_once());
+      const image_batch<const Element, Device> scores = execution_.score(*graph_, images);
+      return const_view{device(), scores.data(), scores.extents()};
     });
   }
 
   /// The device that runs the layers.
-  [[nodiscard]] Device& device() const noexcept { return *device_; }
+  [[nodiscard]] Device& device() const noexcept { return execution_.device(); }
   /// The graph of the network.
-  [[nodiscard]] const graph& structure() const noexcept { return net_->graph_; }
+  [[nodiscard]] const graph& structure() const noexcept { return *graph_; }
   /// The largest batch, in examples.
-  [[nodiscard]] index_t max_batch_size() const noexcept { return net_->max_batch_size(); }
+  [[nodiscard]] index_t max_batch_size() const noexcept { return graph_->options().max_batch_size; }
   /// The shape of one example of the input.
-  [[nodiscard]] const value_shape& input_shape() const noexcept { return net_->input_shape(); }
+  [[nodiscard]] const value_shape& input_shape() const noexcept { return graph_->shape(0); }
   /// The shape of one example of the scores.
-  [[nodiscard]] const value_shape& output_shape() const { return net_->output_shape(); }
+  [[nodiscard]] const value_shape& output_shape() const { return graph_->shape(graph_->scores()); }
   /// Bytes that the session has allocated: values and workspace, without the weights.
-  [[nodiscard]] std::size_t memory_bytes() const { return memory_->bytes(); }
+  [[nodiscard]] std::size_t memory_bytes() const { return execution_.memory()->bytes(); }
 
  private:
-  base* net_;
-  Device* device_;
-  detail::runnable_layers<Element, Device> layers_;
-  std::unique_ptr<detail::network_memory<Element, Device>> memory_;
-  std::shared_ptr<detail::region_runner> regions_;
+  const graph* graph_;
+  detail::layer_execution<Element, Device> execution_;
 };
 
 /// The scores of any number of images, as predict for a network.

@@ -28,6 +28,7 @@
 #define GRADUS_DEFINE_NETWORKS(Element, Device) GRADUS_DETAIL_NETWORKS(template, Element, Device)
 
 #define GRADUS_DETAIL_NETWORKS(prefix, Element, Device)              \
+  prefix class ::gradus::nn::compiled_network<Element, Device>;      \
   prefix class ::gradus::nn::network_base<Element, Device>;          \
   prefix class ::gradus::nn::detail::add_layer<Element, Device>;     \
   prefix class ::gradus::nn::detail::dense_layer<Element, Device>;   \

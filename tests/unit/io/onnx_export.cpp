@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What save_onnx says where it cannot write a network; tests/onnx runs the files that it writes.
+// What save_onnx says where it cannot write a network, and the files that it leaves; tests/onnx runs them.
 #include <boost/test/unit_test.hpp>
 
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "gradus/core/error.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/io/detail/onnx/model_files.hpp"
 #include "gradus/io/onnx_export.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/network.hpp"
+#include "simulated_disk.hpp"
 
 namespace {
 
@@ -60,6 +67,46 @@ void save_pooled_convolution(gradus::cpu& device, const std::filesystem::path& p
   gradus::io::save_onnx(net, path);
 }
 
+/// A network with weights of 4 kB, which go to the file of external data.
+void save_with_external_data(gradus::cpu& device, const std::filesystem::path& path, std::uint64_t seed) {
+  nn::network<float> net{device, {16, 8, 8}};
+  net.add("scores", nn::dense{.out_features = 1}, net.input());
+  net.compile({.max_batch_size = 1, .seed = seed});
+  gradus::io::save_onnx(net, path, {.external_data = true});
+}
+
+[[nodiscard]] std::set<std::string> names_of_models_in(const std::filesystem::path& folder) {
+  std::set<std::string> found;
+  for (const auto& each : std::filesystem::directory_iterator{folder}) {
+    found.insert(each.path().filename().string());
+  }
+  return found;
+}
+
+/// Writes a model that holds its number and the name of its data, and data that holds the number.
+void write_numbered(gradus::io::file_system& files, int number) {
+  gradus::io::detail::onnx_model_files model{"folder/model.onnx", files};
+  const std::string name = model.choose_data_name();
+  model.write(std::to_string(number) + name, std::to_string(number));
+}
+
+/// The number of the model that is on a disk; 0: none, -1: its data are not those that it was saved with.
+[[nodiscard]] int number_on(gradus_test::simulated_disk& disk) {
+  const auto text_at = [&](const std::string& name) {
+    gradus::io::file_facts facts;
+    if (disk.facts("folder/" + name, facts) != 0) {
+      return std::string{};
+    }
+    const gradus_test::file_bytes& bytes = disk.at("folder/" + name);
+    return std::string{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  };
+  const std::string model = text_at("model.onnx");
+  if (model.empty()) {
+    return 0;
+  }
+  return text_at(model.substr(1)) == model.substr(0, 1) ? model[0] - '0' : -1;
+}
+
 [[nodiscard]] auto says(std::string expected) {
   return [text = std::move(expected)](const gradus::error& failure) {
     BOOST_TEST_MESSAGE(failure.what());
@@ -101,6 +148,98 @@ BOOST_AUTO_TEST_CASE(a_folder_that_is_missing_is_named) {
   net.compile({.max_batch_size = 1});
   BOOST_CHECK_EXCEPTION(gradus::io::save_onnx(net, path / "missing" / "model.onnx"), gradus::format_error,
                         says("missing/model.onnx"));
+}
+
+BOOST_AUTO_TEST_CASE(external_data_gets_a_name_that_no_file_has) {
+  save_with_external_data(device, path / "model.onnx", 1);
+  BOOST_TEST((names_of_models_in(path) == std::set<std::string>{"model.onnx", "model.onnx.data"}));
+  const std::string first = content_of(path / "model.onnx.data");
+  BOOST_TEST(first.size() == 4096U);
+  save_with_external_data(device, path / "model.onnx", 2);
+  BOOST_TEST((names_of_models_in(path) == std::set<std::string>{"model.onnx", "model.onnx.data-1"}));
+  BOOST_TEST(content_of(path / "model.onnx").find("model.onnx.data-1") != std::string::npos);
+  BOOST_TEST((content_of(path / "model.onnx.data-1") != first));
+  save_with_external_data(device, path / "model.onnx", 1);
+  BOOST_TEST((names_of_models_in(path) == std::set<std::string>{"model.onnx", "model.onnx.data"}));
+  BOOST_TEST((content_of(path / "model.onnx.data") == first));
+}
+
+BOOST_AUTO_TEST_CASE(data_of_other_models_stays) {
+  save_with_external_data(device, path / "model.onnx", 1);
+  save_with_external_data(device, path / "model.onnx.1", 2);
+  save_with_external_data(device, path / "model.onnx", 3);
+  BOOST_TEST((names_of_models_in(path) ==
+              std::set<std::string>{"model.onnx", "model.onnx.data-1", "model.onnx.1", "model.onnx.1.data"}));
+}
+
+BOOST_AUTO_TEST_CASE(a_crash_leaves_a_model_with_its_data) {
+  gradus_test::simulated_disk disk;
+  for (int number = 1; number <= 3; ++number) {
+    write_numbered(disk, number);
+    disk.mark(static_cast<std::uint64_t>(number));
+  }
+  int states_with_a_model = 0;
+  for (std::size_t count = 0; count <= disk.log.size(); ++count) {
+    const gradus_test::crash_states states{disk.log, count};
+    const int returned = static_cast<int>(states.last_mark());
+    states.for_each(
+        [&](gradus_test::simulated_disk& crashed) {
+          const int found = number_on(crashed);
+          if (found < returned || found > returned + 1) {
+            BOOST_ERROR("model " << found << " after save " << returned << " has returned, " << count << " operations");
+          }
+          states_with_a_model += found > 0 ? 1 : 0;
+          // The next save has room, and leaves no other file than temporary ones.
+          write_numbered(crashed, 4);
+          BOOST_TEST(number_on(crashed) == 4);
+          std::size_t complete = 0;
+          for (const std::string& each : crashed.paths()) {
+            complete += each.find(".tmp-") == std::string::npos ? 1U : 0U;
+          }
+          BOOST_TEST(complete == 2U);
+        },
+        [](std::string_view each) { return each.find(".tmp-") == std::string_view::npos; });
+  }
+  BOOST_TEST(states_with_a_model > 20);
+}
+
+BOOST_AUTO_TEST_CASE(a_model_that_cannot_be_replaced_keeps_its_data) {
+  gradus_test::simulated_disk disk;
+  write_numbered(disk, 1);
+  gradus_test::faulty_disk faulty{disk};
+  for (int call = 0;; ++call) {
+    faulty.arm(call, {.errno_value = ENOSPC});
+    bool refused = false;
+    try {
+      write_numbered(faulty, 2);
+    } catch (const gradus::format_error&) {
+      refused = true;
+    }
+    const int found = number_on(disk);
+    BOOST_TEST_CONTEXT("call " << call << ", " << faulty.failed_call()) {
+      BOOST_TEST((found == 1 || found == 2));
+    }
+    if (!faulty.failed()) {
+      BOOST_TEST(call > 10);
+      break;
+    }
+    faulty.disarm();
+    BOOST_TEST((refused || found == 2));
+    write_numbered(disk, 1);
+  }
+  BOOST_TEST(disk.open_files() == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(too_many_files_of_data_are_refused) {
+  gradus_test::simulated_disk disk;
+  disk.put("folder/model.onnx.data", {});
+  for (int number = 1; number < 100; ++number) {
+    disk.put("folder/model.onnx.data-" + std::to_string(number), {});
+  }
+  gradus::io::detail::onnx_model_files model{"folder/model.onnx", disk};
+  BOOST_CHECK_EXCEPTION((void)model.choose_data_name(), gradus::format_error, [](const gradus::error& failure) {
+    return std::string{failure.what()}.find("model.onnx.data-99") != std::string::npos;
+  });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -7,13 +7,11 @@
 #include <atomic>       // std::atomic
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint64_t
-#include <cstdio>       // std::snprintf
 #include <memory>       // std::unique_ptr
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
-#include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
@@ -23,13 +21,16 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/name_pattern.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/nn/detail/network/graph_errors.hpp"
+#include "gradus/nn/detail/network/graph_text.hpp"
 #include "gradus/nn/detail/network/unknown_names.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/parameter_options.hpp"
 #include "gradus/nn/plan/compile_options.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
-#include "gradus/nn/plan/memory_plan.hpp"
+#include "gradus/nn/plan/graph_node.hpp"
+#include "gradus/nn/plan/parameter_offsets.hpp"
 #include "gradus/nn/value.hpp"
 
 namespace gradus::nn {
@@ -38,25 +39,7 @@ namespace gradus::nn {
 /// input, value i + 1 the output of layer i.
 class graph {
  public:
-  /// A layer with its inputs, parameters and buffers.
-  struct node {
-    std::string name;                               ///< differs from those of all other layers
-    std::unique_ptr<layer_base> layer;              ///< its shapes, parameters and traits
-    dynamic_array<std::size_t> inputs;              ///< values
-    std::vector<parameter_description> parameters;  ///< named "layer.weight"
-    // Set by compile.
-    std::size_t first_parameter = 0;          ///< index in parameters()
-    std::vector<buffer_description> buffers;  ///< named "layer.running_mean"
-    std::size_t first_buffer = 0;             ///< index over the buffers of all layers
-    // Set by freeze.
-    bool frozen = false;     ///< its parameters are not trained
-    bool evaluates = false;  ///< it runs in training as in evaluation
-
-    /// The parameters that are trained: all, or none of a frozen layer.
-    [[nodiscard]] std::span<const parameter_description> trained() const noexcept {
-      return frozen ? std::span<const parameter_description>{} : std::span{parameters.data(), parameters.size()};
-    }
-  };
+  using node = graph_node;  ///< a layer with its inputs, parameters and buffers
 
   /// @param input  the shape of one example
   /// @throws shape_error when an extent is below 1
@@ -77,11 +60,7 @@ class graph {
     require_building("network.add", where);
     for (const node& other : nodes_) {
       if (other.name == name) {
-        raise<configuration_error>("network.add", "a new name for the layer",
-                                   {"'", name, "' again, the name of a ", other.layer->kind()},
-                                   "parameters are named after their layer; nn::sequential (gradus/nn/sequential.hpp) "
-                                   "makes names",
-                                   where);
+        detail::raise_name_again(name, other.layer->kind(), where);
       }
     }
     dynamic_array<value_shape> input_shapes;
@@ -113,7 +92,7 @@ class graph {
       made.layer = std::move(layer);
     } catch (error& failure) {
       forget_last();
-      failure.add_context(place(name, input_shapes), where);
+      failure.add_context(detail::layer_on(name, input_shapes), where);
       throw;
     } catch (...) {
       forget_last();
@@ -198,26 +177,11 @@ class graph {
     if (!has_loss_) {
       scores_ = shapes_.size() - 1;
     }
-    require_all_used(asked_by);
+    detail::require_all_used(asked_by, nodes_, scores_);
     inference_ = inference;
-    parameters_.clear();  // from an earlier attempt
-    parameter_elements_ = 0;
-    buffer_count_ = 0;
-    buffer_elements_ = 0;
     options_ = options;
-    const auto unit = static_cast<index_t>(memory_plan::alignment / element_bytes);
-    // Gradients end behind those that are trained and those that a frozen layer writes nevertheless.
-    for (const gradients which : {gradients::trained, gradients::written, gradients::none}) {
-      place_parameters(unit, which);
-      if (which == gradients::trained) {
-        trained_parameters_ = parameters_.size();
-        trained_elements_ = parameter_elements_;
-      }
-      if (which != gradients::none) {
-        gradient_elements_ = parameter_elements_;
-      }
-    }
-    if (!inference && has_loss_ && trained_parameters_ == 0 && !parameters_.empty()) {
+    offsets_.assign({nodes_.data(), nodes_.size()}, element_bytes);
+    if (!inference && has_loss_ && trained_parameters().empty() && !parameters().empty()) {
       raise<configuration_error>("network.compile", "a layer with parameters that is trained", "all of them frozen",
                                  "freeze fewer layers; a network that only evaluates needs none of it");
     }
@@ -233,13 +197,6 @@ class graph {
         }
       }
       n.layer->set_convolution_algorithm(options.convolution_algorithm);
-      n.buffers = n.layer->buffers();
-      n.first_buffer = buffer_count_;
-      buffer_count_ += n.buffers.size();
-      for (buffer_description& b : n.buffers) {
-        b.name = gradus::join({n.name, ".", b.name});
-        buffer_elements_ += b.size;
-      }
     }
   }
 
@@ -323,30 +280,32 @@ class graph {
   [[nodiscard]] std::size_t scores() const noexcept { return scores_; }
 
   /// All parameters, those of the last layer first; those of frozen layers come after all others. @pre compiled
-  [[nodiscard]] std::span<const parameter_description* const> parameters() const noexcept { return parameters_; }
+  [[nodiscard]] std::span<const parameter_description* const> parameters() const noexcept {
+    return offsets_.parameters();
+  }
   /// Those of parameters() that are trained: the first ones. @pre compiled
   [[nodiscard]] std::span<const parameter_description* const> trained_parameters() const noexcept {
-    return parameters().first(trained_parameters_);
+    return offsets_.trained_parameters();
   }
   /// The size of a flat buffer of all parameters, in elements. @pre compiled
-  [[nodiscard]] index_t parameter_elements() const noexcept { return parameter_elements_; }
+  [[nodiscard]] index_t parameter_elements() const noexcept { return offsets_.elements(); }
   /// Its first elements, which are those of trained_parameters(). @pre compiled
-  [[nodiscard]] index_t trained_elements() const noexcept { return trained_elements_; }
+  [[nodiscard]] index_t trained_elements() const noexcept { return offsets_.trained_elements(); }
   /// Its first elements that have memory for gradients: with those that a frozen layer writes because its
   /// layer_traits::skips_parameter_gradients is false. @pre compiled
-  [[nodiscard]] index_t gradient_elements() const noexcept { return gradient_elements_; }
+  [[nodiscard]] index_t gradient_elements() const noexcept { return offsets_.gradient_elements(); }
   /// The size of a flat buffer of all layers' buffers, in elements. @pre compiled
-  [[nodiscard]] index_t buffer_elements() const noexcept { return buffer_elements_; }
+  [[nodiscard]] index_t buffer_elements() const noexcept { return offsets_.buffer_elements(); }
 
   /// The index of the parameter "layer.name" in parameters().
   /// @throws configuration_error when there is none, or neither compile nor forecast was called
   [[nodiscard]] std::size_t find_parameter(std::string_view name,
                                            error_location where = error_location::current()) const {
-    if (parameters_.empty()) {
+    if (parameters().empty()) {
       require_compiled("network.find_parameter", where);
     }
-    for (std::size_t k = 0; k < parameters_.size(); ++k) {
-      if (parameters_[k]->name == name) {
+    for (std::size_t k = 0; k < parameters().size(); ++k) {
+      if (parameters()[k]->name == name) {
         return k;
       }
     }
@@ -357,13 +316,13 @@ class graph {
   [[nodiscard]] index_t parameter_count() const {
     index_t total = 0;
     for (const node& n : nodes_) {
-      total += parameter_count(n);
+      total += n.parameter_count();
     }
     return total;
   }
 
   /// The number of elements of a layer's parameters. @throws std::out_of_range when there is no such layer
-  [[nodiscard]] index_t parameter_count(std::size_t layer) const { return parameter_count(nodes_.at(layer)); }
+  [[nodiscard]] index_t parameter_count(std::size_t layer) const { return nodes_.at(layer).parameter_count(); }
 
   /// Multiply-adds of one forward pass over one example.
   [[nodiscard]] index_t multiply_adds() const {
@@ -376,22 +335,7 @@ class graph {
 
   /// A text with one line for each layer (name, kind, output shape, parameters, multiply-adds) and the totals.
   [[nodiscard]] GRADUS_COLD std::string describe() const {
-    std::string text{"input"};
-    append_right(text, to_string(shapes_.front()), 36);
-    text += '\n';
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      append_left(text, nodes_[i].name, 24);
-      append_left(text, nodes_[i].layer->kind(), 24);
-      append_right(text, to_string(shapes_[i + 1]), 20);
-      append_right(text, gradus::join({parameter_count(nodes_[i])}), 14);
-      append_right(text, gradus::join({nodes_[i].layer->multiply_adds()}), 16);
-      text += nodes_[i].evaluates ? "  frozen, evaluates\n" : nodes_[i].frozen ? "  frozen\n" : "\n";
-    }
-    append_text(text, {"parameters: ", parameter_count(), ", multiply-adds per example: ", multiply_adds(), "\n"});
-    for (std::size_t i = 0; append_groups_ != nullptr && i < nodes_.size(); ++i) {
-      append_groups_(text, nodes_[i].layer->parameters(), nodes_[i].parameters);
-    }
-    return text;
+    return detail::graph_text(nodes(), shapes_, append_groups_);
   }
 
   /// "layer 'conv1' (conv2d)"
@@ -456,63 +400,9 @@ class graph {
     }
   }
 
-  /// "layer 'conv1' on (1, 28, 28)"
-  static std::string place(std::string_view name, std::span<const value_shape> inputs) {
-    std::string text = gradus::join({"layer '", name, inputs.empty() ? "' on no input" : "' on "});
-    for (std::size_t k = 0; k < inputs.size(); ++k) {
-      append_text(text, {k == 0 ? "" : ", ", to_string(inputs[k])});
-    }
-    return text;
-  }
-
-  /// What becomes of the gradients of a layer's parameters.
-  enum class gradients : unsigned char { trained, written, none };
-
-  /// Gives the parameters of some layers their offsets, those of the last layer first.
-  void place_parameters(index_t unit, gradients which) {
-    for (std::size_t i = nodes_.size(); i-- > 0;) {
-      const gradients of_layer = !nodes_[i].frozen                                     ? gradients::trained
-                                 : nodes_[i].layer->traits().skips_parameter_gradients ? gradients::none
-                                                                                       : gradients::written;
-      if (of_layer != which) {
-        continue;
-      }
-      nodes_[i].first_parameter = parameters_.size();
-      for (parameter_description& p : nodes_[i].parameters) {
-        p.offset = parameter_elements_;
-        parameter_elements_ += (p.shape.size() + unit - 1) / unit * unit;
-        parameters_.push_back(&p);
-      }
-    }
-  }
-
-  static index_t parameter_count(const node& n) {
-    index_t total = 0;
-    for (const parameter_description& p : n.parameters) {
-      total += p.shape.size();
-    }
-    return total;
-  }
-
   void require_compiled(std::string_view operation, error_location where = error_location::current()) const {
     if (!compiled()) {
       raise_not_compiled(operation, where);
-    }
-  }
-
-  void require_all_used(std::string_view asked_by) const {
-    for (std::size_t v = 1; v < shapes_.size(); ++v) {
-      bool used = v == scores_;
-      for (std::size_t i = v; i < nodes_.size() && !used; ++i) {
-        for (const std::size_t input : nodes_[i].inputs) {
-          used = used || input == v;
-        }
-      }
-      if (!used) {
-        raise<configuration_error>(asked_by, "every layer's output to be read by a layer or the loss",
-                                   {"the output of layer '", nodes_[v - 1].name, "' unused"},
-                                   "keep what net.add returns, as in x = net.add(...), and pass it on");
-      }
     }
   }
 
@@ -525,13 +415,7 @@ class graph {
   bool communicates_ = false;
   decltype(&detail::append_groups) append_groups_ = nullptr;  // null: group was not called
   compile_options options_;                                   // max_batch_size 0: not compiled
-  dynamic_array<const parameter_description*> parameters_;
-  index_t parameter_elements_ = 0;
-  std::size_t trained_parameters_ = 0;
-  index_t trained_elements_ = 0;
-  index_t gradient_elements_ = 0;
-  std::size_t buffer_count_ = 0;
-  index_t buffer_elements_ = 0;
+  parameter_offsets offsets_;
 };
 
 }  // namespace gradus::nn

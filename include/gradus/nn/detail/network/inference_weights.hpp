@@ -68,9 +68,14 @@ class inference_weights {
 
  public:
   /// Plans the copies.
+  /// @param strides  of the parameters; null if update is not called
   inference_weights(Device& device, const graph& net, const layers_type& layers, const execution_plan& plan,
-                    const copy_options& options)
-      : options_{options}, of_layers_(plan.nodes.size()), places_(plan.nodes.size()), copies_{device, extents<1>{0}} {
+                    const copy_options& options, strides_of_extents strides)
+      : options_{options},
+        strides_{strides},
+        of_layers_(plan.nodes.size()),
+        places_(plan.nodes.size()),
+        copies_{device, extents<1>{0}} {
     for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
       if (!plan.nodes[i].forward || net.nodes()[i].parameters.empty()) {
         continue;
@@ -96,36 +101,8 @@ class inference_weights {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
   /// Computes the copies from the parameters and buffers of `memory`. Allocates.
-  void update(Device& device, const graph& net, const layers_type& layers, memory_type& memory,
-              strides_of_extents strides) {
-    if (copies_.size() == 0 && bytes_ > 0) {
-      copies_ = bytes_tensor{device, extents<1>{static_cast<index_t>(bytes_)}};
-    }
-    const bytes_tensor spare{device, extents<1>{static_cast<index_t>(spare_bytes_)}};
-    for (std::size_t i = 0; i < places_.size(); ++i) {
-      const place& at = places_[i];
-      layer_for_inference<number>& layer = of_layers_[i];
-      const graph::node& n = net.nodes()[i];
-      std::span<const parameter_memory<number>> parameters =
-          memory.parameters().subspan(n.first_parameter, n.parameters.size());
-      if (at.folded != execution_plan::none) {
-        auto* const weight = reinterpret_cast<number*>(
-            at.prepared_bytes == 0 ? copies_.data() + at.weight : const_cast<std::uint8_t*>(spare.data()));
-        layer.parameters = {parameter_memory<number>{weight, nullptr},
-                            parameter_memory<number>{reinterpret_cast<number*>(copies_.data() + at.bias), nullptr}};
-        layer.folded = true;
-        fold(device, net, i, at.folded, memory, strides, layer);
-        parameters = layer.parameters;
-      }
-      if (at.prepared_bytes != 0) {
-        const std::span<std::byte> to{reinterpret_cast<std::byte*>(copies_.data() + at.prepared), at.prepared_bytes};
-        layers[i].prepare(device, parameters, to, memory.workspace(0));
-        layer.prepared = to;
-        layer.parameters[0].value = nullptr;
-      }
-    }
-    device.synchronize();  // sessions read the copies on other streams
-    stale_.store(false, std::memory_order_relaxed);
+  void update(Device& device, const graph& net, const layers_type& layers, memory_type& memory) {
+    (this->*compute_)(device, net, layers, memory);
   }
 
   /// What each layer reads.
@@ -148,6 +125,37 @@ class inference_weights {
     std::size_t folded = execution_plan::none;  // the affine layer
   };
 
+  void compute(Device& device, const graph& net, const layers_type& layers, memory_type& memory) {
+    if (copies_.size() == 0 && bytes_ > 0) {
+      copies_ = bytes_tensor{device, extents<1>{static_cast<index_t>(bytes_)}};
+    }
+    const bytes_tensor spare{device, extents<1>{static_cast<index_t>(spare_bytes_)}};
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      const place& at = places_[i];
+      layer_for_inference<number>& layer = of_layers_[i];
+      const graph::node& n = net.nodes()[i];
+      std::span<const parameter_memory<number>> parameters =
+          memory.parameters().subspan(n.first_parameter, n.parameters.size());
+      if (at.folded != execution_plan::none) {
+        auto* const weight = reinterpret_cast<number*>(
+            at.prepared_bytes == 0 ? copies_.data() + at.weight : const_cast<std::uint8_t*>(spare.data()));
+        layer.parameters = {parameter_memory<number>{weight, nullptr},
+                            parameter_memory<number>{reinterpret_cast<number*>(copies_.data() + at.bias), nullptr}};
+        layer.folded = true;
+        fold(device, net, i, at.folded, memory, layer);
+        parameters = layer.parameters;
+      }
+      if (at.prepared_bytes != 0) {
+        const std::span<std::byte> to{reinterpret_cast<std::byte*>(copies_.data() + at.prepared), at.prepared_bytes};
+        layers[i].prepare(device, parameters, to, memory.workspace(0));
+        layer.prepared = to;
+        layer.parameters[0].value = nullptr;
+      }
+    }
+    device.synchronize();  // sessions read the copies on other streams
+    stale_.store(false, std::memory_order_relaxed);
+  }
+
   std::size_t take(std::size_t bytes) noexcept {
     const std::size_t offset = bytes_;
     bytes_ += (bytes + memory_plan::alignment - 1) / memory_plan::alignment * memory_plan::alignment;
@@ -165,8 +173,8 @@ class inference_weights {
   }
 
   /// Writes the weight and the bias of layer i that compute the affine layer behind it too.
-  static void fold(Device& device, const graph& net, std::size_t i, std::size_t affine, memory_type& memory,
-                   strides_of_extents strides, const layer_for_inference<number>& to) {
+  void fold(Device& device, const graph& net, std::size_t i, std::size_t affine, memory_type& memory,
+            const layer_for_inference<number>& to) const {
     const graph::node& n = net.nodes()[i];
     const graph::node& after = net.nodes()[affine];
     const auto channels = static_cast<std::size_t>(net.shape(i + 1).channels);
@@ -186,7 +194,7 @@ class inference_weights {
     const extents<4> shape = n.parameters[0].shape;
     const parameter_memory<number>* const own = memory.parameters().data() + n.first_parameter;
     std::vector<number> weight = copy_to_host(device, own[0].value, shape.size());
-    scale_channels_of_weights(n.layer->traits().folds_affine, n.layer->weight_groups(), shape, strides(shape), scale,
+    scale_channels_of_weights(n.layer->traits().folds_affine, n.layer->weight_groups(), shape, strides_(shape), scale,
                               weight.data());
     device.copy_from_host(to.parameters[0].value, weight.data(), weight.size() * sizeof(number));
     std::vector<number> bias(channels);
@@ -200,12 +208,16 @@ class inference_weights {
   }
 
   copy_options options_;
+  strides_of_extents strides_;
   dynamic_array<layer_for_inference<number>> of_layers_;
   dynamic_array<place> places_;
   std::size_t bytes_ = 0;
   std::size_t spare_bytes_ = 0;  // of the largest folded weight that is kept only in prepared form
   bytes_tensor copies_;
   std::atomic<bool> stale_{true};
+  // Through this pointer, only programs that compile a network for inference contain the function.
+  void (inference_weights::*compute_)(Device&, const graph&, const layers_type&,
+                                      memory_type&) = &inference_weights::compute;
 };
 
 }  // namespace gradus::nn::detail

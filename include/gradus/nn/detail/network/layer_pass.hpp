@@ -81,20 +81,21 @@ class layer_pass final : public pass_steps {
 
  public:
   layer_pass(Device& device, const graph& net, runnable_layers<Element, Device>& layers,
-             network_memory<Element, Device>& memory, phase which, const const_images& batch,
+             network_memory<Element, Device>& memory, region_runner* regions, phase which, const const_images& batch,
              const step_context& context) noexcept
       : device_{device},
         graph_{net},
         layers_{layers},
         memory_{memory},
+        regions_{regions},
         phase_{which},
         batch_{batch},
         context_{context} {}
 
-  /// Runs all layers.
-  void run_all(region_runner* regions, step_hooks* hooks) {
+  /// Runs all layers. @param hooks  may be null
+  void run_all(step_hooks* hooks) {
     memory_.begin(phase_);
-    run_pass(graph_, memory_.plan(), regions, phase_, *this, hooks);
+    run_pass(graph_, memory_.plan(), regions_, phase_, *this, hooks);
   }
 
   /// Runs only the layers that exchange data with other ranks, one after another: for a rank without examples.
@@ -256,6 +257,7 @@ class layer_pass final : public pass_steps {
   const graph& graph_;
   runnable_layers<Element, Device>& layers_;
   network_memory<Element, Device>& memory_;
+  region_runner* regions_;  // null where the layers run one after another
   phase phase_;
   const const_images& batch_;
   const step_context& context_;

@@ -69,26 +69,4 @@ struct network_names {
                              hint_for_parameters(name, names), where);
 }
 
-/// Raises shape_error: images that a network does not take.
-/// @param input     of the network
-/// @param most      the largest number of images of this call
-/// @param compiled  compile_options::max_batch_size
-[[noreturn]] inline void raise_other_images(std::string_view operation, const value_shape& input,
-                                            const image_extents& images, index_t most, index_t compiled) {
-  std::string hint;
-  if (images != input.batch(images.n)) {
-    append_text(hint, {"the second argument of the network's constructor is the shape of an example: {.channels = ",
-                       images.c, ", .height = ", images.h, ", .width = ", images.w, "} for these images"});
-  } else if (images.n > compiled) {
-    append_text(hint, {"compile for batches of this size, net.compile({.max_batch_size = ", images.n,
-                       "}), or use nn::predict, which takes any number of images"});
-  } else {
-    append_text(
-        hint, {"the network was compiled with micro_batch_size = ", most, ": nn::predict takes any number of images"});
-  }
-  raise<shape_error>(
-      operation, {"images of (n, ", input.channels, ", ", input.height, ", ", input.width, ") with n at most ", most},
-      to_string(images), hint);
-}
-
 }  // namespace gradus::nn::detail

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Errors of graphs that are built wrongly, and of images that they do not take. Compiled once for all networks.
+#pragma once
+
+#include <cstddef>      // std::size_t
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/nn/plan/graph_node.hpp"
+#include "gradus/nn/value.hpp"
+
+namespace gradus::nn::detail {
+
+/// Raises configuration_error: a layer has the name of an earlier one of this kind.
+[[noreturn]] inline void raise_name_again(std::string_view name, std::string_view kind, error_location where) {
+  raise<configuration_error>(
+      "network.add", "a new name for the layer", {"'", name, "' again, the name of a ", kind},
+      "parameters are named after their layer; nn::sequential (gradus/nn/sequential.hpp) makes names", where);
+}
+
+/// "layer 'conv1' on (1, 28, 28)"
+[[nodiscard]] inline std::string layer_on(std::string_view name, std::span<const value_shape> inputs) {
+  std::string text = gradus::join({"layer '", name, inputs.empty() ? "' on no input" : "' on "});
+  for (std::size_t k = 0; k < inputs.size(); ++k) {
+    append_text(text, {k == 0 ? "" : ", ", to_string(inputs[k])});
+  }
+  return text;
+}
+
+/// @param scores  the value that the loss reads
+/// @throws configuration_error when no layer reads the output of one
+inline void require_all_used(std::string_view asked_by, std::span<const graph_node> nodes, std::size_t scores) {
+  for (std::size_t v = 1; v <= nodes.size(); ++v) {
+    bool used = v == scores;
+    for (std::size_t i = v; i < nodes.size() && !used; ++i) {
+      for (const std::size_t input : nodes[i].inputs) {
+        used = used || input == v;
+      }
+    }
+    if (!used) {
+      raise<configuration_error>(asked_by, "every layer's output to be read by a layer or the loss",
+                                 {"the output of layer '", nodes[v - 1].name, "' unused"},
+                                 "keep what net.add returns, as in x = net.add(...), and pass it on");
+    }
+  }
+}
+
+/// Raises shape_error: images that a network does not take.
+/// @param input     of the network
+/// @param most      the largest number of images of this call
+/// @param compiled  compile_options::max_batch_size
+[[noreturn]] inline void raise_other_images(std::string_view operation, const value_shape& input,
+                                            const image_extents& images, index_t most, index_t compiled) {
+  std::string hint;
+  if (images != input.batch(images.n)) {
+    append_text(hint, {"the second argument of the network's constructor is the shape of an example: {.channels = ",
+                       images.c, ", .height = ", images.h, ", .width = ", images.w, "} for these images"});
+  } else if (images.n > compiled) {
+    append_text(hint, {"compile for batches of this size, net.compile({.max_batch_size = ", images.n,
+                       "}), or use nn::predict, which takes any number of images"});
+  } else {
+    append_text(
+        hint, {"the network was compiled with micro_batch_size = ", most, ": nn::predict takes any number of images"});
+  }
+  raise<shape_error>(
+      operation, {"images of (n, ", input.channels, ", ", input.height, ", ", input.width, ") with n at most ", most},
+      to_string(images), hint);
+}
+
+}  // namespace gradus::nn::detail
