@@ -16,6 +16,7 @@
 #include <memory>           // std::make_unique, std::unique_ptr
 #include <source_location>  // std::source_location
 #include <span>             // std::span
+#include <string>           // std::string
 #include <string_view>      // std::string_view
 #include <utility>          // std::forward, std::move
 
@@ -195,6 +196,14 @@ class mpi {
     if (channel_ != nullptr) {
       channel_->process().fail(reason);
     }
+  }
+
+  /// What the other ranks of the job wait for and which do not answer within half a second, as text that follows the
+  /// message of a time limit: "; rank 2 is at barrier; no answer from rank 1".
+  /// @param waiting_for  the call of this rank, for ranks that ask it meanwhile
+  [[nodiscard]] std::string ask_others(const call_description& waiting_for) {
+    detail::require_open(detail::caller{*this}, "ask_others", std::source_location::current());
+    return channel_->process().ask_others(waiting_for);
   }
 
  private:

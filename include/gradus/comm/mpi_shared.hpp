@@ -14,6 +14,7 @@
 #include <memory>           // std::make_shared, std::make_unique, std::shared_ptr, std::unique_ptr
 #include <source_location>  // std::source_location
 #include <span>             // std::span
+#include <string>           // std::string
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
 
@@ -283,6 +284,12 @@ class mpi_shared {
     if (channel_ != nullptr) {
       channel_->process().fail(reason);
     }
+  }
+
+  /// See mpi::ask_others.
+  [[nodiscard]] std::string ask_others(const call_description& waiting_for) {
+    detail::require_open(detail::caller{*this}, "ask_others", std::source_location::current());
+    return channel_->process().ask_others(waiting_for);
   }
 
  private:

@@ -9,7 +9,7 @@
 #include <functional>   // std::function
 #include <memory>       // std::make_unique, std::unique_ptr
 #include <optional>     // std::optional
-#include <span>         // std::span
+#include <span>         // std::as_writable_bytes, std::span
 #include <string>       // std::string
 #include <type_traits>  // std::is_convertible_v, std::remove_reference_t
 #include <utility>      // std::move
@@ -23,6 +23,7 @@
 #include "gradus/io/checkpoint_writer.hpp"
 #include "gradus/io/file_system.hpp"
 #include "gradus/train/callback_state.hpp"
+#include "gradus/train/detail/checkpoints/gathering_group.hpp"
 #include "gradus/train/detail/checkpoints/signals.hpp"
 #include "gradus/train/detail/checkpoints/state_file.hpp"
 #include "gradus/train/interrupted.hpp"
@@ -49,7 +50,7 @@ struct checkpoint_options {
   std::string memory_folder = {};
   std::uint64_t memory_every = 0;  ///< steps from one save in memory to the next; it divides `every`
   /// SIGTERM and SIGUSR1 make all ranks save after the same step, and then throw train::interrupted. Ranks compare
-  /// whether a signal has come after each step.
+  /// whether a signal has come after each step; with servers that do not wait for all workers, where they save.
   bool signals = true;
   /// Called with the text of a save that has failed; null: rank 0 writes it to stderr. The training goes on.
   std::function<void(const std::string&)> on_error = {};
@@ -142,16 +143,18 @@ class checkpoints {
     }
     open(trainer);
     report_failures();
-    const int number = options_.signals ? agreed_signal() : 0;
     const std::uint64_t done = step.step + 1;
     const std::uint64_t every = options_.memory_every != 0 ? options_.memory_every : options_.every;
+    const bool due = every != 0 && done % every == 0;
+    // Independent ranks meet only where they save.
+    const int number = options_.signals && (due || !group_->independent()) ? agreed_signal() : 0;
     if (number != 0) {
       save(trainer, false, true);
       writer_->writer().wait();
       report_failures();
       throw interrupted{number, done, where_};
     }
-    if (every != 0 && done % every == 0) {
+    if (due) {
       save(trainer, false, false);
     }
   }
@@ -166,7 +169,11 @@ class checkpoints {
     report_failures();
     const bool better = take_metric(report);
     if (options_.every == 0 || better) {
+      const int number = options_.signals && group_->independent() ? agreed_signal() : 0;
       save(trainer, better, true);
+      if (number != 0) {
+        throw interrupted{number, static_cast<std::uint64_t>(trainer.steps()), where_};
+      }
     }
   }
 
@@ -199,7 +206,7 @@ class checkpoints {
       return;
     }
     const auto training = detail::trainer_access::parts_of(trainer);
-    group_ = training.group;
+    group_ = std::make_unique<detail::gathering_group>(*training.group);
     io::checkpoint_writer_options options{.resumed_from = training.progress->resumed_from,
                                           .time_limit = options_.time_limit};
     int every = 1;
@@ -255,8 +262,11 @@ class checkpoints {
       return false;
     }
     const bool by_loss = options_.best == best_epoch::loss;
-    const double metric = report.evaluation ? (by_loss ? report.evaluation->loss : report.evaluation->accuracy)
-                                            : (by_loss ? report.loss : report.accuracy);
+    double metric = report.evaluation ? (by_loss ? report.evaluation->loss : report.evaluation->accuracy)
+                                      : (by_loss ? report.loss : report.accuracy);
+    if (group_->independent()) {  // the reports are each rank's own
+      group_->broadcast(std::as_writable_bytes(std::span{&metric, 1}), 0);
+    }
     if (best_ && !(by_loss ? metric < *best_ : metric > *best_)) {
       return false;
     }
@@ -282,7 +292,7 @@ class checkpoints {
   error_location where_;
   std::unique_ptr<detail::end_signals> signals_ =
       options_.signals && !folder_.empty() ? std::make_unique<detail::end_signals>() : nullptr;
-  comm::any_communicator* group_ = nullptr;
+  std::unique_ptr<detail::gathering_group> group_;
   training_state state_;
   detail::state_content content_;
   std::optional<double> best_;
@@ -309,7 +319,8 @@ io::checkpoint_report resume_training(Trainer& trainer, const Folders& folders,
       }
     }
     const auto training = detail::trainer_access::parts_of(trainer);
-    const io::shared_checkpoint newest{*training.group, paths};
+    detail::gathering_group group{*training.group};
+    const io::shared_checkpoint newest{group, paths};
     if (newest.found()) {
       restore(trainer, detail::state_of_checkpoint{newest}, {}, where);
       training.progress->resumed_from = io::checkpoint_family(newest.header());

@@ -206,6 +206,32 @@ BOOST_AUTO_TEST_CASE(a_signal_on_one_rank_saves_on_all) {
   BOOST_TEST(train::interrupted::exit_code == 75);
 }
 
+// Workers whose reports, sums and signals are their own save and end together all the same.
+BOOST_AUTO_TEST_CASE(workers_that_do_not_wait_for_each_other_save_together) {
+  const parallel::parameter_server servers{.servers = 1, .colocate = true, .mode = parallel::server_mode::asynchronous};
+  const optim::sgd rule{.momentum = 0.5};
+  const checkpoint_folder folder;
+  const auto whole = on_thread_ranks<gradus::nhwc>(
+      3, folder.path, {.epochs = 2, .options = {.every = 5, .keep = 9, .best = train::best_epoch::loss}}, rule,
+      servers);
+  BOOST_TEST(folder.files().size() >= 3U);  // steps 5 and 10, and one or both ends of epochs
+  BOOST_TEST(std::filesystem::exists(folder.path + "/step-000000005.safetensors"));
+  BOOST_TEST(std::filesystem::exists(folder.path + "/step-000000010.safetensors"));
+  const auto stopped = on_thread_ranks<gradus::nhwc>(
+      3, folder.path, {.epochs = 4, .options = {.every = 5, .keep = 9}, .resumes = true, .raise_after = 18}, rule,
+      servers);
+  const auto at_end =
+      on_thread_ranks<gradus::nhwc>(3, folder.path, {.epochs = 5, .resumes = true, .raise_after = 32}, rule, servers);
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    BOOST_TEST(whole[rank].failures.empty());
+    BOOST_TEST(stopped[rank].failures.empty());
+    BOOST_TEST(stopped[rank].signal_step == 20);  // where they meet
+    BOOST_TEST(at_end[rank].resumed.step == 20);
+    BOOST_TEST(at_end[rank].signal_step == 35);  // at the end of the epoch
+    BOOST_TEST((at_end[rank].values.size() == whole[rank].values.size()));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(the_best_epoch_is_kept) {
   const checkpoint_folder folder;
   const auto whole =

@@ -37,6 +37,9 @@ class byte_channel {
   virtual request send(int peer, std::span<const std::uint8_t> bytes, int tag) = 0;
   virtual request receive(int peer, std::span<std::uint8_t> bytes, int tag) = 0;
   virtual void fail(std::string_view reason) noexcept = 0;
+  /// What the other ranks wait for and which do not answer, behind the text of a time limit; empty where the
+  /// communicator cannot ask them.
+  virtual std::string ask_others(const call_description& waiting_for) = 0;
 
  protected:
   ~byte_channel() = default;
@@ -54,6 +57,13 @@ class byte_channel_of final : public byte_channel {
     return communicator_->receive(peer, bytes, tag);
   }
   void fail(std::string_view reason) noexcept override { communicator_->fail(reason); }
+  std::string ask_others(const call_description& waiting_for) override {
+    if constexpr (requires { communicator_->ask_others(waiting_for); }) {
+      return communicator_->ask_others(waiting_for);
+    } else {
+      return {};
+    }
+  }
 
  private:
   Communicator* communicator_;
@@ -176,7 +186,13 @@ class schedule_run final : public operation {
     poll_until_complete(
         spins, limit_, [&] { return test(where) ? poll_result::complete : poll_result::nothing; }, [](unsigned) {},
         [&] {
-          const std::string reason = gradus::join({"no progress ", missing(), " within ", seconds_text(limit_)});
+          // The rank that this one waits for may itself wait for the rank that is missing.
+          const std::string others = owner_->channel().ask_others(what_);
+          if (test(where)) {  // throws if another rank has reported a failure meanwhile
+            return;
+          }
+          const std::string reason =
+              gradus::join({"no progress ", missing(), " within ", seconds_text(limit_), others});
           owner_->channel().fail(gradus::join({what_.describe(), ": ", reason}));
           drop_messages();
           gradus::raise<communication_error>(what_.describe(), {}, reason, "set_time_limit allows longer waits", where);
