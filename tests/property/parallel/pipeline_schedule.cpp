@@ -170,8 +170,8 @@ BOOST_AUTO_TEST_CASE(that_are_wrong_are_refused) {
 
 BOOST_AUTO_TEST_CASE(can_be_drawn) {
   BOOST_TEST(schedule_picture(simulate_schedule(pipeline::one_f_one_b_schedule(2, 2))) ==
-             "rank 0 F0F1..B0B0..B1B1\n"
-             "rank 1 ..F0B0B0F1B1B1..\n");
+             "rank 0 F0F1....B0B0..B1B1\n"
+             "rank 1 ..F0B0B0F1B1B1....\n");
 }
 
 BOOST_AUTO_TEST_SUITE_END()
