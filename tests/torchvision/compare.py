@@ -38,8 +38,10 @@ ALL_MODELS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "vgg
               "timm/vgg16", "timm/vgg19", "timm/vgg11_bn", "timm/vgg16_bn", "timm/vgg19_bn", "timm/inception_v3",
               "timm/mobilenetv2_035", "timm/mobilenetv2_050", "timm/mobilenetv2_075", "timm/mobilenetv2_100",
               "timm/mobilenetv2_140")
-# Of images. The second one of googlenet has odd extents before each pooling of stride 2.
-SIZES = {"googlenet": ((224, 224), (199, 231)), "inception_v3": ((299, 299),)}
+# Rows and columns of images; less than 224 where the network allows it, to save time. The second size of googlenet has
+# odd extents before poolings of stride 2.
+SIZES = {"googlenet": ((224, 224), (199, 231)), "inception_v3": ((299, 299),), "resnet50": ((224, 224),),
+         "resnet": ((96, 128),), "mobilenet_v2": ((224, 224),), "mobilenet": ((96, 128),), "": ((224, 224),)}
 AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")
 # Channels of normalized images, and of those with which googlenet and inception_v3 were trained.
 MEAN = torch.tensor([0.485, 0.456, 0.406]).view(1, 3, 1, 1)
@@ -59,8 +61,15 @@ def make_model(name, auxiliary):
         return getattr(torchvision.models, name)(weights=None, **options).eval()
 
 
-def random_model(name):
-    """Weights that keep the size of the numbers from layer to layer; biases and statistics are not 0 and 1."""
+def sizes_of(name):
+    """Those of the longest entry with which the model's name begins."""
+    entries = [each for each in SIZES if name.removeprefix("timm/").startswith(each)]
+    return SIZES[max(entries, key=len)]
+
+
+def random_model(name, images):
+    """Random weights and biases. Running statistics are those of the images times or plus random numbers, so that scores
+    depend on every weight and statistic."""
     torch.manual_seed(1)
     model = make_model(name, auxiliary=True).to_empty(device="cpu")
     with torch.no_grad():
@@ -75,6 +84,16 @@ def random_model(name):
                 tensor.uniform_(0.5, 1.5)
             else:
                 tensor.normal_(0, (2 / tensor[0].numel()) ** 0.5)
+        norms = [each for each in model.modules() if isinstance(each, torch.nn.BatchNorm2d)]
+        for each in norms:
+            each.train()
+            each.momentum = 1.0
+        model(images)
+        for each in norms:
+            each.eval()
+            each.num_batches_tracked.fill_(7)
+            each.running_mean.add_(each.running_var.sqrt() * 0.3 * torch.randn_like(each.running_mean))
+            each.running_var.mul_(torch.empty_like(each.running_var).uniform_(0.5, 2))
     return model
 
 
@@ -108,9 +127,9 @@ def differences_of_saved(name, model, path):
 
 def compare(program, folder, name, size):
     """The largest relative difference of scores in both layouts, or infinity if names or weights differ."""
-    model = random_model(name)
     raw = torch.rand(1, 3, *size, generator=torch.Generator().manual_seed(2))
     images = (raw - MEAN) / DEVIATION
+    model = random_model(name, images)
     with torch.no_grad():
         expected = model(images).numpy()
     transforms = name in ("googlenet", "inception_v3")
@@ -149,7 +168,7 @@ def main():
             if name.startswith("timm/") and importlib.util.find_spec("timm") is None:
                 print(f"{name} is left out: timm is not installed")
                 continue
-            for size in SIZES.get(name.removeprefix("timm/"), ((224, 224),)):
+            for size in sizes_of(name):
                 worst[name] = max(worst.get(name, 0.0), compare(program, pathlib.Path(folder), name, size))
     largest = max(worst.values(), default=0.0)
     print(f"largest difference: {largest:.1e}")

@@ -15,10 +15,9 @@ enum class googlenet_version : unsigned char {
   /// Table 1 of the paper, without normalization and without dropout (as in tf_cnn_benchmarks).
   v1,
   /// torchvision's model: batch normalization in place of a bias behind each convolution, symmetric padding of the
-  /// first
-  /// one, a kernel of 3 x 3 in place of 5 x 5 in the modules, 2 x 2 in place of 3 x 3 in the last max pooling, max
-  /// poolings that cover the last row and column of any image (ceil_mode), a mean over images of any size, and dropout
-  /// before the scores.
+  /// first one, a kernel of 3 x 3 in place of 5 x 5 in the modules, 2 x 2 in place of 3 x 3 in the last max pooling,
+  /// max poolings that cover the last row and column of any image (ceil_mode), a mean over images of any size, and
+  /// dropout before the scores.
   torchvision
 };
 
