@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Scores of a network of gradus/models with the weights of a model of torchvision, for compare.py:
+// Scores of a network of gradus/models with the weights of a model of torchvision or timm, for compare.py:
 //
-//   logits MODEL LAYOUT WEIGHTS.safetensors IMAGES.npy SCORES.npy
+//   logits MODEL LAYOUT WEIGHTS.safetensors IMAGES.npy SCORES.npy SAVED.safetensors
+//
+// MODEL is "resnet50" of torchvision, or "timm/resnet50". The weights are saved again under the names of MODEL. The
+// names of weights that were ignored are printed.
 #include <cstddef>      // std::size_t
-#include <cstdio>       // std::fprintf
+#include <cstdio>       // std::fprintf, std::printf
 #include <cstdlib>      // std::atoi
 #include <exception>    // std::exception
 #include <string>       // std::string
@@ -13,9 +16,12 @@
 
 #include "gradus/data/npy_array.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/io/timm.hpp"
 #include "gradus/io/torchvision.hpp"
 #include "gradus/io/weights.hpp"
 #include "gradus/models/alexnet.hpp"
+#include "gradus/models/googlenet.hpp"
+#include "gradus/models/inception.hpp"
 #include "gradus/models/mobilenet_v2.hpp"
 #include "gradus/models/resnet.hpp"
 #include "gradus/models/vgg.hpp"
@@ -36,6 +42,12 @@ void build(Network& net, std::string_view model) {
     models::vgg(net, depth(3), {.classes = 1000, .batch_norm = model.ends_with("_bn")});
   } else if (model == "alexnet") {
     models::alexnet(net, {.classes = 1000, .first_padding = 2, .fourth_channels = 256});
+  } else if (model == "googlenet") {
+    models::googlenet(net, {.classes = 1000, .version = models::googlenet_version::torchvision});
+  } else if (model == "inception_v3") {
+    models::inception3(net, {.classes = 1000, .version = models::inception3_version::torchvision});
+  } else if (model.starts_with("mobilenetv2_")) {
+    models::mobilenet_v2(net, {.width = depth(12) * 0.01});
   } else {
     models::mobilenet_v2(net);
   }
@@ -43,7 +55,12 @@ void build(Network& net, std::string_view model) {
 
 template <class Layout>
 void write_scores(std::string_view model, const std::string& weights, const std::string& images,
-                  const std::string& scores) {
+                  const std::string& scores, const std::string& saved) {
+  const bool of_timm = model.starts_with("timm/");
+  if (of_timm) {
+    model.remove_prefix(5);
+  }
+  const gradus::io::name_map names = of_timm ? gradus::io::timm_names(model) : gradus::io::torchvision_names(model);
   gradus::cpu device;
   const gradus::data::npy_array array{images};
   const index_t count = array.extents()[0];
@@ -52,7 +69,11 @@ void write_scores(std::string_view model, const std::string& weights, const std:
                                          {.channels = 3, .height = array.extents()[2], .width = array.extents()[3]}};
   build(net, model);
   net.compile({.max_batch_size = count});
-  const auto report = gradus::io::load_weights(net, weights, {.rename = gradus::io::torchvision_names(model)});
+  const auto report = gradus::io::load_weights(net, weights, {.rename = names});
+  for (const std::string& each : report.ignored) {
+    std::printf("%s\n", each.c_str());
+  }
+  gradus::io::save_weights(net, saved, {.rename = names});
   std::vector<float> planes(static_cast<std::size_t>(count * size));
   array.read(0, array.size(), planes.data());
   gradus::image_tensor<float, Layout, gradus::cpu> batch{
@@ -80,15 +101,15 @@ void write_scores(std::string_view model, const std::string& weights, const std:
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 6) {
-    std::fprintf(stderr, "logits MODEL nchw|nhwc WEIGHTS.safetensors IMAGES.npy SCORES.npy\n");
+  if (argc != 7) {
+    std::fprintf(stderr, "logits MODEL nchw|nhwc WEIGHTS.safetensors IMAGES.npy SCORES.npy SAVED.safetensors\n");
     return 2;
   }
   try {
     if (std::string_view{argv[2]} == "nhwc") {
-      write_scores<gradus::nhwc>(argv[1], argv[3], argv[4], argv[5]);
+      write_scores<gradus::nhwc>(argv[1], argv[3], argv[4], argv[5], argv[6]);
     } else {
-      write_scores<gradus::nchw>(argv[1], argv[3], argv[4], argv[5]);
+      write_scores<gradus::nchw>(argv[1], argv[3], argv[4], argv[5], argv[6]);
     }
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "%s\n", failure.what());

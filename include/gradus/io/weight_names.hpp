@@ -7,6 +7,7 @@
 #include <cstddef>           // std::size_t
 #include <functional>        // std::function
 #include <initializer_list>  // std::initializer_list
+#include <optional>          // std::nullopt, std::optional
 #include <string>            // std::string
 #include <string_view>       // std::string_view
 #include <type_traits>       // std::invoke_result_t, std::remove_cvref_t
@@ -46,7 +47,7 @@ class name_patterns {
   std::vector<std::string> patterns_;
 };
 
-/// Gives tensors of a file the names that a network has for them.
+/// Gives tensors of a file the names that a network has for them. A map of pairs also gives the names in the file.
 ///
 ///   .rename = {{"backbone.*", "encoder.*"}, {"fc.*", "scores.*"}}
 ///   .rename = [](std::string_view name) { return "encoder." + std::string{name}; }
@@ -89,27 +90,58 @@ class name_map {
       return function_(name);
     }
     for (const auto& [from, to] : pairs_) {
-      const std::size_t star = from.find('*');
-      if (star == std::string::npos) {
-        if (name == from) {
-          return to;
-        }
-        continue;
-      }
-      const std::string_view before = std::string_view{from}.substr(0, star);
-      const std::string_view behind = std::string_view{from}.substr(star + 1);
-      if (name.size() >= before.size() + behind.size() && name.starts_with(before) && name.ends_with(behind)) {
-        std::string result = to;
-        if (const std::size_t new_star = result.find('*'); new_star != std::string::npos) {
-          result.replace(new_star, 1, name.substr(star, name.size() - before.size() - behind.size()));
-        }
-        return result;
+      if (auto result = replaced(name, from, to)) {
+        return *std::move(result);
       }
     }
     return std::string{name};
   }
 
+  /// The name in the file of a weight of the network: that of the first pair whose second pattern fits, or the same.
+  /// @throws configuration_error if the map is a function, or gives the name in the file another name in the network
+  [[nodiscard]] std::string name_in_file(std::string_view name,
+                                         error_location where = error_location::current()) const {
+    if (function_) {
+      raise<configuration_error>("rename", {"the name in the file of '", name, "'"}, "a function of names in the file",
+                                 "give pairs of patterns", where);
+    }
+    std::string result{name};
+    for (const auto& [from, to] : pairs_) {
+      // A second pattern without * stands for several names if the first has one.
+      const bool is_invertible = (from.find('*') == std::string::npos) == (to.find('*') == std::string::npos);
+      if (auto inverse = replaced(name, to, from); inverse && is_invertible && !to.empty()) {
+        result = *std::move(inverse);
+        break;
+      }
+    }
+    if (const std::string back = (*this)(result); back != name) {
+      raise<configuration_error>("rename", {"pairs that give '", name, "' one name in the file"},
+                                 {"'", result, "', which is '", back, "' in the network"},
+                                 "the first pair that fits counts, in both directions", where);
+    }
+    return result;
+  }
+
  private:
+  /// The second pattern with the characters for which * stands in the first; nothing if the first does not fit.
+  [[nodiscard]] static std::optional<std::string> replaced(std::string_view name, const std::string& from,
+                                                           const std::string& to) {
+    const std::size_t star = from.find('*');
+    if (star == std::string::npos) {
+      return name == from ? std::optional{to} : std::nullopt;
+    }
+    const std::string_view before = std::string_view{from}.substr(0, star);
+    const std::string_view behind = std::string_view{from}.substr(star + 1);
+    if (name.size() < before.size() + behind.size() || !name.starts_with(before) || !name.ends_with(behind)) {
+      return std::nullopt;
+    }
+    std::string result = to;
+    if (const std::size_t new_star = result.find('*'); new_star != std::string::npos) {
+      result.replace(new_star, 1, name.substr(star, name.size() - before.size() - behind.size()));
+    }
+    return result;
+  }
+
   std::vector<std::pair<std::string, std::string>> pairs_;
   std::function<std::string(std::string_view)> function_;
 };

@@ -36,6 +36,8 @@ struct save_weights_options {
   std::optional<element_type> type = {};
   /// Entries of "__metadata__". "format" is "pt" unless it is given: names and shapes are those of PyTorch.
   std::map<std::string, std::string, std::less<>> metadata = {};
+  /// Gives the tensors of the file other names than the network has: the map with which load_weights reads the file.
+  name_map rename = {};
 };
 
 /// Options of load_weights.
@@ -95,7 +97,8 @@ template <class Element>
 /// of convolutions, (o, i) of dense layers, (o) of biases. The network may be on any device. It copies one tensor at a
 /// time to the host. In distributed training call it on one rank: all have the same parameters.
 ///
-/// @throws configuration_error if the network is not compiled, or options.type is not one of real numbers
+/// @throws configuration_error if the network is not compiled, options.type is not one of real numbers, or
+/// options.rename is a function or does not lead back to a name
 /// @throws format_error if the file cannot be written
 template <class Network>
 void save_weights(const Network& net, const std::string& path, const save_weights_options& options = {},
@@ -107,8 +110,9 @@ void save_weights(const Network& net, const std::string& path, const save_weight
   std::map<std::string, std::size_t, std::less<>> numbers;  // of slots
   std::vector<safetensors_entry> tensors;
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    numbers.emplace(slots[i].name, i);
-    tensors.push_back({.name = std::move(slots[i].name), .type = type, .shape = std::move(slots[i].shape)});
+    std::string name = options.rename.name_in_file(slots[i].name, where);
+    numbers.emplace(name, i);
+    tensors.push_back({.name = std::move(name), .type = type, .shape = std::move(slots[i].shape)});
   }
   auto metadata = options.metadata;
   metadata.emplace("format", "pt");

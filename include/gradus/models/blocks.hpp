@@ -90,11 +90,18 @@ class block_builder {
                      nn::max_pool2d{.kernel = {kernel, kernel}, .stride = {stride, stride}, .padding = padding}, x);
   }
 
-  /// Average pooling with a square kernel.
-  nn::value average_pool(nn::value x, index_t kernel, index_t stride, nn::padding padding = nn::padding::valid()) {
-    return net_->add(next_name("_average_pool"),
-                     nn::average_pool2d{.kernel = {kernel, kernel}, .stride = {stride, stride}, .padding = padding}, x);
+  /// Average pooling with a square kernel. With `count_padding` it divides by the whole kernel area at the border too.
+  nn::value average_pool(nn::value x, index_t kernel, index_t stride, nn::padding padding = nn::padding::valid(),
+                         bool count_padding = false) {
+    return net_->add(
+        next_name("_average_pool"),
+        nn::average_pool2d{
+            .kernel = {kernel, kernel}, .stride = {stride, stride}, .padding = padding, .count_padding = count_padding},
+        x);
   }
+
+  /// The mean of each channel over the whole image.
+  nn::value global_average_pool(nn::value x) { return net_->add("global_pool", nn::global_average_pool2d{}, x); }
 
   /// Concatenates the channels of the branches.
   nn::value concat(std::vector<nn::value> branches) {

@@ -12,6 +12,22 @@
 
 namespace gradus::models {
 
+/// The variant of Inception-v3.
+enum class inception3_version : unsigned char {
+  /// The normalizations have no scale, means leave out the padding, and the last module has a max pooling (as in
+  /// tf_cnn_benchmarks).
+  v1,
+  /// torchvision's model: the normalizations have a scale, means count the padding, the pooling of the last module is a
+  /// mean as in the others, the mean at the end is for images of any size, and dropout is before the scores.
+  torchvision
+};
+
+/// Options of Inception-v3.
+struct inception3_options {
+  index_t classes = 1001;                               ///< number of classes
+  inception3_version version = inception3_version::v1;  ///< variant of the network
+};
+
 namespace detail {
 
 /// The batch normalization of the Inception networks: with a shift, without a scale.
@@ -22,9 +38,13 @@ inline normalization inception_normalization() {
 template <class Network>
 class inception3_builder {
  public:
-  explicit inception3_builder(Network& net) : build_{net, inception_normalization()} {}
+  inception3_builder(Network& net, const inception3_options& options)
+      : build_{net, options.version == inception3_version::torchvision
+                        ? normalization{.use = true, .layer = {.momentum = 0.1, .epsilon = 0.001}}
+                        : inception_normalization()},
+        options_{options} {}
 
-  void run(index_t classes) {
+  void run() {
     build_.begin("stem");
     nn::value x =
         build_.convolutions(build_.input(), {{32, {3, 3}, {2, 2}, valid}, {32, {3, 3}, {1, 1}, valid}, {64, {3, 3}}});
@@ -41,22 +61,26 @@ class inception3_builder {
     x = module_c(x, "c4", 192);
     x = module_d(x);
     x = module_e(x, "e1", false);
-    x = module_e(x, "e2", true);
+    x = module_e(x, "e2", !torchvision());
     build_.begin("head");
-    x = build_.average_pool(x, 8, 1);
-    build_.classify(x, classes);
+    x = torchvision() ? build_.dropout(build_.global_average_pool(x), 0.5) : build_.average_pool(x, 8, 1);
+    build_.classify(x, options_.classes);
   }
 
  private:
   static constexpr nn::padding valid = nn::padding::valid();
   static constexpr nn::padding same = nn::padding::same();
 
+  [[nodiscard]] bool torchvision() const noexcept { return options_.version == inception3_version::torchvision; }
+
+  nn::value mean(nn::value x) { return build_.average_pool(x, 3, 1, same, torchvision()); }
+
   nn::value module_a(nn::value x, const std::string& name, index_t pooled) {
     build_.begin(gradus::join({name, "_"}));
     const nn::value one = build_.convolution(x, {64});
     const nn::value five = build_.convolutions(x, {{48}, {64, {5, 5}}});
     const nn::value three = build_.convolutions(x, {{64}, {96, {3, 3}}, {96, {3, 3}}});
-    const nn::value pool = build_.convolution(build_.average_pool(x, 3, 1, same), {pooled});
+    const nn::value pool = build_.convolution(mean(x), {pooled});
     return build_.concat({one, five, three, pool});
   }
 
@@ -72,7 +96,7 @@ class inception3_builder {
     const nn::value one = build_.convolution(x, {192});
     const nn::value two = build_.convolutions(x, {{n}, {n, {1, 7}}, {192, {7, 1}}});
     const nn::value three = build_.convolutions(x, {{n}, {n, {7, 1}}, {n, {1, 7}}, {n, {7, 1}}, {192, {1, 7}}});
-    const nn::value pool = build_.convolution(build_.average_pool(x, 3, 1, same), {192});
+    const nn::value pool = build_.convolution(mean(x), {192});
     return build_.concat({one, two, three, pool});
   }
 
@@ -92,11 +116,12 @@ class inception3_builder {
     const nn::value three = build_.convolutions(x, {{448}, {384, {3, 3}}});
     const nn::value three_wide = build_.convolution(three, {384, {1, 3}});
     const nn::value three_high = build_.convolution(three, {384, {3, 1}});
-    const nn::value pooled = max_pool ? build_.max_pool(x, 3, 1, same) : build_.average_pool(x, 3, 1, same);
+    const nn::value pooled = max_pool ? build_.max_pool(x, 3, 1, same) : mean(x);
     return build_.concat({one, two_wide, two_high, three_wide, three_high, build_.convolution(pooled, {192})});
   }
 
   block_builder<Network> build_;
+  inception3_options options_;
 };
 
 template <class Network>
@@ -190,10 +215,18 @@ class inception4_builder {
 }  // namespace detail
 
 /// Adds Inception-v3 for images of 299 x 299, without the auxiliary classifier (Szegedy et al.: "Rethinking the
-/// inception architecture", 2016; as in tf_cnn_benchmarks). With 1001 classes: 23,819,401 parameters.
+/// inception architecture", 2016). With 1001 classes: 23,819,401 parameters. {.classes = 1000, .version =
+/// inception3_version::torchvision} makes torchvision's model (gradus/io/torchvision.hpp), for images of at least
+/// 75 x 75, with 23,834,568 parameters.
 template <class Network>
-void inception3(Network& net, index_t classes = 1001, error_location where = error_location::current()) {
-  at_call(where, [&] { detail::inception3_builder<Network>{net}.run(classes); });
+void inception3(Network& net, const inception3_options& options = {},
+                error_location where = error_location::current()) {
+  at_call(where, [&] { detail::inception3_builder<Network>{net, options}.run(); });
+}
+/// The same with a number of classes.
+template <class Network>
+void inception3(Network& net, index_t classes, error_location where = error_location::current()) {
+  inception3(net, inception3_options{.classes = classes}, where);
 }
 
 /// Adds Inception-v4 for images of 299 x 299 (Szegedy et al.: "Inception-v4, Inception-ResNet", 2017, figures 3 to 9).

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The names and shapes of torchvision's models (tests/golden/torchvision_names.py) are those of the networks of
-// gradus/models. tests/torchvision compares the scores.
+// The names and shapes of models of torchvision and timm (tests/golden/torchvision_names.py) are those of the networks
+// of gradus/models. tests/torchvision compares the scores.
 #include "gradus/io/torchvision.hpp"
 
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <fstream>
 #include <functional>
@@ -13,7 +14,10 @@
 #include <vector>
 
 #include "gradus/io/detail/weights/match.hpp"
+#include "gradus/io/timm.hpp"
 #include "gradus/models/alexnet.hpp"
+#include "gradus/models/googlenet.hpp"
+#include "gradus/models/inception.hpp"
 #include "gradus/models/mobilenet_v2.hpp"
 #include "gradus/models/resnet.hpp"
 #include "gradus/models/vgg.hpp"
@@ -61,7 +65,18 @@ BOOST_AUTO_TEST_CASE(all_names_and_shapes_agree) {
        [](torchvision_network& net) {
          models::alexnet(net, {.classes = 1000, .first_padding = 2, .fourth_channels = 256});
        }},
-      {"mobilenet_v2", [](torchvision_network& net) { models::mobilenet_v2(net); }}};
+      {"mobilenet_v2", [](torchvision_network& net) { models::mobilenet_v2(net); }},
+      {"googlenet",
+       [](torchvision_network& net) {
+         models::googlenet(net, {.classes = 1000, .version = models::googlenet_version::torchvision});
+       }},
+      {"inception_v3",
+       [](torchvision_network& net) {
+         models::inception3(net, {.classes = 1000, .version = models::inception3_version::torchvision});
+       }},
+      {"timm/resnet18", resnet(18)},
+      {"timm/mobilenetv2_100", [](torchvision_network& net) { models::mobilenet_v2(net); }},
+      {"timm/mobilenetv2_035", [](torchvision_network& net) { models::mobilenet_v2(net, {.width = 0.35}); }}};
   std::map<std::string, std::vector<gradus::io::safetensors_entry>> golden;
   std::ifstream in{GRADUS_TEST_SOURCE_DIR "/golden/torchvision_names.txt"};
   std::string line;
@@ -89,17 +104,41 @@ BOOST_AUTO_TEST_CASE(all_names_and_shapes_agree) {
     torchvision_network net{device, {3, 224, 224}};
     builders.at(name)(net);
     const auto slots = slots_of(net);
-    const auto matches = gradus::io::detail::match_weights("load", slots, tensors, gradus::io::name_patterns{},
-                                                           gradus::io::torchvision_names(name));
+    const gradus::io::name_map names =
+        name.starts_with("timm/") ? gradus::io::timm_names(name.substr(5)) : gradus::io::torchvision_names(name);
+    const auto matches = gradus::io::detail::match_weights("load", slots, tensors, gradus::io::name_patterns{}, names);
     BOOST_TEST(matches.report.differences().empty(), name << ": " << matches.report.differences());
     BOOST_TEST(matches.report.loaded.size() == slots.size());
+    // Only auxiliary classifiers are ignored, and every weight has the name in the file from which it comes.
+    for (const std::string& each : matches.report.ignored) {
+      BOOST_TEST((each.starts_with("aux1.") || each.starts_with("aux2.") || each.starts_with("AuxLogits.")), each);
+    }
+    const bool has_auxiliary = name == "googlenet" || name == "inception_v3";
+    BOOST_TEST(matches.report.ignored.empty() != has_auxiliary, name);
+    for (const auto& slot : slots) {
+      const std::string in_file = names.name_in_file(slot.name);
+      BOOST_TEST(std::ranges::any_of(tensors, [&](const auto& each) { return each.name == in_file; }),
+                 name << ": '" << slot.name << "' would be saved as '" << in_file << "'");
+    }
   }
+}
+
+BOOST_AUTO_TEST_CASE(timm_has_other_names_for_the_head_of_vgg) {
+  const gradus::io::name_map names = gradus::io::timm_names("vgg16_bn");
+  BOOST_TEST(names("features.1.running_var") == "block1_1_norm.running_variance");
+  BOOST_TEST(names("pre_logits.fc1.weight") == "head1_dense.weight");
+  BOOST_TEST(names("pre_logits.fc2.bias") == "head3_dense.bias");
+  BOOST_TEST(names.name_in_file("scores.weight") == "head.fc.weight");
 }
 
 BOOST_AUTO_TEST_CASE(another_model_is_refused_with_the_names_of_all) {
   BOOST_CHECK_EXCEPTION((void)gradus::io::torchvision_names("resnext50"), gradus::configuration_error,
                         [](const gradus::configuration_error& failure) {
-                          return std::string{failure.what()}.find("mobilenet_v2, got 'resnext50'") != std::string::npos;
+                          return std::string{failure.what()}.find("inception_v3, got 'resnext50'") != std::string::npos;
+                        });
+  BOOST_CHECK_EXCEPTION((void)gradus::io::timm_names("mobilenetv2_110d"), gradus::configuration_error,
+                        [](const gradus::configuration_error& failure) {
+                          return std::string{failure.what()}.find("140, got 'mobilenetv2_110d'") != std::string::npos;
                         });
   BOOST_CHECK_THROW((void)gradus::io::torchvision_names("_bn"), gradus::configuration_error);
 }

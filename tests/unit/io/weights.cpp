@@ -13,6 +13,7 @@
 
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
+#include "gradus/io/safetensors_file.hpp"
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/loss.hpp"
 #include "gradus/nn/network.hpp"
@@ -178,6 +179,52 @@ BOOST_AUTO_TEST_CASE(a_part_is_loaded_for_another_task) {
   BOOST_TEST(message_of_weights<gradus::configuration_error>([&] {
                (void)gradus::io::load_weights(other.net, folder.path(), {.only = "encoder.*"});
              }).find("got 'encoder.*', which fits none of them") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(files_are_saved_with_the_names_of_a_map_and_loaded_with_the_same_map) {
+  const gradus::io::name_map names{
+      {"bn.running_var", "norm.running_variance"}, {"bn.*", "norm.*"}, {"fc.*", "head.*"}, {"auxiliary.*", ""}};
+  const weights_folder folder;
+  const weighted_network<float, nchw> saved{1};
+  gradus::io::save_weights(saved.net, folder.path(), {.rename = names});
+  const gradus::io::safetensors_file file{folder.path()};
+  BOOST_TEST((file.find("bn.running_var") != nullptr));
+  BOOST_TEST((file.find("fc.weight") != nullptr));
+  BOOST_TEST((file.find("conv.weight") != nullptr));
+  BOOST_TEST(file.tensors().size() == 9U);
+  weighted_network<float, nhwc> loaded{2};
+  const auto report = gradus::io::load_weights(loaded.net, folder.path(), {.rename = names});
+  BOOST_TEST(report.ignored.empty());
+  BOOST_TEST((loaded.values() == saved.values()));
+}
+
+BOOST_AUTO_TEST_CASE(what_a_map_leaves_out_is_reported_and_no_difference) {
+  const weights_folder folder;
+  gradus::io::save_weights(weighted_network<float, nchw>{1}.net, folder.path());
+  weighted_network<float, nchw> loaded{2};
+  const auto report =
+      gradus::io::load_weights(loaded.net, folder.path(), {.strict = false, .rename = {{"head.*", ""}}});
+  BOOST_TEST((report.ignored == std::vector<std::string>{"head.bias", "head.weight"}));
+  BOOST_TEST(report.unexpected.empty());
+  BOOST_TEST(report.missing.size() == 2U);
+}
+
+BOOST_AUTO_TEST_CASE(names_in_files_are_refused_unless_they_lead_back) {
+  using gradus::io::name_map;
+  const auto message = [](const name_map& names) {
+    return message_of_weights<gradus::configuration_error>([&] { (void)names.name_in_file("a.weight"); });
+  };
+  BOOST_TEST((name_map{{"fc.*", "a.*"}, {"b.*", "a.*"}}.name_in_file("a.weight")) == "fc.weight");
+  BOOST_TEST(name_map{}.name_in_file("a.weight") == "a.weight");
+  // The second pair never gives this name: the first takes what would be in the file.
+  BOOST_TEST(message({{"b.*", "c.*"}, {"b.*", "a.*"}}).find("'b.weight', which is 'c.weight' in the network") !=
+             std::string::npos);
+  // The name is in no pair, but a pair takes it from the file.
+  BOOST_TEST(message({{"a.*", "x.*"}}).find("'a.weight', which is 'x.weight'") != std::string::npos);
+  // Several names of the file are this one.
+  BOOST_TEST(message({{"*", "a.weight"}}) == "no exception");
+  BOOST_TEST(message(name_map{[](std::string_view name) { return std::string{name}; }}).find("pairs of patterns") !=
+             std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(names_are_mapped_by_pairs_and_by_functions) {

@@ -71,10 +71,22 @@ BOOST_AUTO_TEST_CASE(alexnet_and_overfeat) {
 
 BOOST_AUTO_TEST_CASE(googlenet) {
   BOOST_TEST(count(3, 224, [](network& net) { models::googlenet(net, 1000); }).parameters == 6998552);
+  // torchvision.models.googlenet without its auxiliary classifiers
+  check(count(3, 224,
+              [](network& net) {
+                models::googlenet(net, {.classes = 1000, .version = models::googlenet_version::torchvision});
+              }),
+        6624904, 1.498);
 }
 
 BOOST_AUTO_TEST_CASE(inception) {
   check(count(3, 299, [](network& net) { models::inception3(net); }), 23819401, 5.713);
+  // torchvision.models.inception_v3 without its auxiliary classifier
+  check(count(3, 299,
+              [](network& net) {
+                models::inception3(net, {.classes = 1000, .version = models::inception3_version::torchvision});
+              }),
+        23834568, 5.713);
   // The published 42,679,816 (1000 classes) learn a scale for each of the 31,584 normalized channels; this one does
   // not.
   BOOST_TEST(count(3, 299, [](network& net) { models::inception4(net, 1000); }).parameters == 42679816 - 31584);

@@ -95,7 +95,11 @@ struct weight_matches {
   std::vector<bool> mismatched(slots.size());
   for (const safetensors_entry& each : file) {
     const std::string name = rename(each.name);
-    if (name.empty() || name.ends_with(".num_batches_tracked")) {
+    if (name.empty()) {
+      result.report.ignored.push_back(each.name);
+      continue;
+    }
+    if (name.ends_with(".num_batches_tracked")) {
       continue;
     }
     const std::size_t i = find_slot(by_name, name);
