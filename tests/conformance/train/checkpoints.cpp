@@ -223,9 +223,10 @@ BOOST_AUTO_TEST_CASE(failed_saves_are_reported_too) {
                                   .break_folder_after = 3});
   });
   BOOST_REQUIRE(costs.size() == 3U);
-  BOOST_TEST(costs[0].save.error == "");
-  BOOST_TEST(costs[2].save.error != "");
-  BOOST_TEST(costs[2].save.paths.empty());
+  for (std::size_t i = 1; i < costs.size(); ++i) {  // the first may have ended before
+    BOOST_TEST(costs[i].save.error != "");
+    BOOST_TEST(costs[i].save.paths.empty());
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_step_trainer_writes_between_steps_or_behind_them) {
