@@ -158,18 +158,18 @@ class training_in final : public training {
       }
       watch.begin();
       // The trainer knows the end itself, whose state is saved; the watch stands in front of it.
-      const auto fit_watched = [&](auto& loader, const auto& around) {
-        train::detail::watched_fit::run(trainer, loader, options, around, saves.callback(), watch);
+      const auto fit_watched = [&](auto& from, const auto& around) {
+        train::detail::watched_fit::run(trainer, from, options, around, saves.callback(), watch);
       };
       if (recorder == nullptr) {
-        fit_watched(input, [&](train::step_end& /*inner*/, auto& loader, train::detail::callback_list callbacks,
-                               const auto& run) { run(watch, loader, callbacks); });
+        fit_watched(input, [&](train::step_end& /*inner*/, auto& from, train::detail::callback_list callbacks,
+                               const auto& run) { run(watch, from, callbacks); });
         return;
       }
       recorded_loader measured{input, *recorder, warm_up};
-      fit_watched(measured, [&](train::step_end& /*inner*/, auto& loader, train::detail::callback_list callbacks,
+      fit_watched(measured, [&](train::step_end& /*inner*/, auto& from, train::detail::callback_list callbacks,
                                 const auto& run) {
-        train::detail::fit_recorded(*recorder, trainer.network(), watch, loader, trainer.steps(), callbacks, run);
+        train::detail::fit_recorded(*recorder, trainer.network(), watch, from, trainer.steps(), callbacks, run);
       });
     };
     const auto fit_network = [&](auto& trained) {
