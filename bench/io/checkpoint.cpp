@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A save of a checkpoint, compared with write and fsync of the same bytes; and the speed of its checksum.
+// A save of a checkpoint compared with write and fsync of the same bytes, what a step waits for compared with a copy of
+// the same bytes, and the speed of the checksum.
 //   bench_io_checkpoint [--folder PATH] [--megabytes N] [--ranks N] [--rounds N]
-// Times are medians over rounds, in which both are measured one after the other. "start" is what a step waits for.
+// Times are medians and the best of rounds, in which all are measured one after the other. "start" is what a step waits
+// for: the time of the slowest rank. It is measured several times a round, in turns with the copies.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -12,12 +14,14 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "../program/statistics.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/io/checkpoint_file.hpp"
 
@@ -26,15 +30,14 @@ namespace {
 namespace comm = gradus::comm;
 namespace io = gradus::io;
 
+constexpr int starts_of_round = 3;
+
+using program::median;
+
 using clock_type = std::chrono::steady_clock;
 
 double seconds_since(clock_type::time_point begin) {
   return std::chrono::duration<double>(clock_type::now() - begin).count();
-}
-
-double median(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
 }
 
 void require(bool condition, const std::string& what) {
@@ -59,6 +62,21 @@ double write_and_sync(const std::string& path, std::span<const std::byte> bytes)
   const double time = seconds_since(begin);
   std::filesystem::remove(path);
   return time;
+}
+
+double best(const std::vector<double>& times) {
+  return *std::min_element(times.begin(), times.end());
+}
+
+/// Calls body() on all ranks at the same time. Returns the time of the slowest rank, on all ranks.
+template <class Body>
+double slowest(comm::threads& world, const Body& body) {
+  comm::barrier(world).wait();
+  const auto begin = clock_type::now();
+  body();
+  double time[] = {seconds_since(begin)};
+  comm::all_reduce(world, std::span<double>{time}, comm::reduction::maximum).wait();
+  return time[0];
 }
 
 void measure_checksum(std::span<const std::byte> bytes) {
@@ -124,6 +142,8 @@ int main(int argc, char** argv) {
   std::vector<double> plain;
   std::vector<double> saves;
   std::vector<double> starts;
+  std::vector<double> copies;
+  std::vector<double> copies_of_tensors;
   std::vector<double> searches;
   for (std::size_t round = 0; round < rounds; ++round) {
     plain.push_back(write_and_sync(folder + "/plain", memory));
@@ -137,34 +157,65 @@ int main(int argc, char** argv) {
       const auto begin = clock_type::now();
       require(writer.save(mine).error.empty(), "save");
       const double saved = seconds_since(begin);
-      mine.step = 2;
-      comm::barrier(world).wait();
-      const auto again = clock_type::now();
-      writer.start(mine);
-      const double started = seconds_since(again);
-      writer.wait();
-      require(!writer.take_error(), "save in the background");
+
+      // This rank's part of the memory, to memory that is there too: in one call, and tensor by tensor.
+      const auto number = static_cast<std::size_t>(world.rank());
+      const auto count = static_cast<std::size_t>(world.size());
+      const std::size_t first = memory.size() * number / count;
+      const std::size_t size = memory.size() * (number + 1) / count - first;
+      std::vector<std::byte> copy(size, std::byte{1});
+      for (int turn = 0; turn < starts_of_round; ++turn) {
+        mine.step = 2 + turn;
+        const auto copy_whole = [&] { std::memcpy(copy.data(), memory.data() + first, size); };
+        const auto copy_tensors = [&] {
+          for (std::size_t done = 0; done < size;) {
+            const std::size_t at = first + done;
+            const std::size_t bytes = std::min(size - done, each - at % each);
+            std::memcpy(copy.data() + done, memory.data() + at, bytes);
+            done += bytes;
+          }
+        };
+        const double copied = slowest(world, copy_whole);
+        const double started = slowest(world, [&] { writer.start(mine); });
+        writer.wait();
+        require(!writer.take_error(), "save in the background");
+        const double in_tensors = slowest(world, copy_tensors);
+        require(std::memcmp(copy.data(), memory.data() + first, size) == 0, "copy");
+        if (world.rank() == 0) {
+          copies.push_back(copied);
+          starts.push_back(started);
+          copies_of_tensors.push_back(in_tensors);
+        }
+      }
       comm::any_communicator_of group{world};
       const auto search = clock_type::now();
       const io::shared_checkpoint found{group, std::span{&folder, 1}};
-      require(found.report().step == 2, "search");
+      require(found.report().step == mine.step, "search");
       if (world.rank() == 0) {
         saves.push_back(saved);
-        starts.push_back(started);
         searches.push_back(seconds_since(search));
+        std::filesystem::remove(found.report().path);
       }
       comm::barrier(world).wait();
     });
-    std::filesystem::remove(folder + "/step-000000002.safetensors");
   }
-  const auto line = [&](const char* what, double time) {
-    std::printf("%-34s %8.1f ms %8.2f GB/s\n", what, 1000 * time, static_cast<double>(memory.size()) * 1e-9 / time);
+  const auto line = [&](const char* what, const std::vector<double>& times) {
+    const double middle = median(times);
+    std::printf("%-34s %8.1f ms (best %8.1f) %8.2f GB/s\n", what, 1000 * middle, 1000 * best(times),
+                static_cast<double>(memory.size()) * 1e-9 / middle);
   };
-  std::printf("%zu MiB in '%s', %d ranks\n", megabytes, folder.c_str(), ranks);
-  line("write and fsync of one process", median(plain));
-  line("save", median(saves));
-  line("start of a save in the background", median(starts));
-  line("search with all checksums", median(searches));
-  std::printf("save / (write and fsync): %.2f\n", median(saves) / median(plain));
+  const auto ratio = [](const char* what, const std::vector<double>& times, const std::vector<double>& base) {
+    std::printf("%-52s %5.2f (best times: %.2f)\n", what, median(times) / median(base), best(times) / best(base));
+  };
+  std::printf("%zu MiB in '%s', %d ranks, %zu rounds\n", megabytes, folder.c_str(), ranks, rounds);
+  line("write and fsync of one process", plain);
+  line("save", saves);
+  line("start of a save in the background", starts);
+  line("copy of the memory", copies);
+  line("copy of the memory by tensors", copies_of_tensors);
+  line("search with all checksums", searches);
+  ratio("save / (write and fsync):", saves, plain);
+  ratio("start / copy:", starts, copies);
+  ratio("start / copy by tensors:", starts, copies_of_tensors);
   return 0;
 }

@@ -5,10 +5,9 @@
 
 #include <atomic>       // std::atomic
 #include <cerrno>       // EINTR, EIO
-#include <chrono>       // std::chrono::milliseconds, std::chrono::minutes, std::chrono::seconds
+#include <chrono>       // std::chrono::duration, std::chrono::minutes, std::chrono::seconds, std::chrono::steady_clock
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::int64_t, std::uint64_t
-#include <cstring>      // std::memcpy
 #include <exception>    // std::exception
 #include <functional>   // std::function
 #include <memory>       // std::unique_ptr
@@ -27,9 +26,11 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/random.hpp"
+#include "gradus/core/streamed_copy.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/core/thread.hpp"
 #include "gradus/io/checkpoint_content.hpp"
+#include "gradus/io/detail/checkpoint/low_priority.hpp"
 #include "gradus/io/detail/checkpoint/save.hpp"
 #include "gradus/io/file_system.hpp"
 
@@ -64,6 +65,7 @@ struct checkpoint_save_report {
   std::string error = {};               ///< what failed, with the path and the free space; empty if nothing did
   std::string warnings = {};            ///< old checkpoints that could not be deleted
   std::uint64_t bytes = 0;              ///< of each file
+  double seconds = 0;                   ///< from the copy of the content, or the call of save, until it ended
 };
 
 namespace detail {
@@ -100,10 +102,12 @@ class checkpoint_writer_base {
   /// @throws communication_error if a rank fails or does not call it in time
   checkpoint_save_report save(const checkpoint_content& content, bool everywhere = false) {
     wait();
+    began_ = std::chrono::steady_clock::now();
     report_ = {.step = content.step};
     if (prepare(content, everywhere)) {
       write();
     }
+    take_time();
     return report_;
   }
 
@@ -147,6 +151,8 @@ class checkpoint_writer_base {
  private:
   void begin(std::function<void()> fill) {
     fill_ = std::move(fill);
+    plans_[0].behind = plans_[1].behind = true;
+    began_ = std::chrono::steady_clock::now();
     done_.store(false, std::memory_order_relaxed);
     try {
       thread_ = start_thread(
@@ -296,9 +302,7 @@ class checkpoint_writer_base {
       }
       std::byte* to = copy.memory.get();
       for (checkpoint_piece& each : plan.pieces) {
-        if (each.size != 0) {
-          std::memcpy(to, each.data, each.size);
-        }
+        streamed_copy(to, each.data, each.size);
         each.data = to;
         to += each.size;
       }
@@ -310,7 +314,7 @@ class checkpoint_writer_base {
     report_ = {.step = plans_[0].step};
     try {
       if (fill_) {
-        fill_();
+        run_at_low_priority(fill_);
       }
       write();
     } catch (const communication_error& failure) {
@@ -319,10 +323,15 @@ class checkpoint_writer_base {
       report_.error = reason_of(failure);
       group_.fail(report_.error);
     }
+    take_time();
     if (!report_.error.empty()) {
       error_ = join({"the checkpoint of step ", report_.step, " is not saved: ", report_.error});
     }
     done_.store(true, std::memory_order_release);
+  }
+
+  void take_time() noexcept {
+    report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   }
 
   void write() {
@@ -360,6 +369,7 @@ class checkpoint_writer_base {
   checkpoint_save_report report_;
   std::string error_;
   std::function<void()> fill_;
+  std::chrono::steady_clock::time_point began_;
   std::atomic<bool> done_ = true;
   std::thread thread_;
 };

@@ -26,6 +26,7 @@
 #include "gradus/train/detail/checkpoints/gathering_group.hpp"
 #include "gradus/train/detail/checkpoints/signals.hpp"
 #include "gradus/train/detail/checkpoints/state_file.hpp"
+#include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/interrupted.hpp"
 #include "gradus/train/report.hpp"
 #include "gradus/train/state.hpp"
@@ -38,6 +39,13 @@ enum class best_epoch : unsigned char {
   none,     ///< no checkpoint is
   loss,     ///< the one of the smallest loss: of the evaluation of the epoch, or without one of the training
   accuracy  ///< the one of the largest accuracy, likewise
+};
+
+/// What a save of train::checkpoints cost this rank, and how it ended. Times are in seconds.
+struct checkpoint_cost {
+  double wait = 0;                       ///< the step waited for the save before
+  double snapshot = 0;                   ///< then it waited for the copy of the state, or, between steps, for the save
+  io::checkpoint_save_report save = {};  ///< how it ended, and how long it took behind the steps
 };
 
 /// Options of train::checkpoints. The same on all ranks.
@@ -54,6 +62,8 @@ struct checkpoint_options {
   bool signals = true;
   /// Called with the text of a save that has failed; null: rank 0 writes it to stderr. The training goes on.
   std::function<void(const std::string&)> on_error = {};
+  /// Called on each rank for each save that has ended, by the thread that trains: after one of the next steps.
+  std::function<void(const checkpoint_cost&)> on_save = {};
   /// How long a rank waits for another one during a save.
   std::chrono::milliseconds time_limit{std::chrono::minutes{30}};
 };
@@ -142,7 +152,7 @@ class checkpoints {
       return;
     }
     open(trainer);
-    report_failures();
+    report_saves();
     const std::uint64_t done = step.step + 1;
     const std::uint64_t every = options_.memory_every != 0 ? options_.memory_every : options_.every;
     const bool due = every != 0 && done % every == 0;
@@ -151,7 +161,7 @@ class checkpoints {
     if (number != 0) {
       save(trainer, false, true);
       writer_->writer().wait();
-      report_failures();
+      report_saves();
       throw interrupted{number, done, where_};
     }
     if (due) {
@@ -166,7 +176,7 @@ class checkpoints {
       return;
     }
     open(trainer);
-    report_failures();
+    report_saves();
     const bool better = take_metric(report);
     if (options_.every == 0 || better) {
       const int number = options_.signals && group_->independent() ? agreed_signal() : 0;
@@ -181,9 +191,22 @@ class checkpoints {
   void on_finish() {
     if (writer_ != nullptr) {
       writer_->writer().wait();
-      report_failures();
+      report_saves();
     }
   }
+
+  /// Lets a train::step_trainer, which does not know the type of its communicator, write behind the steps, on a
+  /// duplicate of this one. It has the ranks that train; else, and without this call, saves are between the steps. A
+  /// trainer gives its own communicator. Called by all ranks, before fit; the communicator must outlive this object.
+  template <class Communicator>
+  void write_behind(Communicator& communicator) {
+    make_writer_ = [&communicator](const io::checkpoint_writer_options& options, int ranks) {
+      return behind(communicator, options, ranks);
+    };
+  }
+
+  /// True while a save is under way behind the steps. Ranks may see its end at different steps.
+  [[nodiscard]] bool saving() const noexcept { return writer_ != nullptr && !writer_->writer().finished(); }
 
   /// The best metric so far, for the checkpoint.
   void save_state(callback_state& state) const {
@@ -217,19 +240,34 @@ class checkpoints {
     options.folders.push_back({.path = folder_, .keep_newest = options_.keep, .every = every});
     at_call(where_, [&] {
       if constexpr (requires { trainer.communicator(); }) {
-        using communicator = std::remove_reference_t<decltype(trainer.communicator())>;
-        if (trainer.communicator().size() == group_->size()) {
-          writer_ = std::make_unique<detail::background_writer<communicator>>(trainer.communicator(), options);
-          return;
-        }
+        writer_ = behind(trainer.communicator(), options, group_->size());
+      } else if (make_writer_) {
+        writer_ = make_writer_(options, group_->size());
       }
-      writer_ = std::make_unique<detail::group_writer>(*group_, options);
+      if (writer_ == nullptr) {
+        writer_ = std::make_unique<detail::group_writer>(*group_, options);
+      }
     });
+  }
+
+  /// Null where not all ranks of the communicator train.
+  template <class Communicator>
+  [[nodiscard]] static std::unique_ptr<detail::training_writer> behind(Communicator& communicator,
+                                                                       const io::checkpoint_writer_options& options,
+                                                                       int ranks) {
+    if (communicator.size() != ranks) {
+      return nullptr;
+    }
+    return std::make_unique<detail::background_writer<Communicator>>(communicator, options);
   }
 
   template <class Trainer>
   void save(Trainer& trainer, bool best, bool everywhere) {
+    const auto began = detail::clock::now();
     writer_->writer().wait();  // it reads the state
+    report_saves();
+    cost_.wait = detail::seconds_since(began);
+    const auto free = detail::clock::now();
     capture(trainer, state_, where_);
     content_.describe(state_, *group_, best);
     content_.content().step = static_cast<std::int64_t>(trainer.steps());
@@ -243,6 +281,8 @@ class checkpoints {
         tell(gradus::join({"the checkpoint of step ", saved.step, " is not saved: ", saved.error}));
       }
     }
+    cost_.snapshot = detail::seconds_since(free);
+    reported_ = false;
   }
 
   /// The signal that has come on some rank; the same on all ranks.
@@ -274,7 +314,14 @@ class checkpoints {
     return true;
   }
 
-  void report_failures() {
+  void report_saves() {
+    if (!reported_ && writer_->writer().finished()) {
+      reported_ = true;
+      cost_.save = writer_->writer().report();
+      if (options_.on_save) {
+        options_.on_save(cost_);
+      }
+    }
     if (const std::optional<std::string> failure = writer_->writer().take_error()) {
       tell(*failure);
     }
@@ -296,6 +343,9 @@ class checkpoints {
   training_state state_;
   detail::state_content content_;
   std::optional<double> best_;
+  checkpoint_cost cost_;  // of the last save
+  bool reported_ = true;  // it is
+  std::function<std::unique_ptr<detail::training_writer>(const io::checkpoint_writer_options&, int ranks)> make_writer_;
   std::unique_ptr<detail::training_writer> writer_;  // ends before what it reads
 };
 

@@ -14,8 +14,10 @@
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/streamed_copy.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/core/version.hpp"
+#include "gradus/device/device_policy.hpp"
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/train/callback_state.hpp"
 #include "gradus/train/detail/state/agree.hpp"
@@ -112,7 +114,7 @@ void take_state(const training_parts<Network>& training, training_state& state) 
     }
     meet(group);
   }
-  auto& device = training.network->device();
+  [[maybe_unused]] auto& device = training.network->device();
   for (std::size_t i = 0; i < state.entries(); ++i) {
     const state_array& one = state.arrays()[i];
     const std::size_t bytes = state_access::held_bytes(state, i);
@@ -124,6 +126,8 @@ void take_state(const training_parts<Network>& training, training_state& state) 
     auto* const to = const_cast<std::byte*>(one.data);
     if (from.kind == state_kind::sums) {
       std::memcpy(to, source, bytes);
+    } else if constexpr (has_host_memory<typename Network::device_type>) {
+      streamed_copy(to, source, bytes);
     } else {
       device.copy_to_host(to, source, bytes);
     }

@@ -23,6 +23,7 @@
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
+#include "gradus/train/step_trainer.hpp"
 #include "gradus/train/trainer.hpp"
 
 namespace {
@@ -160,9 +161,88 @@ void check_strategy(int ranks, const Rule& rule, const Strategy& strategy) {
   }
 }
 
+/// Trains 7 steps with a step_trainer, and returns what its saves, one after each step, cost a rank.
+std::vector<train::checkpoint_cost> save_with_step_trainer(comm::threads& world, const std::string& folder,
+                                                           bool behind) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  gradus::data::loader<float, gradus::nhwc> loader{
+      device, gradus_test::small_dataset(), {.global_batch_size = 8, .seed = 11}};
+  gradus::nn::network<float, gradus::nhwc> net{device, {2, 9, 8}};
+  gradus_test::build_network_with_statistics(net);
+  net.compile({.max_batch_size = 8, .seed = 11});
+  const auto parameters = train::trained_parameters_of(net);
+  optim::parameter_update_of<optim::adam, float> rule{
+      device, {}, static_cast<gradus::index_t>(parameters.values.size())};
+  parallel::all_reduce::state<float, comm::threads> strategy{{}, world, parameters.flat()};
+  comm::any_communicator_of all{world};
+  train::step_end_of<float> end{parameters, rule, strategy, all};
+  end.start();
+  train::step_trainer trainer{net, end, end.group()};
+  std::vector<train::checkpoint_cost> costs;
+  train::checkpoints saving{folder, {.every = 1, .on_save = [&](const auto& cost) { costs.push_back(cost); }}};
+  if (behind) {
+    saving.write_behind(world);
+  }
+  trainer.fit(loader, {.epochs = 1, .learning_rate = 0.05}, saving);
+  return costs;
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(checkpoints_of_trainings)
+
+BOOST_AUTO_TEST_CASE(the_cost_of_each_save_is_reported_once) {
+  const checkpoint_folder folder;
+  std::vector<std::vector<train::checkpoint_cost>> costs(2);
+  comm::run_ranks(2, [&](comm::threads& world) {
+    auto& own = costs[static_cast<std::size_t>(world.rank())];
+    train_and_save<gradus::nhwc>(
+        world, folder.path, optim::adam{}, parallel::all_reduce{},
+        {.epochs = 2, .options = {.every = 3, .on_save = [&](const auto& cost) { own.push_back(cost); }}});
+  });
+  for (const auto& own : costs) {
+    BOOST_REQUIRE(own.size() == 4U);  // of 14 steps
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      BOOST_TEST(own[i].save.step == static_cast<std::int64_t>(3 * (i + 1)));
+      BOOST_TEST(own[i].save.paths.size() == 1U);
+      BOOST_TEST(own[i].save.bytes > 0U);
+      BOOST_TEST(own[i].snapshot > 0);
+      BOOST_TEST(own[i].wait >= 0);
+      BOOST_TEST(own[i].save.seconds > 0);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(failed_saves_are_reported_too) {
+  const checkpoint_folder folder;
+  std::vector<train::checkpoint_cost> costs;
+  comm::run_ranks(1, [&](comm::threads& world) {
+    train_and_save<gradus::nhwc>(world, folder.path, optim::adam{}, parallel::all_reduce{},
+                                 {.epochs = 1,
+                                  .options = {.every = 2, .on_save = [&](const auto& cost) { costs.push_back(cost); }},
+                                  .break_folder_after = 3});
+  });
+  BOOST_REQUIRE(costs.size() == 3U);
+  for (std::size_t i = 1; i < costs.size(); ++i) {  // the first may have ended before
+    BOOST_TEST(costs[i].save.error != "");
+    BOOST_TEST(costs[i].save.paths.empty());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_step_trainer_writes_between_steps_or_behind_them) {
+  for (const bool behind : {false, true}) {
+    const checkpoint_folder folder;
+    const auto costs =
+        comm::run_ranks(2, [&](comm::threads& world) { return save_with_step_trainer(world, folder.path, behind); });
+    BOOST_TEST(folder.files().size() == 3U);
+    for (const auto& own : costs) {
+      BOOST_TEST(own.size() == 7U);
+      const bool waited =
+          std::all_of(own.begin(), own.end(), [](const auto& each) { return each.snapshot >= each.save.seconds; });
+      BOOST_TEST(waited == !behind);
+    }
+  }
+}
 
 BOOST_AUTO_TEST_CASE(every_strategy_goes_on_to_the_bit) {
   check_strategy(1, optim::adam{}, parallel::all_reduce{});

@@ -24,6 +24,7 @@
 #include "gradus/io/detail/checkpoint/exchange.hpp"
 #include "gradus/io/detail/checkpoint/folder.hpp"
 #include "gradus/io/detail/checkpoint/header.hpp"
+#include "gradus/io/detail/checkpoint/low_priority.hpp"
 #include "gradus/io/detail/checkpoint/names.hpp"
 #include "gradus/io/detail/checkpoint/plan.hpp"
 #include "gradus/io/file_system.hpp"
@@ -45,6 +46,7 @@ struct save_plan {
   std::int64_t step = 0;
   checkpoint_layout layout;
   checkpoint_pieces pieces;  ///< replicated ones first; their memory stays until the save is complete
+  bool behind = false;       ///< the file is written at a low priority: threads that train go first
 };
 
 /// How a save ended; the same on all ranks.
@@ -245,10 +247,17 @@ class checkpoint_save {
           file_ = open_file{files_, temporary_, open_mode::write};
           require(file_.error(), "open", temporary_);
         }
-        for (const checkpoint_piece& each : plan_.pieces) {
-          append_number(sums, write_piece(each));
+        const auto write_own = [&] {
+          for (const checkpoint_piece& each : plan_.pieces) {
+            append_number(sums, write_piece(each));
+          }
+          sync();
+        };
+        if (plan_.behind) {
+          run_at_low_priority(write_own);
+        } else {
+          write_own();
         }
-        sync();
       });
     } else {
       failed = collect(sums);
