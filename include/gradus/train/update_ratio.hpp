@@ -30,9 +30,9 @@ namespace gradus::train {
 
 /// Euclidean norms of some weights w and of what a step has added to them.
 struct update_norms {
-  std::string name;   ///< of the parameter ("conv1.weight"); empty: of all that are trained
-  double weight = 0;  ///< |w| before the step
-  double update = 0;  ///< |w after the step - w before it|
+  std::string name = {};  ///< of the parameter ("conv1.weight"); empty: of all that are trained
+  double weight = 0;      ///< |w| before the step
+  double update = 0;      ///< |w after the step - w before it|
 
   /// update / weight. 0 where nothing has changed; infinite where weights that were all 0 have changed, as biases do in
   /// the first step.
@@ -48,7 +48,7 @@ struct update_norms {
 struct update_ratio_report {
   std::uint64_t step = 0;                ///< step_report::step
   update_norms all;                      ///< of all parameters that are trained, together
-  std::vector<update_norms> parameters;  ///< of each, in the order of the network
+  std::vector<update_norms> parameters;  ///< of each, in the order of network::parameters()
 };
 
 /// The report as a table: a line for all parameters, and one for each.
