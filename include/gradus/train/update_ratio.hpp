@@ -3,7 +3,6 @@
 // How much a step changes the weights, relative to the weights: a callback that measures some steps.
 #pragma once
 
-#include <algorithm>    // std::sort
 #include <cmath>        // std::sqrt
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::uint64_t
@@ -48,7 +47,7 @@ struct update_norms {
 struct update_ratio_report {
   std::uint64_t step = 0;                ///< step_report::step
   update_norms all;                      ///< of all parameters that are trained, together
-  std::vector<update_norms> parameters;  ///< of each, in the order of network::parameters()
+  std::vector<update_norms> parameters;  ///< of each, in the order of network::parameters(): the last layer first
 };
 
 /// The report as a table: a line for all parameters, and one for each.
@@ -109,7 +108,6 @@ class update_ratio {
   void on_start(const run_information& /*run*/) {
     copied_for_ = std::nullopt;
     compared_ = false;
-    order_.clear();  // it may be another trainer
   }
 
   /// Measures the step, or copies the weights for the next one.
@@ -161,28 +159,22 @@ class update_ratio {
       take_copy(training, after_);
       after = reinterpret_cast<const element*>(after_.data());
     }
-    if (order_.empty()) {
-      for (const optim::segment& each : parameters.flat().segments) {
-        order_.push_back(&each);
-      }
-      std::sort(order_.begin(), order_.end(), [](const auto* a, const auto* b) { return a->offset < b->offset; });
-      report_.parameters.clear();
-      for (const optim::segment* const each : order_) {
-        report_.parameters.push_back({.name = each->name});
-      }
-    }
+    const auto segments = parameters.flat().segments;
+    report_.parameters.resize(segments.size());
     const auto* const before = reinterpret_cast<const element*>(before_.data());
     double weights = 0;
     double updates = 0;
-    for (std::size_t k = 0; k < order_.size(); ++k) {
+    for (std::size_t k = 0; k < segments.size(); ++k) {
+      const optim::segment& own = segments[k];
       double weight = 0;
       double update = 0;
-      for (index_t i = order_[k]->offset; i < order_[k]->offset + order_[k]->size; ++i) {
+      for (index_t i = own.offset; i < own.offset + own.size; ++i) {
         const auto old = static_cast<double>(before[i]);
         const double change = static_cast<double>(after[i]) - old;
         weight += old * old;
         update += change * change;
       }
+      report_.parameters[k].name = own.name;
       report_.parameters[k].weight = std::sqrt(weight);
       report_.parameters[k].update = std::sqrt(update);
       weights += weight;
@@ -203,8 +195,7 @@ class update_ratio {
   bool measured_ = false;                    // a step
   std::optional<std::uint64_t> copied_for_;  // the step before which before_ was copied
   std::vector<std::byte> before_;
-  std::vector<std::byte> after_;              // on a GPU
-  std::vector<const optim::segment*> order_;  // of the trainer, by offset
+  std::vector<std::byte> after_;  // on a GPU
   update_ratio_report report_;
 };
 

@@ -39,8 +39,11 @@ struct recorded_weights {
 
   template <class Trainer>
   void on_step(Trainer& trainer, const train::step_report& /*step*/) {
-    const auto values = trainer.network().trained_values();
-    weights->emplace_back(values.begin(), values.end());
+    std::vector<double>& all = weights->emplace_back();
+    for (const auto& each : trainer.network().parameters()) {
+      const auto values = each.copy_values();
+      all.insert(all.end(), values.begin(), values.end());
+    }
   }
 };
 
@@ -52,7 +55,7 @@ struct parameter_range {
 struct outcome {
   std::vector<train::update_ratio_report> reports;
   std::vector<std::vector<double>> weights;  // after each step
-  std::vector<parameter_range> parameters;   // in the order of the network
+  std::vector<parameter_range> parameters;   // in the order of network::parameters()
   std::vector<double> norms;                 // of the gradients
   bool trains = true;
 };
@@ -164,7 +167,7 @@ void check(int count, const Strategy& strategy, std::string_view name, const out
 BOOST_AUTO_TEST_SUITE(update_ratios)
 
 BOOST_AUTO_TEST_CASE(are_those_of_the_definition) {
-  for (const std::uint64_t every : {1, 2, 3, 5}) {
+  for (const std::uint64_t every : {1U, 2U, 3U, 5U}) {
     const outcome one = run_alone(every);
     BOOST_TEST(one.weights.size() == 14U);
     std::vector<std::uint64_t> steps;
