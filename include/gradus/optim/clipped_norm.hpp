@@ -94,6 +94,17 @@ struct clipped_norm {
   class state;
 };
 
+/// The rule with the norm of the gradients of each step in step_report::gradient_norm and epoch_report::gradient_norm,
+/// and no clipping: a clipped_norm with an infinite max_norm. The steps are those of the bare rule.
+///
+///   train::trainer trainer{net, optim::watched_norm(optim::sgd{.momentum = 0.9}), world};
+///
+/// As with clipping, a step reads the gradients once more, and no update begins before the last gradient has arrived.
+template <class Rule>
+[[nodiscard]] constexpr clipped_norm<Rule> watched_norm(const Rule& rule) {
+  return {.rule = rule, .max_norm = std::numeric_limits<double>::infinity()};
+}
+
 /// The state of the rule, and the sum of squares of a step.
 template <class Rule>
 template <class Element, class Device>
