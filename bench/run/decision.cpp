@@ -73,8 +73,8 @@ int status_of(const ending& end) noexcept {
 
 decision decide(const series& now, const attempt& last, const limits& allowed) {
   const int status = status_of(last.end);
-  if (last.told_to_end != 0) {
-    return end_with(status, gradus::join({"it was told to end by ", name_of_signal(last.told_to_end)}));
+  if (last.passed_on != 0) {
+    return end_with(status, gradus::join({name_of_signal(last.passed_on), " was passed on to it"}));
   }
   if (last.end.what == ending::kind::exited) {
     if (status == 0) {
@@ -111,7 +111,7 @@ decision decide(const series& now, const attempt& last, const limits& allowed) {
   return {.again = true, .next = next, .reason = std::move(reason)};
 }
 
-int status_when_told_between_starts(int signal) noexcept {
+int status_between_starts(int signal) noexcept {
   return signal == SIGTERM || signal == SIGUSR1 ? interrupted : 128 + signal;
 }
 

@@ -34,7 +34,7 @@ struct attempt {
   /// Whether a newer checkpoint has come in this time. Where no folder of checkpoints is given: whether it lasted at
   /// least `at_once` seconds.
   bool progress = false;
-  int told_to_end = 0;  ///< the signal that was passed on to it, or 0
+  int passed_on = 0;  ///< the signal that was passed on to it, or 0
 };
 
 /// A job that ends earlier did not really begin.
@@ -73,6 +73,6 @@ struct decision {
 
 /// The exit status after a signal that comes while no job runs: of those with which schedulers announce the end of a
 /// job, train::interrupted::exit_code, since a later start goes on from the newest checkpoint; else 128 + the signal.
-[[nodiscard]] int status_when_told_between_starts(int signal) noexcept;
+[[nodiscard]] int status_between_starts(int signal) noexcept;
 
 }  // namespace supervisor

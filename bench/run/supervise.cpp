@@ -167,9 +167,9 @@ class supervision {
       }
       say({at_end, start_text(what.next), " in ", digits(what.next.pause), " s", what.reason.empty() ? "" : ": ",
            what.reason});
-      if (const int told = pause(what.next.pause)) {
-        return finish(now, status_when_told_between_starts(told),
-                      gradus::join({name_of_signal(told), " has come between two starts"}));
+      if (const int signal = pause(what.next.pause)) {
+        return finish(now, status_between_starts(signal),
+                      gradus::join({name_of_signal(signal), " has come between two starts"}));
       }
       now = what.next;
     }
@@ -224,7 +224,7 @@ class supervision {
 
   void tell(pid_t job, int signal, attempt& last) const {
     ::kill(-job, signal);
-    last.told_to_end = signal;
+    last.passed_on = signal;
   }
 
   /// Passes on output and signals until the job has ended, and ends what is left of it.
@@ -239,7 +239,7 @@ class supervision {
     const double check_every = chosen_.silent_for > 0 ? std::clamp(chosen_.silent_for / 4, 0.01, 10.0) : never;
     double check_at = elapsed() + check_every;
     while (!end) {
-      const double limit = chosen_.time_limit > 0 && last.told_to_end == 0 ? chosen_.time_limit : never;
+      const double limit = chosen_.time_limit > 0 && last.passed_on == 0 ? chosen_.time_limit : never;
       if (wait_until(std::min({limit, kill_at, check_at}), streams)) {
         sign_of_life = elapsed();
       }
@@ -268,7 +268,7 @@ class supervision {
           sign_of_life = elapsed();
         }
         check_at = elapsed() + check_every;
-        if (elapsed() - sign_of_life > chosen_.silent_for && last.told_to_end == 0) {
+        if (elapsed() - sign_of_life > chosen_.silent_for && last.passed_on == 0) {
           say({"nothing has come from the job for ", digits(chosen_.silent_for), " s: it is killed"});
           silent = true;
           kill_all(job.process, end);
@@ -300,19 +300,19 @@ class supervision {
 
   void kill_all(pid_t job, std::optional<ending>& end) { stuck_ = !processes_.kill_all(job, end); }
 
-  /// Ranks may outlive their launcher. Those that were told to end may be saving; those of a complete job are the
+  /// Ranks may outlive their launcher. Those that have got a signal may be saving; those of a complete job are the
   /// user's.
   void end_the_rest(pid_t job, const attempt& last, std::array<relay, 2>& streams) {
     std::optional<ending> end;
     const bool complete = last.end.what == ending::kind::exited && last.end.number == 0;
-    if (last.told_to_end != 0) {
+    if (last.passed_on != 0) {
       const double deadline = elapsed() + chosen_.grace;
       while (!processes_.living().empty() && elapsed() < deadline) {
         wait_until(std::min(deadline, elapsed() + 0.02), streams);
         static_cast<void>(processes_.reap(job));
       }
     }
-    if (!complete || last.told_to_end != 0) {
+    if (!complete || last.passed_on != 0) {
       if (const std::size_t left = processes_.living().size(); left > 0) {
         say({left, left == 1 ? " process" : " processes", " of the job outlived it: killed"});
       }

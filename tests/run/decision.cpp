@@ -50,14 +50,14 @@ BOOST_AUTO_TEST_CASE(a_complete_and_an_interrupted_job_end_it) {
 }
 
 BOOST_AUTO_TEST_CASE(a_signal_to_the_supervisor_ends_it_with_the_status_of_the_job) {
-  BOOST_TEST(decide({}, {.end = run_exited(1), .progress = true, .told_to_end = SIGTERM}, {}).status == 1);
-  const decision killed = decide({}, {.end = run_killed, .progress = true, .told_to_end = SIGTERM}, {});
+  BOOST_TEST(decide({}, {.end = run_exited(1), .progress = true, .passed_on = SIGTERM}, {}).status == 1);
+  const decision killed = decide({}, {.end = run_killed, .progress = true, .passed_on = SIGTERM}, {});
   BOOST_TEST(!killed.again);
   BOOST_TEST(killed.status == 128 + SIGKILL);
-  BOOST_TEST(killed.reason == "it was told to end by SIGTERM");
-  BOOST_TEST(status_when_told_between_starts(SIGTERM) == 75);
-  BOOST_TEST(status_when_told_between_starts(SIGUSR1) == 75);
-  BOOST_TEST(status_when_told_between_starts(SIGINT) == 128 + SIGINT);
+  BOOST_TEST(killed.reason == "SIGTERM was passed on to it");
+  BOOST_TEST(status_between_starts(SIGTERM) == 75);
+  BOOST_TEST(status_between_starts(SIGUSR1) == 75);
+  BOOST_TEST(status_between_starts(SIGINT) == 128 + SIGINT);
 }
 
 BOOST_AUTO_TEST_CASE(a_job_that_died_starts_again_whatever_ended_it) {
