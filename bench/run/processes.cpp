@@ -11,6 +11,7 @@
 #include <array>         // std::array
 #include <cerrno>        // errno
 #include <charconv>      // std::from_chars
+#include <cstdlib>       // EXIT_FAILURE
 #include <cstring>       // std::strerror
 #include <filesystem>    // std::filesystem::directory_iterator
 #include <fstream>       // std::ifstream

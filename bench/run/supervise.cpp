@@ -108,12 +108,13 @@ class relay {
   relay(descriptor from, int to) : from_{std::move(from)}, to_{to} {}
 
   [[nodiscard]] bool open() const noexcept { return from_.open(); }
+  /// Whether it has what its reader has not taken.
+  [[nodiscard]] bool full() const noexcept { return open() && begin_ < end_; }
   [[nodiscard]] pollfd wait() const noexcept {
-    const bool full = begin_ < end_;
-    return {.fd = !open() ? -1
-                  : full  ? to_
-                          : from_.get(),
-            .events = static_cast<short>(full ? POLLOUT : POLLIN),
+    return {.fd = !open()  ? -1
+                  : full() ? to_
+                           : from_.get(),
+            .events = static_cast<short>(full() ? POLLOUT : POLLIN),
             .revents = 0};
   }
 
@@ -240,8 +241,8 @@ class supervision {
     double check_at = elapsed() + check_every;
     while (!end) {
       const double limit = chosen_.time_limit > 0 && last.passed_on == 0 ? chosen_.time_limit : never;
-      if (wait_until(std::min({limit, kill_at, check_at}), streams)) {
-        sign_of_life = elapsed();
+      if (wait_until(std::min({limit, kill_at, check_at}), streams) || streams[0].full() || streams[1].full()) {
+        sign_of_life = elapsed();  // a job that waits for the reader of its output does not hang
       }
       for (int signal = 0; (signal = signals_.take()) != 0;) {
         if (signal != SIGCHLD) {

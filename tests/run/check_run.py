@@ -33,9 +33,11 @@ class Run(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.path = pathlib.Path(folder.name)
 
-    def start(self, *words):
-        return subprocess.Popen([PROGRAM, "--pause", "0.05", *words], cwd=self.path, stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def start(self, *words, pause="0.05"):
+        return subprocess.Popen([PROGRAM, "--pause", pause, *words], cwd=self.path, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                # Shells ignore SIGINT in what they start in the background.
+                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
     def end(self, process, status):
         try:
@@ -142,7 +144,7 @@ class Run(unittest.TestCase):
         self.assert_ended(self.wait_for("first", "second"))
 
     def test_processes_that_are_not_of_the_job_live_on(self):
-        words = f"sleep 1000 & echo $! > other; exec {PROGRAM} -- sh -c 'exit 75'"
+        words = f"sleep 1000 2>/dev/null & echo $! > other; exec {PROGRAM} -- sh -c 'exit 75'"
         done = subprocess.run(["sh", "-c", words], cwd=self.path, stderr=subprocess.PIPE, text=True, timeout=LIMIT)
         other, = self.wait_for("other")
         living = alive(other)
@@ -150,12 +152,26 @@ class Run(unittest.TestCase):
         self.assertTrue(living)
         self.assertEqual(done.returncode, 75, done.stderr)
 
+    # Takes longer to save than the first process of the job.
+    CHILD = """
+import pathlib, signal, time
+def save(*_):
+    time.sleep(0.5)
+    pathlib.Path("saved").write_text("1")
+    raise SystemExit
+signal.signal(NUMBER, save)
+pathlib.Path("child").write_text("1")
+while True:
+    time.sleep(1)
+"""
+
     def test_signals_are_passed_on_and_no_start_follows(self):
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
             for name in ("starts", "ready", "child"):
                 (self.path / name).unlink(missing_ok=True)
-            run = COUNT + f"trap 'sleep 0.2; exit 75' {number.name[3:]}; (trap 'sleep 0.3; echo 1 > saved; exit' " \
-                f"{number.name[3:]}; echo 1 > child; while :; do sleep 0.02; done) & echo 1 > ready; while :; do sleep 0.02; done"
+            (self.path / "child.py").write_text(self.CHILD.replace("NUMBER", str(int(number))))
+            run = COUNT + f"trap 'sleep 0.2; exit 75' {number.name[3:]}; {sys.executable} child.py & echo 1 > ready; " \
+                "while :; do sleep 0.02; done"
             process = self.start("--", "sh", "-c", run)
             self.wait_for("ready", "child")
             process.send_signal(number)
@@ -169,7 +185,7 @@ class Run(unittest.TestCase):
 
     def test_a_signal_between_two_starts_ends_it(self):
         for number, status in ((signal.SIGTERM, 75), (signal.SIGINT, 128 + signal.SIGINT)):
-            process = self.start("--pause", "1000", "--", "sh", "-c", "echo; exit 3")
+            process = self.start("--", "sh", "-c", "echo; exit 3", pause="1000")
             self.assertEqual(process.stdout.readline(), "\n")
             while "next: start 2" not in process.stderr.readline():
                 pass

@@ -22,7 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "checkpo
 from interrupted_jobs import LIMIT, Job, checkpoints, tensors  # noqa: E402
 
 RANKS, FEWER = 2, 1
-# Of two trainings of 120 steps in float, with a learning rate of 0.05 and momentum 0.9 on the same batches. Each sum is
+# Of two trainings of 40 steps in float, with a learning rate of 0.05 and momentum 0.9 on the same batches. Each sum is
 # wrong by some 2^-24 of its terms, and steps carry that on. Another order of the examples differs by 0.01 and more.
 TOLERANCE = 1e-3
 
@@ -58,7 +58,7 @@ def main():
 
     def command(every, *more):
         ranks = [] if arguments.launch else ["--ranks", "{ranks}"]
-        return [*arguments.launch, arguments.program, "--data", arguments.data, "--epochs", "6", "--batch-size", "32",
+        return [*arguments.launch, arguments.program, "--data", arguments.data, "--epochs", "2", "--batch-size", "32",
                 "--checkpoint-every", str(every), *ranks, "--threads", "1", "--time-limit", "20", *more]
 
     words = [each.replace("{ranks}", str(RANKS)) for each in command(5)]
@@ -95,7 +95,7 @@ def main():
     shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=shared, prefix="gradus_test_") as memory:
         options = ["--ranks", str(RANKS), "--checkpoints", memory]
-        text, found = kill_one("memory", options, command(120, "--resume", "--checkpoint-memory", memory,
+        text, found = kill_one("memory", options, command(40, "--resume", "--checkpoint-memory", memory,
                                                           "--checkpoint-memory-every", "5"), pathlib.Path(memory))
         names = [each.name for each in checkpoints(arguments.work / "memory")]
         if f"the newest valid checkpoint is '{memory}/step-" not in text or names != [last_name]:
