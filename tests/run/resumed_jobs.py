@@ -77,10 +77,10 @@ def main():
         status, text = job.end()
         if status != 0 or "end after 1 start," in text or "the newest valid checkpoint is" not in text:
             sys.exit(f"{name}: gradus_run ends with {status}: {text}")
-        last = checkpoints(job.folder)[-1]
-        if last.name != last_name:
-            sys.exit(f"{name}: the last checkpoint is {last.name}, expected {last_name}: {text}")
-        return text, tensors(last)
+        files = checkpoints(job.folder)
+        if not files or files[-1].name != last_name:
+            sys.exit(f"{name}: the checkpoints are {[each.name for each in files]}, expected {last_name} last: {text}")
+        return text, tensors(files[-1])
 
     def expect_the_same(name, found):
         different = [each for each in expected if found.get(each) != expected[each]]
