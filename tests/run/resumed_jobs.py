@@ -22,18 +22,18 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "checkpo
 from interrupted_jobs import LIMIT, Job, checkpoints, tensors  # noqa: E402
 
 RANKS, FEWER = 2, 1
-# Of two trainings of 40 steps in float, with a learning rate of 0.05 and momentum 0.9 on the same batches. Each sum is
-# wrong by some 2^-24 of its terms, and steps carry that on. Another order of the examples differs by 0.01 and more.
-TOLERANCE = 1e-3
+# Of two trainings of 40 steps in float. A sum of 32 examples is wrong by some 2^-24 of its terms, and the parameters are
+# about 1: 6e-8 was found on 1 rank after 2. Five steps less differ by 0.01.
+TOLERANCE = 1e-5
 
 
 def largest_difference(left, right):
-    """Of the float tensors of two checkpoints, element by element; they have the same names and shapes."""
+    """Of the float tensors of two checkpoints, element by element: parameters and momentum. Others depend on the ranks."""
     largest = 0.0
     for name, (kind, shape, content) in left.items():
-        if right[name][:2] != (kind, shape):
-            sys.exit(f"{name}: {right[name][:2]}, expected {(kind, shape)}")
         if kind == "F32":
+            if right[name][:2] != (kind, shape):
+                sys.exit(f"{name}: {right[name][:2]}, expected {(kind, shape)}")
             count = len(content) // 4
             pairs = zip(struct.unpack(f"<{count}f", content), struct.unpack(f"<{count}f", right[name][2]))
             largest = max([largest, *(abs(a - b) for a, b in pairs)])
