@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gradus/comm/command_line.hpp"
 #include "gradus/comm/self.hpp"
@@ -46,6 +47,8 @@ struct options {
   double learning_rate = 0.05;
   std::string checkpoints = {};
   std::uint64_t checkpoint_every = 0;
+  std::string checkpoint_memory = {};
+  std::uint64_t checkpoint_memory_every = 0;
   bool resume = false;
   bool progress_bar = gradus::train::output_is_terminal();
 };
@@ -94,12 +97,19 @@ int train(Communicator& communicator, const images& sets, const options& chosen)
   gradus::train::trainer trainer{own.net, gradus::optim::sgd{.momentum = 0.9, .weight_decay = 1e-4}, communicator};
   const bool first = communicator.rank() == 0;
   if (chosen.resume) {
-    const auto found = trainer.resume(chosen.checkpoints);
+    std::vector<std::string> folders{chosen.checkpoints};
+    if (!chosen.checkpoint_memory.empty()) {
+      folders.push_back(chosen.checkpoint_memory);
+    }
+    const auto found = trainer.resume(folders);
     if (first) {
       std::printf("%s\n", gradus::io::to_string(found).c_str());
     }
   }
-  gradus::train::checkpoints saves{chosen.checkpoints, {.every = chosen.checkpoint_every}};
+  gradus::train::checkpoints saves{chosen.checkpoints,
+                                   {.every = chosen.checkpoint_every,
+                                    .memory_folder = chosen.checkpoint_memory,
+                                    .memory_every = chosen.checkpoint_memory_every}};
   try {
     trainer.fit(own.training, {.epochs = chosen.epochs, .learning_rate = chosen.learning_rate},
                 gradus::train::progress{{.terminal = chosen.progress_bar}}, saves);
@@ -141,9 +151,21 @@ std::uint64_t read(const char* name, const char* text, std::uint64_t least, std:
   return number;
 }
 
+/// Copies in memory are saved in between, so the folder, its interval and that of the file system belong together.
+void require_memory_that_fits(const options& chosen) {
+  const std::uint64_t every = chosen.checkpoint_memory_every;
+  const bool memory = !chosen.checkpoint_memory.empty();
+  if (memory != (every != 0) || (memory && (chosen.checkpoint_every == 0 || chosen.checkpoint_every % every != 0))) {
+    throw std::invalid_argument{
+        "--checkpoint-memory: expected a folder, and --checkpoint-memory-every N that divides --checkpoint-every, got "
+        "'" +
+        chosen.checkpoint_memory + "', " + std::to_string(every) + " and " + std::to_string(chosen.checkpoint_every)};
+  }
+}
+
 std::string help() {
   const options usual;
-  char text[2000];
+  char text[2500];
   std::snprintf(text, sizeof(text), R"(Trains the MNIST network on IDX images, in one process or on several ranks.
 
   --data FOLDER         with train-images-idx3-ubyte[.gz] and the other three files (%s)
@@ -158,7 +180,9 @@ std::string help() {
   --checkpoint-dir FOLDER   saves the state of the training there: after SIGTERM and SIGUSR1, which end it with status
                         75, and
   --checkpoint-every N  after each N steps; 0: after each epoch (%llu)
-  --resume              goes on from the newest checkpoint in that folder
+  --checkpoint-memory FOLDER   saves there too, in memory: a folder in /dev/shm. It survives the end of the processes,
+  --checkpoint-memory-every N  after each N steps, which divide those of --checkpoint-every
+  --resume              goes on from the newest checkpoint in these folders
   --progress-bar        draw a bar that moves even if the output is no terminal, as under mpiexec
   --help                this text
 )",
@@ -182,6 +206,8 @@ bool read_options(int argc, char** argv, options& chosen) {
                               {"learning-rate", required_argument, nullptr, 'a'},
                               {"checkpoint-dir", required_argument, nullptr, 'c'},
                               {"checkpoint-every", required_argument, nullptr, 'n'},
+                              {"checkpoint-memory", required_argument, nullptr, 'f'},
+                              {"checkpoint-memory-every", required_argument, nullptr, 'v'},
                               {"resume", no_argument, nullptr, 'm'},
                               {"progress-bar", no_argument, nullptr, 'p'},
                               {"help", no_argument, nullptr, 'h'},
@@ -197,6 +223,7 @@ bool read_options(int argc, char** argv, options& chosen) {
         if (chosen.checkpoints.empty() && (chosen.resume || chosen.checkpoint_every != 0)) {
           throw std::invalid_argument{"--resume and --checkpoint-every: expected --checkpoint-dir FOLDER, got none"};
         }
+        require_memory_that_fits(chosen);
         return true;
       case 'd':
         chosen.data = optarg;
@@ -238,6 +265,12 @@ bool read_options(int argc, char** argv, options& chosen) {
         break;
       case 'n':
         chosen.checkpoint_every = read("checkpoint-every", optarg, 0, UINT64_MAX);
+        break;
+      case 'f':
+        chosen.checkpoint_memory = optarg;
+        break;
+      case 'v':
+        chosen.checkpoint_memory_every = read("checkpoint-memory-every", optarg, 1, UINT64_MAX);
         break;
       case 'm':
         chosen.resume = true;

@@ -55,9 +55,10 @@ class Job:
                 pass
         return sorted(found)
 
-    def wait_for_checkpoint(self, files=2):
+    def wait_for_checkpoint(self, files=2, folder=None):
+        """In its folder, or in another one."""
         begin = time.monotonic()
-        while len(checkpoints(self.folder)) < files:
+        while len(checkpoints(folder or self.folder)) < files:
             if time.monotonic() - begin > LIMIT or self.process.poll() is not None:
                 sys.exit(f"no checkpoint of {self.folder.name}: {self.process.communicate()[0]}")
             time.sleep(0.01)

@@ -7,6 +7,7 @@
 #include <cstdint>      // std::uint64_t
 #include <cstdio>       // std::fprintf
 #include <functional>   // std::function
+#include <limits>       // std::numeric_limits
 #include <memory>       // std::make_unique, std::unique_ptr
 #include <optional>     // std::optional
 #include <span>         // std::as_writable_bytes, std::span
@@ -165,7 +166,8 @@ class checkpoints {
       throw interrupted{number, done, where_};
     }
     if (due) {
-      save(trainer, false, false);
+      // By the step, not by the number of saves: that begins again when a training goes on from memory.
+      save(trainer, false, options_.every != 0 && done % options_.every == 0);
     }
   }
 
@@ -235,7 +237,7 @@ class checkpoints {
     int every = 1;
     if (!options_.memory_folder.empty()) {
       options.folders.push_back({.path = options_.memory_folder, .keep_newest = 2, .keep_best = false});
-      every = static_cast<int>(options_.every / options_.memory_every);
+      every = std::numeric_limits<int>::max();  // only the saves that go everywhere
     }
     options.folders.push_back({.path = folder_, .keep_newest = options_.keep, .every = every});
     at_call(where_, [&] {

@@ -367,6 +367,21 @@ BOOST_AUTO_TEST_CASE(saves_in_memory_in_between) {
   std::filesystem::remove_all(memory);
 }
 
+BOOST_AUTO_TEST_CASE(saves_on_the_file_system_at_the_same_steps_whatever_it_goes_on_from) {
+  const checkpoint_folder folder;
+  const std::string memory = folder.path + "_memory";
+  std::filesystem::remove_all(memory);
+  saved_run run{.epochs = 2, .options = {.every = 6, .memory_folder = memory, .memory_every = 2}, .raise_after = 8};
+  BOOST_TEST(on_thread_ranks(2, folder.path, run)[0].signal_step == 8);
+  run.raise_after = 0;
+  run.resumes = true;
+  on_thread_ranks(2, folder.path, run);
+  BOOST_TEST(folder.files() == (std::vector<std::string>{"step-000000006.safetensors", "step-000000008.safetensors",
+                                                         "step-000000012.safetensors"}),
+             boost::test_tools::per_element());
+  std::filesystem::remove_all(memory);
+}
+
 BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
   BOOST_CHECK_THROW((train::checkpoints{"folder", {.keep = 0}}), gradus::configuration_error);
   BOOST_CHECK_THROW((train::checkpoints{"folder", {.every = 7, .memory_folder = "/dev/shm/x", .memory_every = 2}}),
