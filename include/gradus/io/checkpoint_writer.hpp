@@ -242,7 +242,7 @@ class checkpoint_writer_base {
         first = rank;
       }
     }
-    const std::vector<std::string> first_of_rank = gather_texts(group_, join({first}));  // and nobody reads any more
+    const std::vector<std::string> first_of_rank = gather_texts(group_, join({first}));  // and no rank reads any more
     (void)uninterrupted([&] { return files_.remove(own); });
     if (!error.empty()) {
       raise<configuration_error>("checkpoint_writer", {"a folder that can be written on each node: '", folder, "'"},
