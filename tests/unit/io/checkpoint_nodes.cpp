@@ -8,10 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <source_location>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "checkpoint_example.hpp"
@@ -100,6 +102,28 @@ io::checkpoint_report read_on(node_disks& disks, const std::vector<int>& node_of
   }
   return report;
 }
+
+/// Changes a bit of the first broadcast that rank 1 receives.
+class changing_communicator final : public comm::any_communicator {
+ public:
+  explicit changing_communicator(comm::threads& world) : any_communicator{world.rank(), world.size()}, group_{world} {}
+  void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output,
+                  std::source_location where) override {
+    group_.all_gather(input, output, where);
+  }
+  void broadcast(std::span<std::byte> bytes, int root, std::source_location where) override {
+    group_.broadcast(bytes, root, where);
+    if (rank() == 1 && !std::exchange(changed_, true)) {
+      bytes[0] ^= std::byte{1};
+    }
+  }
+  void sum(std::span<double> values, std::source_location where) override { group_.sum(values, where); }
+  void fail(std::string_view reason) noexcept override { group_.fail(reason); }
+
+ private:
+  comm::any_communicator_of<comm::threads> group_;
+  bool changed_ = false;
+};
 
 bool has(std::string_view text, std::string_view piece) {
   return text.find(piece) != std::string_view::npos;
@@ -327,6 +351,30 @@ BOOST_AUTO_TEST_CASE(each_call_of_a_save_fails_once_on_one_node) {
       BOOST_TEST(faults > 10);
     }
   }
+}
+
+BOOST_AUTO_TEST_CASE(bytes_that_change_on_the_way_to_a_node_are_no_copy) {
+  const checkpoint_example example{7, true};
+  simulated_disk disks[2];
+  std::vector<std::string> errors(3);
+  comm::run_ranks(3, [&](comm::threads& world) {
+    const int rank = world.rank();
+    changing_communicator group{world};
+    const io::checkpoint_content content = example.of_rank(rank, 3);
+    const std::string job = "0123456789abcdef";
+    io::detail::save_plan plan{.step = 7, .layout = io::detail::lay_out_checkpoint(content, job, "")};
+    plan.pieces = io::detail::own_pieces(plan.layout, content, rank, 1);
+    const io::detail::save_target target{.folder = memory, .shared = false, .leaders = {0, 1}};
+    const io::detail::job_family family{.job = job};
+    errors[static_cast<std::size_t>(rank)] =
+        io::detail::checkpoint_save{group, disks[rank == 1 ? 1 : 0], target, family, plan}.run().error;
+  });
+  for (const std::string& error : errors) {
+    BOOST_TEST(error.starts_with("rank 1 on '"));
+    BOOST_TEST(has(error, "have changed on the way from rank 0; the copies of 1 of 2 nodes are complete"));
+  }
+  BOOST_TEST(gradus_test::difference(example, path_of_step(7), disks[0]) == "");
+  BOOST_TEST(disks[1].paths().size() == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(a_node_without_a_folder_is_named_on_all_ranks) {
