@@ -6,7 +6,7 @@
 #include <algorithm>    // std::copy, std::copy_n, std::max, std::min
 #include <cerrno>       // EBADF, EEXIST, EIO, ENOENT, EWOULDBLOCK
 #include <cstddef>      // std::byte, std::ptrdiff_t, std::size_t
-#include <cstdint>      // std::int64_t, std::uint64_t
+#include <cstdint>      // std::int64_t, std::uint64_t, std::uintptr_t
 #include <functional>   // std::function
 #include <map>          // std::map
 #include <mutex>        // std::lock_guard, std::mutex
@@ -146,7 +146,7 @@ class simulated_disk final : public io::file_system {
   }
   int facts(int file, io::file_facts& into) override {
     const std::lock_guard lock{mutex_};
-    into = facts_of(files_.at(open_.at(file)));
+    into = facts_of(open_.at(file));
     return 0;
   }
   int facts(const std::string& path, io::file_facts& into) override {
@@ -155,7 +155,7 @@ class simulated_disk final : public io::file_system {
     if (found == names_.end()) {
       return -ENOENT;
     }
-    into = facts_of(files_[found->second]);
+    into = facts_of(found->second);
     return 0;
   }
   int list(const std::string& folder, std::vector<std::string>& into) override {
@@ -201,8 +201,13 @@ class simulated_disk final : public io::file_system {
     std::int64_t modified = 0;
     int locked_by = -1;
   };
-  static io::file_facts facts_of(const content& of) {
-    return {.regular = true, .size = of.bytes.size(), .modified = of.modified};
+  [[nodiscard]] io::file_facts facts_of(std::size_t file) const {
+    const content& of = files_.at(file);
+    return {.regular = true,
+            .size = of.bytes.size(),
+            .modified = of.modified,
+            .device = reinterpret_cast<std::uintptr_t>(this),
+            .number = file};
   }
   int add(std::size_t file) {
     open_[++last_descriptor_] = file;

@@ -47,18 +47,17 @@ class checkpoint_reader {
       if (file_.error() != 0) {
         refuse("a file that can be opened", errno_text(-file_.error()));
       }
-      file_facts facts;
-      if (const int failed = uninterrupted([&] { return files.facts(file_.number(), facts); })) {
+      if (const int failed = uninterrupted([&] { return files.facts(file_.number(), facts_); })) {
         refuse("a file whose size is known", errno_text(-failed));
       }
-      if (!facts.regular) {
+      if (!facts_.regular) {
         refuse("a regular file", "a folder, a pipe or a device");
       }
-      std::vector<std::uint8_t> head(static_cast<std::size_t>(std::min<std::uint64_t>(facts.size, 8)));
+      std::vector<std::uint8_t> head(static_cast<std::size_t>(std::min<std::uint64_t>(facts_.size, 8)));
       read_bytes(std::as_writable_bytes(std::span{head}), 0);
-      head.resize(safetensors_buffer_begin(operation(), head, facts.size));
+      head.resize(safetensors_buffer_begin(operation(), head, facts_.size));
       read_bytes(std::as_writable_bytes(std::span{head}), 0);
-      header_ = read_safetensors_header(operation(), head, facts.size);
+      header_ = read_safetensors_header(operation(), head, facts_.size);
       head_.assign(reinterpret_cast<const char*>(head.data()), head.size());
       check_header();
     });
@@ -66,6 +65,8 @@ class checkpoint_reader {
 
   /// The path, as the constructor got it.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// What the system says of the file that is open.
+  [[nodiscard]] const file_facts& facts() const noexcept { return facts_; }
   /// The bytes of the file before those of the tensors.
   [[nodiscard]] std::string_view head() const noexcept { return head_; }
   /// The metadata and the tensors in the order of their bytes.
@@ -210,6 +211,7 @@ class checkpoint_reader {
   file_system* files_;
   std::string path_;
   open_file file_;
+  file_facts facts_;
   std::string head_;
   safetensors_header header_;
   std::int64_t step_ = 0;

@@ -3,7 +3,7 @@
 // Finds the newest valid checkpoint, and reads it on all ranks.
 #pragma once
 
-#include <algorithm>    // std::copy_n, std::max, std::min, std::sort
+#include <algorithm>    // std::copy_n, std::find, std::max, std::min, std::sort, std::unique
 #include <cerrno>       // ENOENT
 #include <cstddef>      // std::byte, std::ptrdiff_t, std::size_t
 #include <cstdint>      // std::int64_t, std::uint32_t, std::uint64_t, std::uint8_t
@@ -22,6 +22,7 @@
 #include "gradus/io/checkpoint_reader.hpp"
 #include "gradus/io/detail/checkpoint/exchange.hpp"
 #include "gradus/io/detail/checkpoint/folder.hpp"
+#include "gradus/io/detail/checkpoint/machine.hpp"
 #include "gradus/io/detail/checkpoint/names.hpp"
 #include "gradus/io/file_system.hpp"
 #include "gradus/io/safetensors.hpp"
@@ -30,15 +31,17 @@ namespace gradus::io {
 
 /// A file that a search did not take.
 struct skipped_checkpoint {
-  std::string path;    ///< of the file, or of a folder that cannot be read
-  std::string reason;  ///< what is wrong with it
+  std::string path;       ///< of the file, or of a folder that cannot be read
+  std::string reason;     ///< what is wrong with it
+  std::string node = {};  ///< "rank 2 on 'host'": who sees that; empty if all ranks do
 };
 
 /// What a search has found.
 struct checkpoint_report {
   std::string path = {};                         ///< of the newest valid checkpoint; empty if there is none
   std::int64_t step = -1;                        ///< of it; -1 if there is none
-  std::vector<skipped_checkpoint> skipped = {};  ///< newer files that are not valid, the newest first
+  std::string node = {};                         ///< "rank 2 on 'host'": who reads it; empty if all ranks do
+  std::vector<skipped_checkpoint> skipped = {};  ///< newer or equally new files that are not valid, the newest first
 
   /// True if there is a valid checkpoint.
   [[nodiscard]] bool found() const noexcept { return !path.empty(); }
@@ -46,10 +49,11 @@ struct checkpoint_report {
 
 /// A report as text, a line for each file.
 [[nodiscard]] inline std::string to_string(const checkpoint_report& report) {
-  std::string text = report.found() ? join({"the newest valid checkpoint is '", report.path, "'"})
+  const auto of_node = [](const std::string& node) { return node.empty() ? node : join({" of ", node}); };
+  std::string text = report.found() ? join({"the newest valid checkpoint is '", report.path, "'", of_node(report.node)})
                                     : std::string{"there is no valid checkpoint"};
   for (const skipped_checkpoint& each : report.skipped) {
-    append_text(text, {"\nskipped: '", each.path, "': ", each.reason});
+    append_text(text, {"\nskipped: '", each.path, "'", of_node(each.node), ": ", each.reason});
   }
   return text;
 }
@@ -68,36 +72,45 @@ struct checkpoint_report {
 
 namespace detail {
 
-/// The files with the name of a checkpoint, the newest first; of the same step, those of the first folder first. A
-/// folder that does not exist has none; one that cannot be read is noted in the report.
-[[nodiscard]] inline std::vector<std::string> checkpoint_candidates(std::span<const std::string> folders,
-                                                                    file_system& files, checkpoint_report& report) {
-  struct candidate {
-    std::int64_t step;
-    std::size_t turn;  // in which it was found
-    std::string path;
-  };
-  std::vector<candidate> found;
-  for (const std::string& folder : folders) {
+/// A file with the name of a checkpoint.
+struct checkpoint_candidate {
+  std::int64_t step = 0;   ///< in its name
+  std::size_t folder = 0;  ///< index into the folders
+
+  [[nodiscard]] bool operator==(const checkpoint_candidate&) const = default;
+  [[nodiscard]] std::string path_among(std::span<const std::string> folders) const {
+    return path_in(folders[folder], name_of_step(step));
+  }
+};
+
+/// Puts the newest first; of the same step, those of the first folder.
+inline void sort_candidates(std::vector<checkpoint_candidate>& candidates) {
+  std::sort(candidates.begin(), candidates.end(), [](const checkpoint_candidate& a, const checkpoint_candidate& b) {
+    return a.step != b.step ? a.step > b.step : a.folder < b.folder;
+  });
+}
+
+/// The files with the name of a checkpoint, sorted. A folder that does not exist has none; one that cannot be read is
+/// noted in the report.
+[[nodiscard]] inline std::vector<checkpoint_candidate> checkpoint_candidates(std::span<const std::string> folders,
+                                                                             file_system& files,
+                                                                             checkpoint_report& report) {
+  std::vector<checkpoint_candidate> found;
+  for (std::size_t folder = 0; folder < folders.size(); ++folder) {
     std::vector<std::string> names;
-    const int failed = uninterrupted([&] { return files.list(folder, names); });
+    const int failed = uninterrupted([&] { return files.list(folders[folder], names); });
     if (failed != 0 && failed != -ENOENT) {
-      report.skipped.push_back({.path = folder, .reason = join({"the folder cannot be read: ", errno_text(-failed)})});
+      report.skipped.push_back(
+          {.path = folders[folder], .reason = join({"the folder cannot be read: ", errno_text(-failed)})});
     }
     for (const std::string& name : names) {
       if (const auto step = step_of_name(name)) {
-        found.push_back({.step = *step, .turn = found.size(), .path = path_in(folder, name)});
+        found.push_back({.step = *step, .folder = folder});
       }
     }
   }
-  std::sort(found.begin(), found.end(), [](const candidate& a, const candidate& b) {
-    return a.step != b.step ? a.step > b.step : a.turn < b.turn;
-  });
-  std::vector<std::string> paths;
-  for (candidate& each : found) {
-    paths.push_back(std::move(each.path));
-  }
-  return paths;
+  sort_candidates(found);
+  return found;
 }
 
 /// Opens a checkpoint; its name says its step. @throws format_error if it is not valid
@@ -119,7 +132,8 @@ namespace detail {
 [[nodiscard]] inline checkpoint_report find_newest(std::span<const std::string> folders,
                                                    file_system& files = operating_system()) {
   checkpoint_report report;
-  for (const std::string& path : detail::checkpoint_candidates(folders, files, report)) {
+  for (const detail::checkpoint_candidate& each : detail::checkpoint_candidates(folders, files, report)) {
+    const std::string path = each.path_among(folders);
     try {
       const auto reader = detail::open_candidate(path, files);
       reader->compare_checksums();
@@ -146,11 +160,13 @@ struct checkpoint_fetch {
 };
 
 /// The newest valid checkpoint of some folders, read by all ranks together. Their number may differ from that of the
-/// ranks that wrote it. Each rank compares the checksums of a share of the bytes, and reads what it needs. Where a rank
-/// does not see the file, rank 0 reads and broadcasts it.
+/// ranks that wrote it. Equal paths may be different files on different machines: a checkpoint is found if one of the
+/// ranks has it. The ranks of a machine compare the checksums of its file together, each of a share of the bytes. If
+/// all ranks have a valid file of the same bytes, each reads what it needs; otherwise the first of those that have it
+/// reads and broadcasts it, in pieces of 4 MiB.
 class shared_checkpoint {
  public:
-  /// Looks for it. All ranks call it, and get the same report. The folders are those of rank 0.
+  /// Looks for it. All ranks call it, with the same number of folders, and get the same report. Paths may differ.
   /// @param group  must outlive the object
   /// @throws communication_error if a rank fails or does not call it in time
   shared_checkpoint(comm::any_communicator& group, std::span<const std::string> folders,
@@ -208,99 +224,214 @@ class shared_checkpoint {
     }
   }
 
+  /// What all ranks see in their folders; the same on all ranks.
+  struct listing {
+    std::vector<std::string> hosts;                                     // of the ranks
+    std::vector<std::vector<std::string>> folders;                      // of the ranks
+    std::vector<std::vector<detail::checkpoint_candidate>> candidates;  // of the ranks
+    std::vector<detail::checkpoint_candidate> all;                      // sorted, each once
+  };
+
   void search(std::span<const std::string> folders, file_system& files) {
-    const bool first = group_.rank() == 0;
+    const listing there = list_together(folders, files);
+    for (const detail::checkpoint_candidate& each : there.all) {
+      if (try_candidate(each, there, folders, files)) {
+        return;
+      }
+    }
+  }
+
+  listing list_together(std::span<const std::string> folders, file_system& files) {
     checkpoint_report listed;
-    std::vector<std::string> paths;
-    std::string failed;
-    if (first) {
-      failed = error_in([&] { paths = detail::checkpoint_candidates(folders, files, listed); });
+    std::vector<detail::checkpoint_candidate> own;
+    const std::string failed = error_in([&] { own = detail::checkpoint_candidates(folders, files, listed); });
+    if (!failed.empty()) {
+      listed.skipped.push_back({.path = "folders", .reason = failed});
     }
-    std::string packed =
-        failed.empty() ? "" : join({"s", "folders", std::string_view{"\0", 1}, failed, std::string_view{"\0", 1}});
-    const auto pack = [&packed](std::string_view text) { packed.append(text).append(1, '\0'); };
+    std::string packed;
+    detail::append_field(packed, detail::host_name());
+    detail::append_number(packed, folders.size());
+    for (const std::string& each : folders) {
+      detail::append_field(packed, each);
+    }
+    detail::append_number(packed, own.size());
+    for (const detail::checkpoint_candidate& each : own) {
+      detail::append_number(packed, static_cast<std::uint64_t>(each.step));
+      detail::append_number(packed, each.folder);
+    }
     for (const skipped_checkpoint& each : listed.skipped) {
-      pack(join({"s", each.path}));
-      pack(each.reason);
+      detail::append_field(packed, each.path);
+      detail::append_field(packed, each.reason);
     }
-    for (const std::string& each : paths) {
-      pack(join({"p", each}));
+    listing there;
+    std::vector<std::vector<skipped_checkpoint>> unread;  // folders that cannot be read, of the ranks
+    for (const std::string& of_rank : detail::gather_texts(group_, packed)) {
+      std::string_view left = of_rank;
+      there.hosts.push_back(detail::take_field(left));
+      auto& paths = there.folders.emplace_back(detail::take_number(left));
+      for (std::string& each : paths) {
+        each = detail::take_field(left);
+      }
+      auto& candidates = there.candidates.emplace_back(detail::take_number(left));
+      for (detail::checkpoint_candidate& each : candidates) {
+        each.step = static_cast<std::int64_t>(detail::take_number(left));
+        each.folder = detail::take_number(left);
+      }
+      there.all.insert(there.all.end(), candidates.begin(), candidates.end());
+      auto& skipped = unread.emplace_back();
+      while (!left.empty()) {
+        std::string path = detail::take_field(left);
+        skipped.push_back({.path = std::move(path), .reason = detail::take_field(left)});
+      }
     }
-    const std::string candidates = detail::text_of_first(group_, packed);
-    std::string_view left = candidates;
-    const auto next = [&left] {
-      const std::size_t end = left.find('\0');
-      const std::string_view text = left.substr(0, end);
-      left.remove_prefix(end + 1);
-      return text;
-    };
-    while (!left.empty()) {
-      const std::string_view text = next();
-      const std::string path{text.substr(1)};
-      if (text[0] == 's') {
-        report_.skipped.push_back({.path = path, .reason = std::string{next()}});
-        continue;
+    detail::sort_candidates(there.all);
+    there.all.erase(std::unique(there.all.begin(), there.all.end()), there.all.end());
+    skip(unread, there);
+    return there;
+  }
+
+  /// Notes what ranks have skipped, what several have skipped for one reason once.
+  /// @param of_rank  empty on ranks that have skipped nothing
+  void skip(const std::vector<std::vector<skipped_checkpoint>>& of_rank, const listing& there) {
+    std::vector<std::vector<std::size_t>> ranks;  // of each note
+    const std::size_t before = report_.skipped.size();
+    for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
+      for (const skipped_checkpoint& each : of_rank[rank]) {
+        std::size_t i = before;
+        while (i < report_.skipped.size() &&
+               (report_.skipped[i].path != each.path || report_.skipped[i].reason != each.reason)) {
+          ++i;
+        }
+        if (i == report_.skipped.size()) {
+          report_.skipped.push_back(each);
+          ranks.emplace_back();
+        }
+        ranks[i - before].push_back(rank);
       }
-      if (const std::string reason = try_file(path, files); !reason.empty()) {
-        report_.skipped.push_back({.path = path, .reason = reason});
-        file_ = {};
-        header_ = {};
-        continue;
-      }
-      report_.path = path;
-      const auto step = detail::step_of_name(std::string_view{path}.substr(path.rfind('/') + 1));
-      report_.step = step.value_or(-1);
-      return;
+    }
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      report_.skipped[before + i].node = ranks_text(ranks[i], there);
     }
   }
 
-  /// Opens and verifies a file, on all ranks. Returns why it is not valid.
-  std::string try_file(const std::string& path, file_system& files) {
-    const bool first = group_.rank() == 0;
-    const std::string failed = error_in([&] { file_ = detail::open_candidate(path, files); });
-    // Ranks on other machines may see another file of this name, or none.
-    const std::string identity =
-        failed.empty() ? join({"K", file_->header().file_size(), " ", file_->header_checksum()}) : join({"E", failed});
-    const std::vector<std::string> seen = detail::gather_texts(group_, identity);
-    if (seen[0][0] == 'E') {
-      return seen[0].substr(1);
+  /// "rank 2 on 'host'" for some ranks; empty for all.
+  [[nodiscard]] static std::string ranks_text(const std::vector<std::size_t>& ranks, const listing& there) {
+    if (ranks.size() == there.hosts.size()) {
+      return {};
     }
-    all_read_ = true;
-    for (const std::string& each : seen) {
-      all_read_ = all_read_ && each == seen[0];
+    std::string text = detail::node_text(static_cast<int>(ranks[0]), there.hosts[ranks[0]]);
+    if (ranks.size() > 1) {
+      append_text(text, {" and ", ranks.size() - 1, " more"});
     }
-    if (!all_read_) {
-      std::string wrong = detail::text_of_first(group_, first ? error_in([&] { file_->compare_checksums(); }) : "");
-      if (wrong.empty()) {
-        take_header_of_first(path);
-      }
-      return wrong;
-    }
-    header_ = file_->header();
-    return verify_together();
+    return text;
   }
 
-  std::string verify_together() const {
-    const std::uint64_t size = header_.buffer_size();
-    const auto ranks = static_cast<std::uint64_t>(group_.size());
-    const auto cut = [&](int rank) {
-      const auto r = static_cast<std::uint64_t>(rank);
-      return size / ranks * r + size % ranks * r / ranks;
-    };
+  /// What a rank has of a candidate.
+  struct found_file {
+    bool open = false;
+    std::string content;   // the same for files of equal bytes: the checksum of the header sums all the others
+    std::string identity;  // the same for ranks that have one file open
+    std::string wrong;     // why the file is not valid; empty if it is, or if there is none
+  };
+
+  /// Takes the candidate if one of the ranks has a valid file. Returns that on all ranks.
+  bool try_candidate(const detail::checkpoint_candidate& candidate, const listing& there,
+                     std::span<const std::string> folders, file_system& files) {
+    std::vector<found_file> found = open_together(candidate, there, folders, files);
+    std::vector<std::string> tried;  // contents
+    for (std::size_t rank = 0; rank < found.size() && !report_.found(); ++rank) {
+      if (found[rank].open && std::find(tried.begin(), tried.end(), found[rank].content) == tried.end()) {
+        tried.push_back(found[rank].content);
+        compare_together(tried.back(), found);
+        take(tried.back(), found, candidate, there);
+      }
+    }
+    std::vector<std::vector<skipped_checkpoint>> skipped(found.size());
+    for (std::size_t rank = 0; rank < found.size(); ++rank) {
+      found_file& each = found[rank];
+      if (report_.found() && each.open && each.content != tried.back()) {
+        each.wrong = each.wrong.empty() ? "another checkpoint of this step was taken" : each.wrong;
+      }
+      if (!each.wrong.empty()) {
+        skipped[rank].push_back({.path = candidate.path_among(there.folders[rank]), .reason = each.wrong});
+      }
+    }
+    skip(skipped, there);
+    const auto self = static_cast<std::size_t>(group_.rank());
+    if (!report_.found() || !found[self].open || !found[self].wrong.empty()) {
+      file_ = {};
+    }
+    if (report_.found()) {
+      take_header();
+    }
+    return report_.found();
+  }
+
+  /// All ranks open the file of the candidate, also those that do not see its name: another one may have made it now.
+  std::vector<found_file> open_together(const detail::checkpoint_candidate& candidate, const listing& there,
+                                        std::span<const std::string> folders, file_system& files) {
+    const auto& listed = there.candidates[static_cast<std::size_t>(group_.rank())];
+    std::string text;
+    if (candidate.folder < folders.size()) {
+      const std::string failed =
+          error_in([&] { file_ = detail::open_candidate(candidate.path_among(folders), files); });
+      if (failed.empty()) {
+        detail::append_field(text, join({file_->header().file_size(), " ", file_->header_checksum()}));
+        detail::append_field(text, detail::file_identity(detail::machine_identity(), file_->facts()));
+        detail::append_field(text, "");
+      } else if (std::find(listed.begin(), listed.end(), candidate) != listed.end()) {
+        detail::append_field(text, "");
+        detail::append_field(text, "");
+        detail::append_field(text, failed);
+      }
+    }
+    std::vector<found_file> found;
+    for (const std::string& of_rank : detail::gather_texts(group_, text)) {
+      found_file& each = found.emplace_back();
+      if (std::string_view left = of_rank; !left.empty()) {
+        each.content = detail::take_field(left);
+        each.identity = detail::take_field(left);
+        each.wrong = detail::take_field(left);
+        each.open = each.wrong.empty();
+      }
+    }
+    return found;
+  }
+
+  /// Compares the checksums of all files of this content. The ranks that have one file open share its bytes.
+  void compare_together(const std::string& content, std::vector<found_file>& found) const {
+    const auto self = static_cast<std::size_t>(group_.rank());
+    const bool takes_part = found[self].open && found[self].content == content;
+    std::vector<std::size_t> sharers;
+    std::size_t index = 0;
+    for (std::size_t rank = 0; takes_part && rank < found.size(); ++rank) {
+      if (found[rank].open && found[rank].content == content && found[rank].identity == found[self].identity) {
+        index = rank == self ? sharers.size() : index;
+        sharers.push_back(rank);
+      }
+    }
     std::string sums{"K"};
-    const std::string failed = error_in([&] {
-      for (const range_checksum& each : file_->checksums(cut(group_.rank()), cut(group_.rank() + 1))) {
-        detail::append_number(sums, each.tensor);
-        detail::append_number(sums, each.bytes);
-        detail::append_number(sums, each.checksum);
-      }
-    });
+    std::string failed;
+    if (takes_part) {
+      const std::uint64_t size = file_->header().buffer_size();
+      const std::uint64_t count = sharers.size();
+      const auto cut = [&](std::uint64_t before) { return size / count * before + size % count * before / count; };
+      failed = error_in([&] {
+        for (const range_checksum& each : file_->checksums(cut(index), cut(index + 1))) {
+          detail::append_number(sums, each.tensor);
+          detail::append_number(sums, each.bytes);
+          detail::append_number(sums, each.checksum);
+        }
+      });
+    }
+    const std::vector<std::string> of_rank = detail::gather_texts(group_, failed.empty() ? sums : join({"E", failed}));
     std::vector<range_checksum> all;
-    for (const std::string& each : detail::gather_texts(group_, failed.empty() ? sums : join({"E", failed}))) {
-      if (each[0] == 'E') {
-        return each.substr(1);
+    for (const std::size_t rank : sharers) {
+      if (of_rank[rank][0] == 'E') {
+        failed = failed.empty() ? of_rank[rank].substr(1) : failed;
+        continue;
       }
-      for (std::string_view left = std::string_view{each}.substr(1); !left.empty();) {
+      for (std::string_view left = std::string_view{of_rank[rank]}.substr(1); !left.empty();) {
         range_checksum sum;
         sum.tensor = detail::take_number(left);
         sum.bytes = detail::take_number(left);
@@ -308,24 +439,52 @@ class shared_checkpoint {
         all.push_back(sum);
       }
     }
-    return error_in([&] { file_->compare_checksums(all); });
+    if (takes_part && failed.empty()) {
+      failed = error_in([&] { file_->compare_checksums(all); });
+    }
+    const std::vector<std::string> wrong = detail::gather_texts(group_, failed);
+    for (std::size_t rank = 0; rank < found.size(); ++rank) {
+      if (found[rank].open && found[rank].content == content) {
+        found[rank].wrong = wrong[rank];
+      }
+    }
   }
 
-  void take_header_of_first(const std::string& path) {
-    std::string head;
-    if (group_.rank() == 0) {
-      head = file_->head();
-    } else {
-      file_ = {};
+  /// Takes the files of this content if one of them is valid.
+  void take(const std::string& content, const std::vector<found_file>& found,
+            const detail::checkpoint_candidate& candidate, const listing& there) {
+    std::vector<std::size_t> valid;
+    for (std::size_t rank = 0; rank < found.size(); ++rank) {
+      if (found[rank].open && found[rank].content == content && found[rank].wrong.empty()) {
+        valid.push_back(rank);
+      }
     }
-    head = detail::text_of_first(group_, head);
-    std::string size;
-    detail::append_number(size, group_.rank() == 0 ? file_->header().file_size() : 0);
-    size = detail::text_of_first(group_, size);
-    std::string_view bytes = size;
-    header_ = read_safetensors_header(join({"read '", path, "'"}),
-                                      {reinterpret_cast<const std::uint8_t*>(head.data()), head.size()},
-                                      detail::take_number(bytes));
+    if (valid.empty()) {
+      return;
+    }
+    source_ = static_cast<int>(valid[0]);
+    all_read_ = valid.size() == found.size();
+    report_.path = candidate.path_among(there.folders[valid[0]]);
+    report_.step = candidate.step;
+    report_.node = ranks_text(valid, there);
+  }
+
+  /// The header of the source, on all ranks.
+  void take_header() {
+    if (file_ != nullptr) {
+      header_ = file_->header();
+    }
+    if (all_read_) {
+      return;
+    }
+    const bool reads = group_.rank() == source_;
+    std::uint64_t sizes[] = {reads ? file_->header().file_size() : 0, reads ? file_->head().size() : 0};
+    group_.broadcast(std::as_writable_bytes(std::span{sizes}), source_);
+    std::string head{reads ? file_->head() : std::string_view{}};
+    head.resize(sizes[1]);
+    group_.broadcast(std::as_writable_bytes(std::span{head}), source_);
+    header_ = read_safetensors_header(join({"read '", report_.path, "'"}),
+                                      {reinterpret_cast<const std::uint8_t*>(head.data()), head.size()}, sizes[0]);
   }
 
   [[nodiscard]] std::string what_is_wrong(std::span<const checkpoint_fetch> ranges) const {
@@ -346,8 +505,8 @@ class shared_checkpoint {
     return {};
   }
 
-  /// Rank 0 reads the buffer in chunks, and every rank takes what it needs. All ranks go through all chunks, also after
-  /// a failure.
+  /// One rank reads the buffer in chunks, and every rank takes what it needs. All ranks go through all chunks, also
+  /// after a failure.
   std::string broadcast(std::span<const checkpoint_fetch> ranges) const {
     std::string failed;
     std::vector<std::byte> chunk;
@@ -355,10 +514,10 @@ class shared_checkpoint {
       const std::uint64_t size = tensor.end - tensor.begin;
       for (std::uint64_t at = 0; at < size; at += chunk.size()) {
         chunk.resize(static_cast<std::size_t>(std::min(size - at, chunk_bytes)));
-        if (group_.rank() == 0 && failed.empty()) {
+        if (group_.rank() == source_ && failed.empty()) {
           failed = error_in([&] { file_->read(tensor, at, chunk); });
         }
-        group_.broadcast(chunk, 0);
+        group_.broadcast(chunk, source_);
         for (const checkpoint_fetch& each : ranges) {
           if (each.tensor != tensor.name) {
             continue;
@@ -378,7 +537,8 @@ class shared_checkpoint {
   comm::any_communicator& group_;
   checkpoint_report report_;
   safetensors_header header_;
-  std::unique_ptr<checkpoint_reader> file_;
+  std::unique_ptr<checkpoint_reader> file_;  // if this rank's is valid
+  int source_ = 0;                           // the first rank that has a valid file
   bool all_read_ = false;
 };
 

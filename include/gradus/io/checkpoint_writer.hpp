@@ -42,12 +42,16 @@ struct checkpoint_folder {
   int keep_newest = 3;    ///< how many of the newest checkpoints of this job are kept; at least 1
   bool keep_best = true;  ///< the newest checkpoint that was saved as the best is kept too
   int every = 1;          ///< each n-th save goes to this folder
+  /// For folders in the memory of machines: each node, which is the ranks that see one folder, gets a whole file of
+  /// its own, by broadcasts in pieces of 4 MiB. A node that cannot write its file does not harm the others. The path
+  /// may differ between nodes.
+  bool on_each_node = false;
 };
 
-/// How checkpoints are written. The same on all ranks.
+/// How checkpoints are written. The same on all ranks, except for the paths of folders with on_each_node.
 struct checkpoint_writer_options {
-  /// Usually one folder on a file system that survives the job. A second one in /dev/shm with `every = 1` gets the
-  /// saves in between; where ranks run on several machines, it holds them on that of rank 0.
+  /// Usually one folder on a file system that survives the job. A second one in /dev/shm, with `every = 1` and
+  /// on_each_node, gets the saves in between. Without on_each_node, a folder that ranks do not share is that of rank 0.
   std::vector<checkpoint_folder> folders = {};
   /// What checkpoint_family gives for the checkpoint that this job was resumed from: its files are this job's too, to
   /// replace and to delete. Empty for a job that begins.
@@ -61,7 +65,7 @@ struct checkpoint_writer_options {
 /// How a save ended; the same on all ranks.
 struct checkpoint_save_report {
   std::int64_t step = 0;                ///< of the save
-  std::vector<std::string> paths = {};  ///< the checkpoints that are complete and durable
+  std::vector<std::string> paths = {};  ///< the checkpoints that are complete and durable, on some node at least
   std::string error = {};               ///< what failed, with the path and the free space; empty if nothing did
   std::string warnings = {};            ///< old checkpoints that could not be deleted
   std::uint64_t bytes = 0;              ///< of each file
@@ -142,7 +146,9 @@ class checkpoint_writer_base {
       family_.job = text_of_first(group_, new_id());
       take_family(options_.resumed_from);
       for (const checkpoint_folder& each : options_.folders) {
-        shared_.push_back(probe(each.path));
+        std::vector<int> leaders{0};
+        shared_.push_back(each.on_each_node ? probe_nodes(each.path, leaders) : probe(each.path));
+        leaders_.push_back(std::move(leaders));
       }
     });
   }
@@ -178,9 +184,10 @@ class checkpoint_writer_base {
         raise<configuration_error>(what, "a path, keep_newest of at least 1 and every of at least 1",
                                    {"'", each.path, "', ", each.keep_newest, " and ", each.every});
       }
-      facts.push_back({.name = "folder of checkpoints",
-                       .value = join({each.path, ", keep_newest = ", each.keep_newest,
-                                      ", keep_best = ", each.keep_best ? "true" : "false", ", every = ", each.every})});
+      facts.push_back(
+          {.name = "folder of checkpoints",
+           .value = join({each.on_each_node ? "on each node" : each.path, ", keep_newest = ", each.keep_newest,
+                          ", keep_best = ", each.keep_best ? "true" : "false", ", every = ", each.every})});
     }
     facts.push_back({.name = "resumed_from", .value = options_.resumed_from});
     comm::require_agreement(group_, what, facts);
@@ -205,40 +212,81 @@ class checkpoint_writer_base {
   bool probe(const std::string& folder) {
     const std::string content = join({family_.job, " ", new_id()});
     const std::string path = path_in(folder, temporary_name(0, family_.job));
-    std::string failed;
-    if (group_.rank() == 0) {
-      if (const int made = uninterrupted([&] { return files_.make_folder(folder); }); made != 0) {
-        failed = call_error(files_, "mkdir", folder, made, folder);
-      } else {
-        open_file file{files_, path, open_mode::create};
-        const int written =
-            file.error() != 0 ? file.error() : write_all(files_, file.number(), std::as_bytes(std::span{content}), 0);
-        if (const int closed = file.close(); written != 0 || (closed != 0 && closed != -EINTR)) {
-          failed = call_error(files_, "create", path, written == 0 ? -EIO : written, folder);
-          (void)uninterrupted([&] { return files_.remove(path); });
-        }
-      }
-    }
+    const std::string failed = group_.rank() == 0 ? make_probe(folder, path, content) : std::string{};
     const std::string there = text_of_first(group_, failed.empty() ? join({"K", content}) : join({"E", failed}));
     if (there[0] == 'E') {
       raise<configuration_error>("checkpoint_writer", {"a folder that can be written: '", folder, "'"},
                                  std::string_view{there}.substr(1));
     }
-    std::string seen(there.size() - 1, ' ');
-    {
-      const open_file file{files_, path, open_mode::read};
-      if (file.error() != 0 || read_all(files_, file.number(), std::as_writable_bytes(std::span{seen}), 0) != 0) {
-        seen.clear();
-      }
-    }
     bool shared = true;
-    for (const std::string& each : gather_texts(group_, seen == there.substr(1) ? "y" : "n")) {
+    for (const std::string& each : gather_texts(group_, sees(path, std::string_view{there}.substr(1)) ? "y" : "n")) {
       shared = shared && each == "y";
     }
     if (group_.rank() == 0) {
       (void)uninterrupted([&] { return files_.remove(path); });
     }
     return shared;
+  }
+
+  /// Makes the folder on all ranks, and writes a file of each rank. Returns true if all ranks see that of rank 0.
+  /// @param leaders  becomes the first rank of each node: of the ranks that see one folder
+  bool probe_nodes(const std::string& folder, std::vector<int>& leaders) {
+    const auto path_of = [&](int rank) { return path_in(folder, temporary_name(rank, family_.job)); };
+    const std::string own = path_of(group_.rank());
+    const std::string content = join({family_.job, " ", new_id()});
+    const std::string failed = make_probe(folder, own, content);
+    const std::vector<std::string> there =
+        gather_texts(group_, failed.empty() ? join({"K", content}) : join({"E", failed}));
+    std::string error;
+    int first = group_.rank();
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      const std::string_view of_rank = there[static_cast<std::size_t>(rank)];
+      if (of_rank[0] == 'E' && error.empty()) {
+        error = join({"rank ", rank, ": ", of_rank.substr(1)});
+      }
+      if (rank < first && sees(path_of(rank), of_rank.substr(1))) {
+        first = rank;
+      }
+    }
+    const std::vector<std::string> first_of_rank = gather_texts(group_, join({first}));  // and no rank reads any more
+    (void)uninterrupted([&] { return files_.remove(own); });
+    if (!error.empty()) {
+      raise<configuration_error>("checkpoint_writer", {"a folder that can be written on each node: '", folder, "'"},
+                                 error);
+    }
+    leaders.clear();
+    bool shared = true;
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      const std::string& of_rank = first_of_rank[static_cast<std::size_t>(rank)];
+      if (of_rank == join({rank})) {
+        leaders.push_back(rank);
+      }
+      shared = shared && of_rank == "0";
+    }
+    return shared;
+  }
+
+  /// Makes the folder and a file in it. Returns what fails.
+  std::string make_probe(const std::string& folder, const std::string& path, const std::string& content) {
+    if (const int made = uninterrupted([&] { return files_.make_folder(folder); }); made != 0) {
+      return call_error(files_, "mkdir", folder, made, folder);
+    }
+    open_file file{files_, path, open_mode::create};
+    const int written =
+        file.error() != 0 ? file.error() : write_all(files_, file.number(), std::as_bytes(std::span{content}), 0);
+    if (const int closed = file.close(); written != 0 || (closed != 0 && closed != -EINTR)) {
+      std::string failed = call_error(files_, "create", path, written == 0 ? -EIO : written, folder);
+      (void)uninterrupted([&] { return files_.remove(path); });
+      return failed;
+    }
+    return {};
+  }
+  /// True if a file is there with this content.
+  [[nodiscard]] bool sees(const std::string& path, std::string_view content) {
+    std::string seen(content.size(), ' ');
+    const open_file file{files_, path, open_mode::read};
+    return file.error() == 0 && read_all(files_, file.number(), std::as_writable_bytes(std::span{seen}), 0) == 0 &&
+           seen == content;
   }
 
   /// Chooses the folders and makes the plans. False if there is nothing to do.
@@ -339,14 +387,16 @@ class checkpoint_writer_base {
       const checkpoint_folder& folder = options_.folders[i];
       const save_target target{.folder = folder.path,
                                .shared = shared_[i],
+                               .leaders = leaders_[i],
                                .keep_newest = folder.keep_newest,
                                .keep_best = folder.keep_best,
                                .stale_after = options_.stale_after.count()};
       const save_outcome outcome = checkpoint_save{group_, files_, target, family_, plans_[shared_[i] ? 1 : 0]}.run();
-      if (outcome.error.empty()) {
+      if (!outcome.path.empty()) {
         report_.paths.push_back(outcome.path);
         report_.bytes = outcome.bytes;
-      } else {
+      }
+      if (!outcome.error.empty()) {
         append_text(report_.error, {report_.error.empty() ? "" : "; ", outcome.error});
       }
       if (!outcome.warnings.empty()) {
@@ -361,10 +411,11 @@ class checkpoint_writer_base {
   file_system& files_;
   checkpoint_writer_options options_;
   job_family family_;
-  std::vector<bool> shared_;  // of each folder
+  std::vector<bool> shared_;               // of each folder
+  std::vector<std::vector<int>> leaders_;  // of each folder: the ranks that write whole files if it is not shared
   std::int64_t saves_ = 0;
   std::vector<std::size_t> due_;  // folders of this save
-  save_plan plans_[2];            // rank 0 writes for all; all ranks write
+  save_plan plans_[2];            // leaders write for all; all ranks write
   copy_of_pieces copies_[2];
   checkpoint_save_report report_;
   std::string error_;

@@ -42,6 +42,8 @@ struct file_facts {
   bool link = false;          ///< a symbolic link
   std::uint64_t size = 0;     ///< bytes
   std::int64_t modified = 0;  ///< the time of the last change, in seconds since 1970
+  std::uint64_t device = 0;   ///< of the file, and
+  std::uint64_t number = 0;   ///< its number there: together they tell the files of a machine apart
 };
 
 /// The calls of the operating system. Functions that return int return 0, or for `open` a descriptor, or the negative
@@ -203,7 +205,9 @@ class posix_file_system final : public file_system {
     return {.regular = S_ISREG(found.st_mode),
             .link = S_ISLNK(found.st_mode),
             .size = static_cast<std::uint64_t>(found.st_size),
-            .modified = static_cast<std::int64_t>(found.st_mtime)};
+            .modified = static_cast<std::int64_t>(found.st_mtime),
+            .device = static_cast<std::uint64_t>(found.st_dev),
+            .number = static_cast<std::uint64_t>(found.st_ino)};
   }
 };
 

@@ -49,13 +49,14 @@ struct checkpoint_cost {
   io::checkpoint_save_report save = {};  ///< how it ended, and how long it took behind the steps
 };
 
-/// Options of train::checkpoints. The same on all ranks.
+/// Options of train::checkpoints. The same on all ranks, except for memory_folder.
 struct checkpoint_options {
   std::uint64_t every = 0;             ///< steps from one save to the next; 0: at the end of each epoch
   int keep = 3;                        ///< the newest checkpoints that are kept; at least 1
   best_epoch best = best_epoch::none;  ///< the best one is kept too; it is saved at the end of its epoch
-  /// A second folder in memory, such as "/dev/shm/my_job", with saves in between. Give both to trainer.resume. On
-  /// several machines it is in the memory of rank 0's.
+  /// A second folder in memory, such as "/dev/shm/my_job", with saves in between. Give both to trainer.resume. Each
+  /// node, which is the ranks that see one folder, holds a whole copy, so a training goes on as long as one of the
+  /// nodes is left. The path may differ between nodes. Copies travel over the network behind the steps.
   std::string memory_folder = {};
   std::uint64_t memory_every = 0;  ///< steps from one save in memory to the next; it divides `every`
   /// SIGTERM and SIGUSR1 make all ranks save after the same step, and then throw train::interrupted. Ranks compare
@@ -236,7 +237,8 @@ class checkpoints {
                                           .time_limit = options_.time_limit};
     int every = 1;
     if (!options_.memory_folder.empty()) {
-      options.folders.push_back({.path = options_.memory_folder, .keep_newest = 2, .keep_best = false});
+      options.folders.push_back(
+          {.path = options_.memory_folder, .keep_newest = 2, .keep_best = false, .on_each_node = true});
       every = std::numeric_limits<int>::max();  // only the saves that go everywhere
     }
     options.folders.push_back({.path = folder_, .keep_newest = options_.keep, .every = every});

@@ -68,6 +68,7 @@ struct saved_run {
   int signal = SIGUSR1;
   std::uint64_t break_folder_after = 0;  // the folder becomes a file
   bool evaluates = false;
+  std::string memory_of_node{};  // the start of its path; ranks are in turn on two nodes
 };
 
 /// 7 steps an epoch.
@@ -82,10 +83,15 @@ saved_outcome train_and_save(comm::threads& world, const std::string& folder, co
   net.compile({.max_batch_size = 8, .seed = 11});
   train::trainer trainer{net, rule, world, strategy};
   saved_outcome outcome;
-  if (run.resumes) {
-    outcome.resumed = trainer.resume(folder);
-  }
   train::checkpoint_options options = run.options;
+  std::vector<std::string> folders{folder};
+  if (!run.memory_of_node.empty()) {
+    options.memory_folder = run.memory_of_node + std::to_string(world.rank() % 2);
+    folders.push_back(options.memory_folder);
+  }
+  if (run.resumes) {
+    outcome.resumed = trainer.resume(folders);
+  }
   options.on_error = [&](const std::string& text) { outcome.failures.push_back(text); };
   train::checkpoints saving{folder, options};
   const auto disturb = [&](const train::step_report& step) {
@@ -380,6 +386,40 @@ BOOST_AUTO_TEST_CASE(saves_on_the_file_system_at_the_same_steps_whatever_it_goes
                                                          "step-000000012.safetensors"}),
              boost::test_tools::per_element());
   std::filesystem::remove_all(memory);
+}
+
+BOOST_AUTO_TEST_CASE(a_training_goes_on_from_the_memory_of_the_node_that_is_left) {
+  const checkpoint_folder folder;
+  const std::string memory = folder.path + "_memory";
+  const auto remove_memory = [&] {
+    for (const char* const node : {"0", "1"}) {
+      std::filesystem::remove_all(memory + node);
+    }
+  };
+  const saved_run first{.epochs = 2, .options = {.every = 6, .memory_every = 2}, .memory_of_node = memory};
+  for (const int lost : {0, 1}) {
+    remove_memory();
+    std::filesystem::remove_all(folder.path);
+    const auto whole = on_thread_ranks(2, folder.path, first);
+    BOOST_TEST(whole[0].failures.empty());
+    for (const std::string node : {"0", "1"}) {  // the steps that follow are of an epoch that is not over
+      BOOST_TEST(std::filesystem::remove(memory + node + "/step-000000014.safetensors"));
+      BOOST_TEST(std::filesystem::exists(memory + node + "/step-000000012.safetensors"));
+    }
+    std::filesystem::remove(folder.path + "/step-000000012.safetensors");
+    std::filesystem::remove_all(memory + std::to_string(lost));
+    saved_run second = first;
+    second.resumes = true;
+    second.options.every = 1000;
+    const auto resumed = on_thread_ranks(2, folder.path, second);
+    BOOST_TEST(resumed[0].resumed.path == memory + std::to_string(1 - lost) + "/step-000000012.safetensors");
+    BOOST_TEST(resumed[0].resumed.node.starts_with("rank " + std::to_string(1 - lost) + " on '"));
+    check_equal(resumed, whole);
+    const auto on_three = on_thread_ranks(3, folder.path, second);
+    BOOST_TEST(on_three[0].resumed.step == 14);
+    BOOST_TEST((on_three[0].values == whole[0].values));
+  }
+  remove_memory();
 }
 
 BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {

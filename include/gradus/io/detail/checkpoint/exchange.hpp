@@ -80,4 +80,18 @@ inline void append_number(std::string& to, std::uint64_t value) {
   return value;
 }
 
+/// Appends a text of any bytes, with its length.
+inline void append_field(std::string& to, std::string_view text) {
+  append_number(to, text.size());
+  to.append(text);
+}
+
+/// Takes a text from the front of one that append_field made. @pre text has one
+[[nodiscard]] inline std::string take_field(std::string_view& text) {
+  const std::uint64_t size = take_number(text);
+  std::string field{text.substr(0, size)};
+  text.remove_prefix(size);
+  return field;
+}
+
 }  // namespace gradus::io::detail

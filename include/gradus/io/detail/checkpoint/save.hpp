@@ -3,7 +3,7 @@
 // The protocol by which all ranks together write a checkpoint. docs/design/checkpoints.md says why each step is there.
 #pragma once
 
-#include <algorithm>    // std::copy_n, std::min
+#include <algorithm>    // std::copy_n, std::find, std::min
 #include <cerrno>       // EEXIST, EINTR, EWOULDBLOCK
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::int64_t, std::uint32_t, std::uint64_t
@@ -12,7 +12,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <utility>      // std::exchange, std::move
-#include <vector>       // std::vector
+#include <vector>       // std::erase, std::vector
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/core/config.hpp"
@@ -25,6 +25,7 @@
 #include "gradus/io/detail/checkpoint/folder.hpp"
 #include "gradus/io/detail/checkpoint/header.hpp"
 #include "gradus/io/detail/checkpoint/low_priority.hpp"
+#include "gradus/io/detail/checkpoint/machine.hpp"
 #include "gradus/io/detail/checkpoint/names.hpp"
 #include "gradus/io/detail/checkpoint/plan.hpp"
 #include "gradus/io/file_system.hpp"
@@ -34,7 +35,8 @@ namespace gradus::io::detail {
 /// Where and how a checkpoint is written.
 struct save_target {
   std::string folder;
-  bool shared = true;  ///< all ranks see the folder; otherwise rank 0 writes for all
+  bool shared = true;              ///< all ranks see the folder
+  std::vector<int> leaders = {0};  ///< otherwise each of these writes a whole file in its own folder
   int keep_newest = 1;
   bool keep_best = true;
   std::int64_t stale_after = 0;  ///< seconds
@@ -51,8 +53,8 @@ struct save_plan {
 
 /// How a save ended; the same on all ranks.
 struct save_outcome {
-  std::string path;      ///< of the checkpoint
-  std::string error;     ///< empty if it is complete and durable
+  std::string path;      ///< of the checkpoint; empty if no file of it is complete and durable
+  std::string error;     ///< empty if all files of it are
   std::string warnings;  ///< what else failed
   std::uint64_t bytes = 0;
 };
@@ -76,25 +78,19 @@ class checkpoint_save {
     }
     final_ = path_in(target_.folder, name_of_step(plan_.step));
     temporary_ = path_in(target_.folder, temporary_name(plan_.step, family_.job));
-    outcome.path = final_;
     outcome.bytes = plan_.layout.header.file_size();
-    outcome.error = step_of_first([&] { create(); });
-    if (!outcome.error.empty()) {
+    const bool complete = on_leaders([&] { create(); }) && write_and_sync() && on_leaders([&] { publish(); });
+    outcome.error = error_;
+    if (!complete) {
       remove_temporary();
       return outcome;
     }
-    outcome.error = write_and_sync();
-    if (!outcome.error.empty()) {
-      remove_temporary();
-      return outcome;
-    }
-    outcome.error = step_of_first([&] { publish(); });
-    if (!outcome.error.empty()) {
-      remove_temporary();
-      return outcome;
+    if (!error_.empty()) {
+      append_text(outcome.error,
+                  {"; the copies of ", whole_.size(), " of ", target_.leaders.size(), " nodes are complete"});
     }
     std::string warnings;
-    if (first()) {
+    if (leads()) {
       file_ = {};  // unlocks
       try {
         warnings = delete_old(files_, target_.folder, family_, plan_.step, target_.keep_newest, target_.keep_best);
@@ -102,21 +98,47 @@ class checkpoint_save {
         warnings = reason_of(failure);
       }
     }
-    outcome.warnings = text_of_first(group_, warnings);
+    for (const std::string& each : gather_texts(group_, warnings)) {
+      if (!each.empty()) {
+        append_text(outcome.warnings, {outcome.warnings.empty() ? "" : "; ", each});
+      }
+    }
+    // The folders of nodes may have different paths.
+    outcome.path = copies() ? gather_texts(group_, final_)[static_cast<std::size_t>(whole_[0])] : final_;
     return outcome;
   }
 
  private:
   [[nodiscard]] bool first() const noexcept { return group_.rank() == 0; }
+  /// True if several nodes write a file each.
+  [[nodiscard]] bool copies() const noexcept { return target_.leaders.size() > 1; }
+  /// True if this rank writes a whole file, and nothing has failed there.
+  [[nodiscard]] bool leads() const noexcept {
+    return std::find(whole_.begin(), whole_.end(), group_.rank()) != whole_.end();
+  }
 
-  /// Runs a step on rank 0. Returns its error on all ranks.
+  /// Runs a step on the leaders. One that fails leads no more; the files of the others are not harmed. Returns true on
+  /// all ranks if one of them is left.
   template <class Step>
-  std::string step_of_first(const Step& step) {
+  bool on_leaders(const Step& step) {
     std::string failed;
-    if (first()) {
+    if (leads()) {
       failed = error_in(step);
+      if (!failed.empty()) {
+        remove_temporary();
+        if (copies()) {
+          failed = join({node_text(group_.rank(), host_name()), ": ", failed});
+        }
+      }
     }
-    return text_of_first(group_, failed);
+    const std::vector<std::string> of_rank = gather_texts(group_, failed);
+    for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
+      if (!of_rank[rank].empty()) {
+        append_text(error_, {error_.empty() ? "" : "; ", of_rank[rank]});
+        std::erase(whole_, static_cast<int>(rank));
+      }
+    }
+    return !whole_.empty();
   }
 
   template <class Step>
@@ -195,7 +217,7 @@ class checkpoint_save {
     return pieces;
   }
 
-  /// On rank 0: makes the file, locks it, and removes what dead jobs left.
+  /// On a leader: makes the file, locks it, and removes what dead jobs left.
   void create() {
     created_ = true;  // also if the call says that it failed
     file_ = open_file{files_, temporary_, open_mode::create};
@@ -237,8 +259,9 @@ class checkpoint_save {
     return sum;
   }
 
-  /// Each rank writes its bytes and syncs them. Returns the first error of all ranks.
-  std::string write_and_sync() {
+  /// The bytes of all ranks become durable, in the file or in those of the leaders. Returns true on all ranks if there
+  /// is such a file.
+  bool write_and_sync() {
     std::string sums;  // of this rank's pieces
     std::string failed;
     if (target_.shared) {
@@ -260,9 +283,9 @@ class checkpoint_save {
         }
       });
     } else {
-      failed = collect(sums);
+      sums = collect();
     }
-    if (!first()) {
+    if (target_.shared && !first()) {
       const int closed = file_.close();  // a network file system may report a failed write now
       if (closed < 0 && closed != -EINTR && failed.empty()) {
         failed = call_error(files_, "close", temporary_, closed, target_.folder);
@@ -272,71 +295,83 @@ class checkpoint_save {
         gather_texts(group_, failed.empty() ? join({"K", sums}) : join({"E", failed}));
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
       if (of_rank[rank][0] == 'E') {
-        return join({"rank ", rank, ": ", std::string_view{of_rank[rank]}.substr(1)});
+        error_ = join({"rank ", rank, ": ", std::string_view{of_rank[rank]}.substr(1)});
+        return false;
       }
     }
-    std::vector<std::string_view> left(of_rank.begin(), of_rank.end());
     std::vector<placed_piece> pieces;
+    std::string changed;
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
-      left[rank].remove_prefix(1);
+      std::string_view left = std::string_view{of_rank[rank]}.substr(1);
       for (const checkpoint_piece& each : pieces_of_rank_[rank]) {
-        // Where rank 0 writes for all, it has summed all pieces, in the order of the ranks.
-        std::string_view& from = left[target_.shared ? rank : 0];
-        pieces.push_back(
-            {.what = each, .rank = static_cast<int>(rank), .checksum = static_cast<std::uint32_t>(take_number(from))});
+        const auto sum = static_cast<std::uint32_t>(take_number(left));
+        if (leads() && !target_.shared && received_[pieces.size()] != sum && changed.empty()) {
+          changed = join(
+              {"bytes of '", plan_.layout.tensors[each.tensor].name, "' have changed on the way from rank ", rank});
+        }
+        pieces.push_back({.what = each, .rank = static_cast<int>(rank), .checksum = sum});
       }
     }
     sort_pieces(pieces);
     sums_ = tensor_checksums(plan_.layout.tensors.size(), pieces);
-    return {};
+    return target_.shared || on_leaders([&] {
+             if (!failed_write_.empty() || !changed.empty()) {
+               throw call_failure{failed_write_.empty() ? changed : failed_write_};
+             }
+             sync();
+           });
   }
 
   void sync() {
     require(uninterrupted([&] { return files_.sync(file_.number()); }), "fsync", temporary_);
   }
 
-  /// Rank 0 writes the pieces of all ranks. Each piece is broadcast by its rank, in chunks: communicators that are
-  /// type-erased have no messages. All ranks go through all pieces, also after a failure.
-  std::string collect(std::string& sums) {
-    std::string failed;
+  /// The leaders write the pieces of all ranks. Each piece is broadcast by its rank, in chunks: communicators that are
+  /// type-erased have no messages. All ranks go through all pieces, also after a failure. Returns the checksums of this
+  /// rank's pieces.
+  std::string collect() {
+    std::string sums;
     std::vector<std::byte> buffer;
     std::size_t own = 0;
     for (std::size_t rank = 0; rank < pieces_of_rank_.size(); ++rank) {
+      const bool mine = static_cast<int>(rank) == group_.rank();
+      const bool sent = copies() || static_cast<int>(rank) != target_.leaders[0];
       for (const checkpoint_piece& each : pieces_of_rank_[rank]) {
-        const bool mine = static_cast<int>(rank) == group_.rank();
         const std::byte* const data = mine ? plan_.pieces[own++].data : nullptr;
-        if (rank == 0) {
-          if (mine && failed.empty()) {
-            checkpoint_piece piece = each;
-            piece.data = data;
-            failed = error_in([&] { append_number(sums, write_piece(piece)); });
-          }
-          continue;
-        }
         std::uint32_t sum = 0;
-        for (std::uint64_t done = 0; done < each.size; done += buffer.size()) {
-          buffer.resize(static_cast<std::size_t>(std::min(each.size - done, std::uint64_t{4} << 20U)));
-          if (mine) {
-            std::copy_n(data + done, buffer.size(), buffer.begin());
+        for (std::uint64_t done = 0; done < each.size && (sent || mine);) {
+          const auto size = static_cast<std::size_t>(std::min(each.size - done, std::uint64_t{sent ? 4U : 1U} << 20U));
+          std::span<const std::byte> chunk;
+          if (sent) {
+            buffer.resize(size);
+            if (mine) {
+              std::copy_n(data + done, size, buffer.begin());
+            }
+            group_.broadcast(buffer, static_cast<int>(rank));
+            chunk = buffer;
+          } else {
+            chunk = {data + done, size};
           }
-          group_.broadcast(buffer, static_cast<int>(rank));
-          if (first() && failed.empty()) {
-            sum = crc32c(buffer, sum);
-            failed = error_in([&] { write(buffer, position(each) + done); });
+          if (mine || leads()) {
+            sum = crc32c(chunk, sum);
           }
+          if (leads() && failed_write_.empty()) {
+            failed_write_ = error_in([&] { write(chunk, position(each) + done); });
+          }
+          done += size;
         }
-        if (first()) {
+        if (mine) {
           append_number(sums, sum);
+        }
+        if (leads()) {
+          received_.push_back(sum);
         }
       }
     }
-    if (first() && failed.empty()) {
-      failed = error_in([&] { sync(); });
-    }
-    return failed;
+    return sums;
   }
 
-  /// On rank 0, after all ranks have synced: the header makes the file complete, the name makes it a checkpoint.
+  /// On a leader, after all bytes are durable: the header makes the file complete, the name makes it a checkpoint.
   void publish() {
     const std::string head = head_of_checkpoint(plan_.layout, sums_);
     write(std::as_bytes(std::span{head}), 0);
@@ -390,7 +425,11 @@ class checkpoint_save {
   std::string final_;
   std::string temporary_;
   open_file file_;
-  bool created_ = false;                           // on rank 0: the temporary file is there
+  bool created_ = false;                           // on a leader: the temporary file is there
+  std::vector<int> whole_ = target_.leaders;       // those for whom nothing has failed
+  std::string error_;                              // of all leaders
+  std::string failed_write_;                       // on a leader: the first write that has failed
+  std::vector<std::uint32_t> received_;            // on a leader: checksums of the pieces of all ranks
   std::vector<checkpoint_pieces> pieces_of_rank_;  // of all ranks, without pointers
   std::vector<std::uint32_t> sums_;                // of the tensors, in the order of the content
 };
