@@ -143,6 +143,11 @@ class reader {
       fail("an event names rank " + std::to_string(largest_rank_) + ", but otherData.ranks is " +
            std::to_string(result_.ranks));
     }
+    // The figures of a rank take memory: more of them than could be in the file are not believed.
+    if (static_cast<std::size_t>(result_.ranks) > silent_ranks + events_) {
+      fail("otherData.ranks is " + std::to_string(result_.ranks) + ", but there are only " + std::to_string(events_) +
+           " events: gradus writes at least one for each rank. Was the file cut by hand?");
+    }
     finish_times();
     finish_flows();
     if (unknown_phases_ > 0) {

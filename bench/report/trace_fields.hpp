@@ -15,6 +15,7 @@ namespace gradus::report {
 inline constexpr double longest_time =
     1e15;  // microseconds, 31 years: sums of such times are still exact to a microsecond
 inline constexpr std::int64_t most_ranks = 65536;
+inline constexpr std::size_t silent_ranks = 1024;  // that may have no event
 inline constexpr int most_threads = 1 << 20;
 inline constexpr std::size_t longest_name = 200;  // bytes
 inline constexpr std::size_t deepest = 64;

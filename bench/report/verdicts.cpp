@@ -92,11 +92,11 @@ class judge_of {
 
   void waiting_for_ranks() {
     double rest = 0;
+    const double all_make_wait = all_.sum(&rank_figures::makes_wait);
     for (const blame& each : all_.blames) {
       // Where ranks wait for each other alike, none of them is the cause.
       const rank_figures& its = all_.ranks[static_cast<std::size_t>(each.rank)];
-      const double others_make_wait =
-          (all_.sum(&rank_figures::makes_wait) - its.makes_wait) / std::max(1.0, ranks_ - 1);
+      const double others_make_wait = (all_make_wait - its.makes_wait) / std::max(1.0, ranks_ - 1);
       if (each.share < least_of_step || its.makes_wait < sole_cause * others_make_wait) {
         rest += each.total;
         continue;

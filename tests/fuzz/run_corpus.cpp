@@ -11,8 +11,7 @@
 //   GRADUS_FUZZ_RUNS     number of mutations; unless set, 1000, or no limit with GRADUS_FUZZ_SECONDS
 //   GRADUS_FUZZ_SEED     1 unless set
 //
-// With clang (16 or later) a harness is a program of its own: clang++ -fsanitize=fuzzer,address,undefined -Iinclude
-// NAME.cpp
+// run_libfuzzer builds the harnesses without this file, and runs them with libFuzzer.
 #include <algorithm>    // std::copy, std::min, std::reverse, std::sort
 #include <chrono>       // std::chrono
 #include <csignal>      // std::signal

@@ -185,6 +185,9 @@ BOOST_AUTO_TEST_CASE(wrong_values_are_named) {
   BOOST_TEST(with_other(R"("ranks":0)") == "t.json: otherData: ranks: expected a whole number from 1 to 65536, came 0");
   BOOST_TEST(with_other(R"("ranks":[])") ==
              "t.json: otherData: ranks: expected a whole number from 1 to 65536, came a list");
+  BOOST_TEST(with_other(R"("ranks":1025)") == "no error");
+  BOOST_TEST(with_other(R"("ranks":65536)").find("t.json: otherData.ranks is 65536, but there are only 1 events") ==
+             0U);
   BOOST_TEST(with_other(R"("hosts":["a"])") == "t.json: otherData: hosts: expected 2 entries, one a rank, came 1");
   BOOST_TEST(with_other(R"("hosts":["a",4])") == "t.json: otherData: hosts: expected a text, came 4");
   BOOST_TEST(with_other(R"("dropped":3)") ==

@@ -12,7 +12,7 @@
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t, std::uint8_t, std::uint64_t
 #include <limits>       // std::numeric_limits
-#include <memory>       // std::make_unique, std::unique_ptr
+#include <memory>       // std::make_unique, std::make_unique_for_overwrite, std::unique_ptr
 #include <mutex>        // std::mutex, std::lock_guard
 #include <span>         // std::span
 #include <string>       // std::string
@@ -93,22 +93,34 @@ class jpeg_decoder {
     }
     const bool inks = color_space_ == TJCS_CMYK || color_space_ == TJCS_YCCK;
     const std::size_t count = static_cast<std::size_t>(width) * static_cast<std::size_t>(height);
-    pixels_.resize(count * (inks ? 4 : 3));
-    if (tjDecompress2(handle_.get(), bytes.data(), bytes.size(), pixels_.data(), width, 0, height,
-                      inks ? TJPF_CMYK : TJPF_RGB, TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS) != 0) {
+    std::uint8_t* const pixels = room_for(count * (inks ? 4 : 3));
+    if (tjDecompress2(handle_.get(), bytes.data(), bytes.size(), pixels, width, 0, height, inks ? TJPF_CMYK : TJPF_RGB,
+                      TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS) != 0) {
       refuse(name);
     }
     if (inks) {
       for (std::size_t i = 0; i < count; ++i) {
         for (std::size_t c = 0; c < 3; ++c) {  // inverted: 255 is no ink
-          pixels_[3 * i + c] = static_cast<std::uint8_t>(pixels_[4 * i + c] * pixels_[4 * i + 3] / 255);
+          pixels[3 * i + c] = static_cast<std::uint8_t>(pixels[4 * i + c] * pixels[4 * i + 3] / 255);
         }
       }
     }
-    return {.pixels = pixels_.data(), .width = width, .height = height, .channels = 3};
+    return {.pixels = pixels, .width = width, .height = height, .channels = 3};
   }
 
  private:
+  /// Memory that is not written in advance: of the pixels that a damaged file declares, only those that it has take
+  /// pages of memory.
+  [[nodiscard]] std::uint8_t* room_for(std::size_t bytes) {
+    if (capacity_ < bytes) {
+      capacity_ = 0;
+      pixels_.reset();
+      pixels_ = std::make_unique_for_overwrite<std::uint8_t[]>(bytes);
+      capacity_ = bytes;
+    }
+    return pixels_.get();
+  }
+
   [[noreturn]] void refuse(std::string_view name) const {
     gradus::raise<format_error>({"decode '", name, "'"}, "a complete JPEG image", tjGetErrorStr2(handle_.get()));
   }
@@ -119,7 +131,8 @@ class jpeg_decoder {
   jpeg_limits limits_;
   std::unique_ptr<void, closer> handle_;
   int color_space_ = 0;
-  std::vector<std::uint8_t> pixels_;
+  std::unique_ptr<std::uint8_t[]> pixels_;
+  std::size_t capacity_ = 0;  // of pixels_, in bytes
 };
 
 /// What to do with an image that cannot be decoded.

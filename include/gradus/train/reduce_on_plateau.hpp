@@ -118,15 +118,26 @@ class reduce_on_plateau {
     state.put(state_name, numbers);
   }
   /// Takes over what another object has stored. Copies get it too.
+  /// @throws format_error when it is something else; nothing has changed then
   void load_state(callback_state& state) {
     const std::span<const double> numbers = state.take(state_name);
     if (numbers.size() < 6) {  // a training without it
       return;
     }
+    const auto epochs = [](double number) {
+      constexpr int most = 1'000'000'000;
+      if (!(number >= 0 && number <= most)) {
+        raise<format_error>("reduce_on_plateau.load_state", {"a number of epochs from 0 to ", most}, {number},
+                            "the state is damaged");
+      }
+      return static_cast<int>(number);
+    };
+    const int bad_epochs = epochs(numbers[1]);
+    const int cooldown = epochs(numbers[2]);
     history& seen = *seen_;
     seen.best = numbers[0];
-    seen.bad_epochs = static_cast<int>(numbers[1]);
-    seen.cooldown = static_cast<int>(numbers[2]);
+    seen.bad_epochs = bad_epochs;
+    seen.cooldown = cooldown;
     seen.epochs = numbers[3];
     seen.changes.clear();
     for (std::size_t i = 4; i + 1 < numbers.size(); i += 2) {

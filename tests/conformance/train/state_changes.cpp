@@ -254,6 +254,73 @@ BOOST_AUTO_TEST_CASE(mistakes_have_messages_and_change_nothing) {
       {"train::restore: expected a trainer outside of fit, got a call within a callback"});
 }
 
+/// A state with another text.
+class altered_source final : public train::state_source {
+ public:
+  altered_source(const train::state_source& from, std::string name, std::string text)
+      : from_{&from}, name_{std::move(name)}, text_{std::move(text)} {}
+  [[nodiscard]] std::size_t entries() const noexcept override { return from_->entries(); }
+  [[nodiscard]] const train::state_entry& entry(std::size_t i) const noexcept override { return from_->entry(i); }
+  [[nodiscard]] const std::string* fact(std::string_view name) const noexcept override {
+    return name == name_ ? &text_ : from_->fact(name);
+  }
+  [[nodiscard]] gradus::dynamic_array<std::string> facts_with(std::string_view prefix) const override {
+    return from_->facts_with(prefix);
+  }
+  void read(std::size_t i, index_t first, std::span<std::byte> to) const override {
+    if (i >= entries()) {
+      throw std::logic_error{"read of an array that is not there"};
+    }
+    from_->read(i, first, to);
+  }
+
+ private:
+  const train::state_source* from_;
+  std::string name_;
+  std::string text_;
+};
+
+// A number that does not fit, and one that the arrays contradict: no memory is asked for before they are compared.
+BOOST_AUTO_TEST_CASE(damaged_numbers_are_refused) {
+  const optim::sgd plain;
+  rank_states states{2};
+  (void)run<gradus::nhwc>(2, parallel::model_averaging{.every_steps = 3}, plain,
+                          {.capture_after = 8, .statistics = false}, nullptr, &states);
+  const train::state_parts parts = states.all(2);
+  gradus::cpu device{{.intra_op_threads = 1}};
+  gradus::nn::network<double, gradus::nchw> net{device, {2, 9, 8}};
+  gradus_test::build_training_network(net);
+  net.compile({.max_batch_size = 8, .seed = 11});
+  train::trainer trainer{net, plain};
+  const auto refuses = [&]<class Error>(const std::string& name, const std::string& text,
+                                        const std::vector<std::string>& message, const Error*) {
+    const altered_source altered{parts, name, text};
+    check_message<Error>([&] { train::restore(trainer, altered); }, message);
+    BOOST_TEST(trainer.steps() == 0U);
+  };
+  const gradus::format_error* const format = nullptr;
+  const gradus::shape_error* const shape = nullptr;
+  for (const char* const ranks : {"0", "2147483648", "4294967298"}) {
+    refuses("ranks", ranks, {"a number from 1 to 2147483647 as 'ranks'", ranks}, format);
+  }
+  refuses("epoch", "4294967296", {"a number from 0 to 2147483647 as 'epoch'"}, format);
+  refuses("step in epoch", "9223372036854775808", {"as 'step in epoch'"}, format);
+  refuses("ranks", "3", {"an array 'trainer.rank2.", "got none"}, shape);
+  refuses("ranks", "1", {"'trainer.sums' in the form of trainer.sums float64 (1, 4)", "float64 (2, 4)"}, shape);
+  rank_states of_one{1};
+  (void)run<gradus::nhwc>(1, parallel::all_reduce{}, plain, {.capture_after = 8, .statistics = false}, nullptr,
+                          &of_one);
+  const train::state_parts one = of_one.all(1);
+  check_message<gradus::shape_error>(
+      [&] {
+        const altered_source altered{one, "ranks", "2000000000"};
+        train::restore(trainer, altered);
+      },
+      {"trainer.sums float64 (2000000000, 4)", "got trainer.sums float64 (1, 4)"});
+  train::restore(trainer, one);
+  BOOST_TEST(trainer.steps() == 8U);
+}
+
 /// A file that one rank cannot read.
 class broken_source final : public train::state_source {
  public:

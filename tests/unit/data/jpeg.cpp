@@ -3,10 +3,16 @@
 // JPEG photographs: folders of them, what becomes of them, and what is refused. The images are encoded here.
 #include "gradus/data/jpeg.hpp"
 
+#ifdef __linux__
+#include <unistd.h>
+#endif
+
 #include <boost/test/unit_test.hpp>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
@@ -42,6 +48,18 @@ bytes photograph(int width, int height, int format = TJPF_RGB, int sampling = TJ
   tjFree(memory);
   tjDestroy(handle);
   return result;
+}
+
+/// The image with another width and height in its frame header.
+bytes claiming(bytes image, int length) {
+  for (std::size_t i = 0; i + 9 < image.size(); ++i) {
+    if (image[i] == 0xff && image[i + 1] == 0xc0) {
+      image[i + 5] = image[i + 7] = static_cast<std::uint8_t>(length / 256);
+      image[i + 6] = image[i + 8] = static_cast<std::uint8_t>(length % 256);
+      break;
+    }
+  }
+  return image;
 }
 
 std::string message_of_decoding(const bytes& content, const data::jpeg_limits& limits = {}) {
@@ -106,16 +124,27 @@ BOOST_AUTO_TEST_CASE(refuses_what_is_no_whole_image) {
   GRADUS_CHECK_MESSAGE(message_of_decoding(other), {"expected a complete JPEG image, got Not a JPEG file"});
   GRADUS_CHECK_MESSAGE(message_of_decoding(whole, {.most_pixels = 3071}),
                        {"expected an image of at most 3071 pixels, got 64 x 48"});
-  bytes absurd = whole;  // the frame header claims 65500 x 65500
-  for (std::size_t i = 0; i + 9 < absurd.size(); ++i) {
-    if (absurd[i] == 0xff && absurd[i + 1] == 0xc0) {
-      absurd[i + 5] = absurd[i + 7] = 0xff;
-      absurd[i + 6] = absurd[i + 8] = 0xdc;
-      break;
-    }
-  }
-  GRADUS_CHECK_MESSAGE(message_of_decoding(absurd), {"pixels, got 65500 x 65500"});
+  GRADUS_CHECK_MESSAGE(message_of_decoding(claiming(whole, 65500)), {"pixels, got 65500 x 65500"});
 }
+
+#ifdef __linux__
+// A file of a few kilobytes that claims 190 MB: the rows that it does not have take no memory.
+BOOST_AUTO_TEST_CASE(only_the_pixels_that_are_there_take_memory) {
+  const auto resident_mebibytes = [] {
+    std::ifstream facts{"/proc/self/statm"};
+    std::size_t all = 0;
+    std::size_t resident = 0;
+    facts >> all >> resident;
+    return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) >> 20U;
+  };
+  const bytes content = claiming(photograph(64, 48), 8000);
+  data::jpeg_decoder decoder;
+  const std::size_t before = resident_mebibytes();
+  GRADUS_CHECK_MESSAGE(message_of<format_error>([&] { (void)decoder.decode(content, "a"); }),
+                       {"expected a complete JPEG image"});
+  BOOST_TEST(resident_mebibytes() < before + 64);
+}
+#endif
 
 BOOST_AUTO_TEST_CASE(class_folders_are_numbered_by_name) {
   const two_classes files;

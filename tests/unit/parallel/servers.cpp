@@ -3,6 +3,7 @@
 // Roles and hosts of parameter servers, their plan, and the order in which values go out.
 #include <atomic>
 #include <boost/test/unit_test.hpp>
+#include <chrono>
 #include <mutex>
 #include <numeric>
 #include <span>
@@ -128,6 +129,23 @@ BOOST_AUTO_TEST_CASE(roles_by_host) {
       BOOST_TEST(contains(message_of([&] { static_cast<void>(parse_host_list(wrong)); }), "worker=h0,h1;server=h2"));
     }
   }
+}
+
+// With a comparison of each name with all others this took minutes.
+BOOST_AUTO_TEST_CASE(many_hosts_take_little_time) {
+  const auto began = std::chrono::steady_clock::now();
+  constexpr int hosts = 30'000;
+  parallel::host_list list;
+  std::vector<std::string> host_of_rank;
+  for (int i = 0; i < hosts; ++i) {
+    list.workers.push_back("node" + std::to_string(i));
+    host_of_rank.push_back("node" + std::to_string(hosts - 1 - i));
+  }
+  list.servers = list.workers;
+  const roles found = roles_of(list, host_of_rank);
+  BOOST_TEST(found.workers.front() == hosts - 1);
+  BOOST_TEST(found.servers.back() == 0);
+  BOOST_TEST((std::chrono::steady_clock::now() - began < std::chrono::seconds{20}));
 }
 
 BOOST_AUTO_TEST_CASE(hosts_of_ranks) {

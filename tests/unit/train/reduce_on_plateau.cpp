@@ -4,6 +4,7 @@
 #include "gradus/train/reduce_on_plateau.hpp"
 
 #include <boost/test/unit_test.hpp>
+#include <cstddef>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/train/callback_state.hpp"
 
 namespace {
 
@@ -72,6 +74,28 @@ BOOST_AUTO_TEST_CASE(the_metric_is_that_of_the_evaluation_where_there_is_one) {
   BOOST_TEST(gradus::train::loss_of(evaluated) == 3.0);
   BOOST_TEST(gradus::train::accuracy_of(trained) == 0.25);
   BOOST_TEST(gradus::train::accuracy_of(evaluated) == 0.125);
+}
+
+// Numbers of a damaged checkpoint: they are converted to int.
+BOOST_AUTO_TEST_CASE(a_state_that_cannot_be_is_refused) {
+  constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+  for (const double bad : {not_a_number, -1.0, 2e9, 1e300}) {
+    for (const std::size_t place : {1U, 2U}) {
+      std::vector<double> numbers{0.5, 1, 2, 3, 0, 0.25};
+      numbers[place] = bad;
+      gradus::train::callback_state state;
+      state.put("reduce_on_plateau", numbers);
+      reduce_on_plateau rate{{.initial = 1}};
+      std::string message;
+      try {
+        rate.load_state(state);
+      } catch (const gradus::format_error& failure) {
+        message = failure.what();
+      }
+      BOOST_TEST(message.find("a number of epochs from 0 to 1000000000") != std::string::npos, message);
+      BOOST_TEST(rate(0) == 1.0);
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {

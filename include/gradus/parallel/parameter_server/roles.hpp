@@ -3,8 +3,9 @@
 // Which ranks are workers and which are parameter servers: from numbers, or from lists of hosts.
 #pragma once
 
-#include <algorithm>    // std::count, std::find
+#include <algorithm>    // std::find, std::max
 #include <cstddef>      // std::size_t
+#include <map>          // std::map
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
@@ -131,49 +132,51 @@ struct host_list {
 /// @param host_of_rank  the name of each rank's host
 /// @throws configuration_error when the ranks of a host do not fit its names
 [[nodiscard]] inline roles roles_of(const host_list& hosts, std::span<const std::string> host_of_rank) {
-  const auto named = [](const std::vector<std::string>& list, const std::string& host) {
-    return static_cast<std::size_t>(std::count(list.begin(), list.end(), host));
-  };
-  const auto ranks_on = [&](const std::string& host) {
+  struct host {
     std::vector<int> ranks;
-    for (std::size_t rank = 0; rank < host_of_rank.size(); ++rank) {
-      if (host_of_rank[rank] == host) {
-        ranks.push_back(static_cast<int>(rank));
-      }
-    }
-    return ranks;
+    std::size_t workers = 0;  // how often the lists name it
+    std::size_t servers = 0;
+    std::size_t given = 0;  // of the roles of the list at hand
   };
-  const auto require_fit = [&](const std::string& host) {
-    const std::size_t ranks = ranks_on(host).size();
-    const std::size_t workers = named(hosts.workers, host);
-    const std::size_t servers = named(hosts.servers, host);
-    if (workers + servers == 0) {
-      raise<configuration_error>("parallel::roles_of", {"lists that name host '", host, "'"},
+  std::map<std::string_view, host> by_name;
+  for (std::size_t rank = 0; rank < host_of_rank.size(); ++rank) {
+    by_name[host_of_rank[rank]].ranks.push_back(static_cast<int>(rank));
+  }
+  for (const std::string& name : hosts.workers) {
+    ++by_name[name].workers;
+  }
+  for (const std::string& name : hosts.servers) {
+    ++by_name[name].servers;
+  }
+  const auto require_fit = [&](const std::string& name) {
+    const host& its = by_name[name];
+    const std::size_t ranks = its.ranks.size();
+    if (its.workers + its.servers == 0) {
+      raise<configuration_error>("parallel::roles_of", {"lists that name host '", name, "'"},
                                  {"none, and ", ranks, " ranks on it"},
                                  "the names are those that gather_host_names gives");
     }
-    if (ranks != workers + servers && ranks != std::max(workers, servers)) {
+    if (ranks != its.workers + its.servers && ranks != std::max(its.workers, its.servers)) {
       raise<configuration_error>("parallel::roles_of",
-                                 {workers + servers, " ranks on host '", host, "', or ", std::max(workers, servers),
-                                  " with workers and servers side by side"},
+                                 {its.workers + its.servers, " ranks on host '", name, "', or ",
+                                  std::max(its.workers, its.servers), " with workers and servers side by side"},
                                  {ranks}, "start as many ranks on each host as the lists name it");
     }
   };
-  roles result;
+  for (const std::string& name : host_of_rank) {
+    require_fit(name);
+  }
   const auto take = [&](const std::vector<std::string>& list, bool servers, std::vector<int>& chosen) {
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      require_fit(list[i]);
-      const std::vector<int> ranks = ranks_on(list[i]);
-      const std::size_t workers = named(hosts.workers, list[i]);
-      const std::size_t all = workers + named(hosts.servers, list[i]);
-      const auto before =
-          static_cast<std::size_t>(std::count(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(i), list[i]));
-      chosen.push_back(ranks[before + (servers && ranks.size() == all ? workers : 0)]);
+    for (auto& [name, its] : by_name) {
+      its.given = servers && its.ranks.size() == its.workers + its.servers ? its.workers : 0;
+    }
+    for (const std::string& name : list) {
+      require_fit(name);
+      host& its = by_name[name];
+      chosen.push_back(its.ranks[its.given++]);
     }
   };
-  for (const std::string& host : host_of_rank) {
-    require_fit(host);
-  }
+  roles result;
   take(hosts.workers, false, result.workers);
   take(hosts.servers, true, result.servers);
   return result;

@@ -41,6 +41,16 @@ inline constexpr std::string_view restoring = "train::restore";
   return value;
 }
 
+/// The same for a number in a range. @throws format_error also when it is outside
+[[nodiscard]] inline std::uint64_t number_of(const state_source& source, std::string_view name, std::uint64_t least,
+                                             std::uint64_t most) {
+  const std::uint64_t value = number_of(source, name);
+  if (value < least || value > most) {
+    raise<format_error>(restoring, {"a number from ", least, " to ", most, " as '", name, "' of the state"}, {value});
+  }
+  return value;
+}
+
 [[nodiscard]] inline bool is_of_trainer(std::string_view name) noexcept {
   return name.starts_with("trainer.");
 }
@@ -52,6 +62,28 @@ inline constexpr std::string_view restoring = "train::restore";
     append_text(text, {i == 0 ? "" : ", ", one.shape[i]});
   }
   return text += ')';
+}
+
+/// Whether two arrays have the same type of elements and the same shape.
+[[nodiscard]] inline bool same_form(const state_entry& one, const state_entry& other) noexcept {
+  bool same = one.element == other.element && one.shape.size() == other.shape.size();
+  for (std::size_t k = 0; same && k < one.shape.size(); ++k) {
+    same = one.shape[k] == other.shape[k];
+  }
+  return same;
+}
+
+/// The index of an array under a name, which may be a copy of another rank's.
+/// @throws shape_error unless the state has it with the type and the shape of `wanted`
+[[nodiscard]] inline std::size_t index_of(const state_source& source, std::string_view name,
+                                          const state_entry& wanted) {
+  const std::size_t i = source.find(name);
+  if (i == source.entries() || !same_form(source.entry(i), wanted)) {
+    raise<shape_error>(restoring, {"an array '", name, "' in the form of ", describe(wanted)},
+                       i == source.entries() ? std::string{"none"} : describe(source.entry(i)),
+                       "the state is damaged, or one of another network");
+  }
+  return i;
 }
 
 /// Collects what is wrong, the first few of each kind.
@@ -97,13 +129,8 @@ inline void require_arrays(const state_source& source, const training_state& wan
       missing.add(describe(each));
       continue;
     }
-    const state_entry& found = source.entry(i);
-    bool same = found.element == each.element && found.shape.size() == each.shape.size();
-    for (std::size_t k = 0; same && k < found.shape.size(); ++k) {
-      same = found.shape[k] == each.shape[k];
-    }
-    if (!same) {
-      different.add(gradus::join({describe(found), " for ", describe(each)}));
+    if (!same_form(source.entry(i), each)) {
+      different.add(gradus::join({describe(source.entry(i)), " for ", describe(each)}));
     }
   }
   for (std::size_t i = 0; i < source.entries(); ++i) {

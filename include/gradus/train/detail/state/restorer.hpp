@@ -9,6 +9,7 @@
 #include <cstdint>       // std::uint64_t
 #include <cstdlib>       // std::strtod
 #include <cstring>       // std::memcpy
+#include <limits>        // std::numeric_limits
 #include <span>          // std::span
 #include <string>        // std::string
 #include <string_view>   // std::string_view
@@ -102,15 +103,15 @@ class restorer {
                  "compile the network with this seed: the random numbers of its layers follow from it");
     position_ = {.steps = number_of(*source_, "steps"),
                  .examples = number_of(*source_, "examples"),
-                 .epochs = static_cast<int>(number_of(*source_, "epoch")),
-                 .step_in_epoch = static_cast<index_t>(number_of(*source_, "step in epoch")),
+                 .epochs = static_cast<int>(number_of(*source_, "epoch", 0, most_of<int>)),
+                 .step_in_epoch = static_cast<index_t>(number_of(*source_, "step in epoch", 0, most_of<index_t>)),
                  .epoch = {},
                  .seconds = std::strtod(fact_of(*source_, "seconds of epoch").c_str(), nullptr)};
     if (!same_loader_ && position_.step_in_epoch != 0) {
       raise<configuration_error>(restoring, "a state of the end of an epoch, for another loader",
                                  {"one of step ", position_.step_in_epoch, " of an epoch"});
     }
-    ranks_ = static_cast<int>(number_of(*source_, "ranks"));
+    ranks_ = static_cast<int>(number_of(*source_, "ranks", 1, most_of<int>));
     loader_ = same_loader_ ? fact_of(*source_, "loader") : std::string{};
     const std::vector<std::uint64_t> counters = numbers_of_text(fact_of(*source_, "strategy counters"));
     own_counters_ = counters.size() == training_->end->strategy().counters().size();
@@ -196,6 +197,9 @@ class restorer {
   }
 
  private:
+  template <class Number>
+  static constexpr auto most_of = static_cast<std::uint64_t>(std::numeric_limits<Number>::max());
+
   /// An array that has been read, in its logical order.
   struct staged {
     const state_array* array = nullptr;
@@ -212,8 +216,9 @@ class restorer {
   }
 
   [[nodiscard]] dynamic_array<std::byte> bytes_of(const state_array& one, const std::string& name) const {
+    const std::size_t i = index_of(*source_, name, one);
     dynamic_array<std::byte> bytes(static_cast<std::size_t>(one.elements() * one.element_bytes));
-    source_->read(source_->find(name), 0, {bytes.data(), bytes.size()});
+    source_->read(i, 0, {bytes.data(), bytes.size()});
     return bytes;
   }
 
@@ -259,11 +264,12 @@ class restorer {
 
   /// Each rank goes on with its own sums; on another number of ranks, the first one with those of all.
   void read_sums() {
-    dynamic_array<double> all(static_cast<std::size_t>(ranks_) * 4);
-    const std::size_t i = source_->find("trainer.sums");
-    if (i == source_->entries() || source_->entry(i).elements() != index_t{4} * ranks_) {
-      raise<format_error>(restoring, {"an array 'trainer.sums' of (", ranks_, ", 4)"}, "none or another one");
-    }
+    state_entry wanted{
+        .name = "trainer.sums", .element = element_name<double>, .element_bytes = sizeof(double), .shape = {}};
+    wanted.shape.push_back(ranks_);
+    wanted.shape.push_back(4);
+    const std::size_t i = index_of(*source_, wanted.name, wanted);
+    dynamic_array<double> all(static_cast<std::size_t>(ranks_) * 4);  // no more than the source has
     source_->read(i, 0, {reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(double)});
     for (int rank = 0; rank < ranks_; ++rank) {
       if (same_ranks() ? rank == group_->rank() : group_->rank() == 0) {
