@@ -19,14 +19,14 @@ enum class pipeline_pass : unsigned char {
   forward,           ///< stores the values that backward needs
   backward,          ///< gradients of the inputs and of the weights
   input_gradients,   ///< the first half of backward: what the stage before waits for
-  weight_gradients,  ///< the second half of backward: nobody waits for it but the update
+  weight_gradients,  ///< the second half of backward: only the update waits for it
 };
 
 /// One entry of a schedule.
 struct pipeline_action {
-  pipeline_pass pass = pipeline_pass::forward;
-  int stage = 0;        ///< from 0, the one with the input
-  int micro_batch = 0;  ///< from 0
+  pipeline_pass pass = pipeline_pass::forward;  ///< what is done
+  int stage = 0;                                ///< from 0, the one with the input
+  int micro_batch = 0;                          ///< from 0
 
   friend bool operator==(const pipeline_action&, const pipeline_action&) = default;
 };
@@ -45,14 +45,19 @@ class pipeline_schedule {
                     std::vector<std::vector<pipeline_action>> actions)
       : name_{name}, stages_{stages}, micro_batches_{micro_batches}, actions_{std::move(actions)} {}
 
+  /// For messages.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  /// The number of ranks.
   [[nodiscard]] int ranks() const noexcept { return static_cast<int>(actions_.size()); }
+  /// The number of stages of all ranks.
   [[nodiscard]] int stages() const noexcept { return stages_; }
+  /// The number of micro-batches of a step.
   [[nodiscard]] int micro_batches() const noexcept { return micro_batches_; }
   /// The actions of a rank, in order. @pre 0 <= rank < ranks()
   [[nodiscard]] const std::vector<pipeline_action>& of_rank(int rank) const noexcept {
     return actions_[static_cast<std::size_t>(rank)];
   }
+  /// The rank that runs a stage.
   [[nodiscard]] int rank_of(int stage) const noexcept { return stage % ranks(); }
 
  private:

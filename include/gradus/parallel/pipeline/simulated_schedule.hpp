@@ -9,6 +9,7 @@
 #include <cstddef>      // std::size_t
 #include <string>       // std::string
 #include <string_view>  // std::string_view
+#include <utility>      // std::move
 #include <vector>       // std::vector
 
 #include "gradus/core/error.hpp"
@@ -20,11 +21,12 @@ namespace gradus::parallel {
 
 /// What the passes of one micro-batch take, in seconds or any other unit of time.
 struct pipeline_costs {
-  double forward = 1;
-  double input_gradients = 1;
-  double weight_gradients = 1;
-  double transfer = 0;  ///< of the values at a cut, from the end of a pass to the begin of the next stage's
+  double forward = 1;           ///< of a stage
+  double input_gradients = 1;   ///< the first half of backward
+  double weight_gradients = 1;  ///< the second half of backward
+  double transfer = 0;          ///< of the values at a cut, from the end of a pass to the begin of the next stage's
 
+  /// Of one pass.
   [[nodiscard]] double of(pipeline_pass pass) const noexcept {
     switch (pass) {
       case pipeline_pass::forward:
@@ -42,9 +44,9 @@ struct pipeline_costs {
 
 /// When an action runs.
 struct pipeline_span {
-  pipeline_action action;
-  double begin = 0;
-  double end = 0;
+  pipeline_action action;  ///< what runs
+  double begin = 0;        ///< in the unit of the costs
+  double end = 0;          ///< likewise
 };
 
 /// The result of simulate_schedule.
