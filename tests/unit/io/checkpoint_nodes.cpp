@@ -362,10 +362,12 @@ BOOST_AUTO_TEST_CASE(bytes_that_change_on_the_way_to_a_node_are_no_copy) {
     changing_communicator group{world};
     const io::checkpoint_content content = example.of_rank(rank, 3);
     const std::string job = "0123456789abcdef";
-    io::detail::save_plan plan{.step = 7, .layout = io::detail::lay_out_checkpoint(content, job, "")};
+    io::detail::save_plan plan;
+    plan.step = 7;
+    plan.layout = io::detail::lay_out_checkpoint(content, job, "");
     plan.pieces = io::detail::own_pieces(plan.layout, content, rank, 1);
     const io::detail::save_target target{.folder = memory, .shared = false, .leaders = {0, 1}};
-    const io::detail::job_family family{.job = job};
+    const io::detail::job_family family{.job = job, .ancestors = {}};
     errors[static_cast<std::size_t>(rank)] =
         io::detail::checkpoint_save{group, disks[rank == 1 ? 1 : 0], target, family, plan}.run().error;
   });
