@@ -62,12 +62,12 @@ class resize_weights {
     const double reach = std::max(scale, 1.0);
     std::vector<double> exact(static_cast<std::size_t>(std::ceil(reach)) * 2 + 1);
     for (index_t k = first; k < first + count; ++k) {
-      const double center = (static_cast<double>(k) + 0.5) * scale;
+      const double center = rounded((static_cast<double>(k) + 0.5) * scale);
       const auto begin = static_cast<index_t>(std::max(center - reach + 0.5, 0.0));
       const index_t end = std::min(static_cast<index_t>(center + reach + 0.5), from);
       double sum = 0;
       for (index_t i = begin; i < end; ++i) {
-        const double distance = std::abs((static_cast<double>(i) - center + 0.5) * (1.0 / reach));
+        const double distance = std::abs(rounded((static_cast<double>(i) - center + 0.5) * (1.0 / reach)));
         exact[as_offset(i - begin)] = std::max(1.0 - distance, 0.0);
         sum += exact[as_offset(i - begin)];
       }
@@ -100,6 +100,12 @@ class resize_weights {
 
  private:
   static constexpr int bits = 22;
+
+  /// A product that is rounded before it is added to: compilers that fuse both would get other weights than Pillow.
+  [[nodiscard]] static double rounded(double product) noexcept {
+    const volatile double stored = product;
+    return stored;
+  }
 
   struct result_pixel {
     index_t begin;             // in the image
