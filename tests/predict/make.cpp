@@ -2,10 +2,11 @@
 //
 // What the example `predict` is compared with, for compare.py:
 //
-//   make FOLDER        weights.safetensors: a ResNet-18 of ten classes with the names of torchvision, and
-//   own.safetensors,
-//                      the same with those of gradus; photograph.jpg; expected.txt: the scores, of the network as it
-//                      trains, where batch normalizations are layers
+//   make FOLDER
+//
+// writes weights.safetensors, a ResNet-18 of ten classes with the names of torchvision; own.safetensors, the same with
+// those of gradus; photograph.jpg; expected.txt, the scores of the network as it trains, where batch normalizations are
+// layers.
 #include <turbojpeg.h>  // tjCompress2
 
 #include <cmath>      // std::lround, std::sin
@@ -14,6 +15,7 @@
 #include <cstdio>     // std::fopen, std::fprintf
 #include <exception>  // std::exception
 #include <fstream>    // std::ofstream
+#include <span>       // std::span
 #include <stdexcept>  // std::runtime_error
 #include <string>     // std::string
 #include <vector>     // std::vector
@@ -128,7 +130,7 @@ void make(const std::string& folder) {
     if (entry == nullptr) {
       throw std::runtime_error{"no weight '" + ours + "'"};
     }
-    writer.add(theirs, own.read<float>(ours), entry->shape);
+    writer.add(theirs, tensors.emplace_back(own.read<float>(ours)), entry->shape);
   }
   writer.write(folder + "/weights.safetensors");
 
