@@ -15,7 +15,7 @@ namespace supervisor {
 
 namespace {
 
-constexpr std::string_view placeholder = "{ranks}";
+constexpr std::string_view ranks_word = "{ranks}";
 constexpr int most_ranks = 1 << 20;
 
 /// Appends the numbers of "4,2", each smaller than the one before.
@@ -42,9 +42,8 @@ void require_command_that_fits(const settings& chosen, bool ranks, bool fewer) {
   if (chosen.command.empty() || chosen.command.front().empty()) {
     throw std::invalid_argument{"expected -- and the command of the job after the options, got none"};
   }
-  const bool replaced = std::any_of(chosen.command.begin(), chosen.command.end(), [](const std::string& word) {
-    return word.find(placeholder) != std::string::npos;
-  });
+  const bool replaced = std::any_of(chosen.command.begin(), chosen.command.end(),
+                                    [](const std::string& word) { return word.find(ranks_word) != std::string::npos; });
   if (replaced != ranks) {
     throw std::invalid_argument{replaced ? "--ranks: expected the number that replaces {ranks} in the command, got none"
                                          : "--ranks: expected {ranks} in the command, got none"};
@@ -116,9 +115,9 @@ std::vector<std::string> command_on(const std::vector<std::string>& command, int
   const std::string digits = std::to_string(ranks);
   std::vector<std::string> words = command;
   for (std::string& word : words) {
-    for (std::size_t at = word.find(placeholder); at != std::string::npos;
-         at = word.find(placeholder, at + digits.size())) {
-      word.replace(at, placeholder.size(), digits);
+    for (std::size_t at = word.find(ranks_word); at != std::string::npos;
+         at = word.find(ranks_word, at + digits.size())) {
+      word.replace(at, ranks_word.size(), digits);
     }
   }
   return words;

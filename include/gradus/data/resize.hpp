@@ -119,8 +119,8 @@ class resize_weights {
 
 /// A rectangle of an image that is resized to `size`, with linear interpolation, and where it becomes smaller with the
 /// mean over the pixels that vanish (antialiasing): rows, then columns, each rounded to bytes. The bytes are those of
-/// Pillow's Image.resize(size, Image.BILINEAR), which is torchvision.transforms.Resize of a Pillow image. For images about
-/// twice as high as wide or higher, Pillow 13 begins with the columns: bytes then differ by one here and there.
+/// Pillow's Image.resize(size, Image.BILINEAR), which is torchvision.transforms.Resize of a Pillow image. For images
+/// about twice as high as wide or higher, Pillow 13 begins with the columns: bytes then differ by one here and there.
 ///
 ///   const data::pixel_image image = decoder.decode(bytes, name);
 ///   const auto size = data::with_shorter_side({image.width, image.height}, 256);
