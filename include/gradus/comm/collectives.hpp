@@ -371,7 +371,7 @@ class collectives : public forwarding<collectives<Communicator>> {
     what.element = element_name<Element>;
     key.segment = std::max<index_t>(options_.segment_bytes / static_cast<index_t>(sizeof(Element)), 1);
     auto* const bytes = reinterpret_cast<std::byte*>(data);
-    const auto begin_run = [&] {
+    const auto begin_run = [&, this] {
       return run.begin(what, own_->book.find(key), bytes, detail::arithmetic_of<Element>(), base_.time_limit(), result);
     };
     const std::span<const std::byte> memory{bytes, static_cast<std::size_t>(key.count) * sizeof(Element)};

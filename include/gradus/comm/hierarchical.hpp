@@ -224,7 +224,8 @@ class hierarchical : public forwarding<hierarchical<Local, Across, Whole>> {
           "mpi_shared::split_by_node makes both", where);
     }
     p.even = least(p.local.size()) == largest(p.local.size());
-    for (const std::int64_t option : {p.options.segment_bytes, p.options.leader_bytes}) {
+    const std::int64_t options[] = {p.options.segment_bytes, p.options.leader_bytes};  // nvcc rejects a list in the loop
+    for (const std::int64_t option : options) {
       const std::int64_t low = least(option);
       const std::int64_t high = largest(option);
       if (low != high || low < 0) {

@@ -169,7 +169,7 @@ class mpi {
   [[nodiscard]] request barrier() {
     detail::mpi_operation& operation = channel_->fresh({.kind = call_kind::barrier}, limit_);
     request pending{operation};
-    operation.add("MPI_Ibarrier", [&](MPI_Request* handle) { return MPI_Ibarrier(native(), handle); });
+    operation.add("MPI_Ibarrier", [&, this](MPI_Request* handle) { return MPI_Ibarrier(native(), handle); });
     return pending;
   }
 
@@ -180,8 +180,9 @@ class mpi {
     request pending{operation};
     // Before any rank can leave the duplicate.
     auto membership = channel_->process().join(channel_->membership().channel_of_duplicate(), rank(), size());
-    operation.add("MPI_Comm_idup",
-                  [&](MPI_Request* handle) { return MPI_Comm_idup(native(), &operation.new_communicator(), handle); });
+    operation.add("MPI_Comm_idup", [&, this](MPI_Request* handle) {
+      return MPI_Comm_idup(native(), &operation.new_communicator(), handle);
+    });
     pending.wait();
     mpi copy;
     copy.channel_ = std::make_unique<detail::mpi_channel>(channel_->shared_process(), operation.new_communicator(),
@@ -224,8 +225,8 @@ class mpi {
     detail::mpi_operation& operation =
         fresh({.kind = call_kind::send, .peer = peer, .tag = tag, .count = count}, element);
     request pending{operation};
-    for_each_part(count, [&](index_t begin, int part) {
-      operation.add("MPI_Isend", [&](MPI_Request* handle) {
+    for_each_part(count, [&, this](index_t begin, int part) {
+      operation.add("MPI_Isend", [&, this](MPI_Request* handle) {
         return MPI_Isend(at(data, begin, element), part, element.type, peer, tag, native(), handle);
       });
     });
@@ -236,10 +237,10 @@ class mpi {
     detail::mpi_operation& operation =
         fresh({.kind = call_kind::receive, .peer = peer, .tag = tag, .count = count}, element);
     request pending{operation};
-    for_each_part(count, [&](index_t begin, int part) {
+    for_each_part(count, [&, this](index_t begin, int part) {
       operation.add(
           "MPI_Irecv",
-          [&](MPI_Request* handle) {
+          [&, this](MPI_Request* handle) {
             return MPI_Irecv(at(data, begin, element), part, element.type, peer, tag, native(), handle);
           },
           part);
@@ -251,8 +252,8 @@ class mpi {
     detail::mpi_operation& under_way =
         fresh({.kind = call_kind::all_reduce, .operation = operation, .count = count}, element);
     request pending{under_way};
-    for_each_part(count, [&](index_t begin, int part) {
-      under_way.add("MPI_Iallreduce", [&](MPI_Request* handle) {
+    for_each_part(count, [&, this](index_t begin, int part) {
+      under_way.add("MPI_Iallreduce", [&, this](MPI_Request* handle) {
         return MPI_Iallreduce(MPI_IN_PLACE, at(data, begin, element), part, element.type, element.operation(operation),
                               native(), handle);
       });
@@ -263,8 +264,8 @@ class mpi {
   request begin_broadcast(void* data, index_t count, const detail::mpi_element& element, int root) {
     detail::mpi_operation& operation = fresh({.kind = call_kind::broadcast, .peer = root, .count = count}, element);
     request pending{operation};
-    for_each_part(count, [&](index_t begin, int part) {
-      operation.add("MPI_Ibcast", [&](MPI_Request* handle) {
+    for_each_part(count, [&, this](index_t begin, int part) {
+      operation.add("MPI_Ibcast", [&, this](MPI_Request* handle) {
         return MPI_Ibcast(at(data, begin, element), part, element.type, root, native(), handle);
       });
     });
@@ -285,15 +286,15 @@ class mpi {
       under_way.copy_out(output, bytes);
     }
     if (count <= largest_count_) {
-      under_way.add("MPI_Ireduce_scatter_block", [&](MPI_Request* handle) {
+      under_way.add("MPI_Ireduce_scatter_block", [&, this](MPI_Request* handle) {
         return MPI_Ireduce_scatter_block(input, target, static_cast<int>(count), element.type,
                                          element.operation(operation), native(), handle);
       });
       return pending;
     }
     for (int owner = 0; owner < size(); ++owner) {
-      for_each_part(count, [&](index_t begin, int part) {
-        under_way.add("MPI_Ireduce", [&](MPI_Request* handle) {
+      for_each_part(count, [&, this](index_t begin, int part) {
+        under_way.add("MPI_Ireduce", [&, this](MPI_Request* handle) {
           return MPI_Ireduce(at(input, owner * count + begin, element), at(target, begin, element), part, element.type,
                              element.operation(operation), owner, native(), handle);
         });
@@ -314,14 +315,14 @@ class mpi {
       std::memcpy(own_block, input, bytes);
     }
     if (count <= largest_count_) {
-      operation.add("MPI_Iallgather", [&](MPI_Request* handle) {
+      operation.add("MPI_Iallgather", [&, this](MPI_Request* handle) {
         return MPI_Iallgather(MPI_IN_PLACE, 0, element.type, output, static_cast<int>(count), element.type, native(),
                               handle);
       });
       return pending;
     }
-    for_each_part(count, [&](index_t begin, int part) {
-      operation.add("MPI_Iallgather", [&](MPI_Request* handle) {
+    for_each_part(count, [&, this](index_t begin, int part) {
+      operation.add("MPI_Iallgather", [&, this](MPI_Request* handle) {
         // `part` elements of each rank's contribution; contributions are `count` elements apart
         MPI_Datatype contiguous = MPI_DATATYPE_NULL;
         MPI_Datatype spaced = MPI_DATATYPE_NULL;

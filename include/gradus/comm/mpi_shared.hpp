@@ -124,14 +124,14 @@ class mpi_shared {
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
     return message<Element>(call_kind::send, peer, tag, data.size(),
-                            [&] { return channel_->messages().send(peer, data, tag); });
+                            [&, this] { return channel_->messages().send(peer, data, tag); });
   }
 
   /// Begins to receive from another rank; see comm::receive.
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
     return message<Element>(call_kind::receive, peer, tag, data.size(),
-                            [&] { return channel_->messages().receive(peer, data, tag); });
+                            [&, this] { return channel_->messages().receive(peer, data, tag); });
   }
 
   /// Begins an all-reduce; see comm::all_reduce.

@@ -283,7 +283,7 @@ class nccl {
   request begin_all_reduce(call_description what, void* data, std::size_t count, std::size_t bytes,
                            ncclDataType_t type) {
     what.count = static_cast<index_t>(count);
-    return begin(what, [&](detail::nccl_operation& operation) {
+    return begin(what, [&, this](detail::nccl_operation& operation) {
       void* const at = channel_->lend(operation, data, count * bytes, true, true);
       return [=, this] {
         return ncclAllReduce(at, at, count, type, detail::nccl_operation_of(what.operation), native(),
@@ -295,7 +295,7 @@ class nccl {
   request begin_broadcast(call_description what, void* data, std::size_t count, std::size_t bytes,
                           ncclDataType_t type) {
     what.count = static_cast<index_t>(count);
-    return begin(what, [&](detail::nccl_operation& operation) {
+    return begin(what, [&, this](detail::nccl_operation& operation) {
       void* const at = channel_->lend(operation, data, count * bytes, rank() == what.peer, true);
       return [=, this] { return ncclBroadcast(at, at, count, type, what.peer, native(), channel_->stream()); };
     });
@@ -305,7 +305,7 @@ class nccl {
   request begin_reduce_scatter(call_description what, const void* input, void* output, std::size_t count,
                                std::size_t bytes, ncclDataType_t type) {
     what.count = static_cast<index_t>(count);
-    return begin(what, [&](detail::nccl_operation& operation) {
+    return begin(what, [&, this](detail::nccl_operation& operation) {
       const auto blocks = static_cast<std::size_t>(size());
       void* const from = channel_->lend(operation, input, blocks * count * bytes, true, false);
       void* const to = channel_->lend(operation, output, count * bytes, false, true);
@@ -320,7 +320,7 @@ class nccl {
   request begin_all_gather(call_description what, const void* input, void* output, std::size_t count, std::size_t bytes,
                            ncclDataType_t type) {
     what.count = static_cast<index_t>(count);
-    return begin(what, [&](detail::nccl_operation& operation) {
+    return begin(what, [&, this](detail::nccl_operation& operation) {
       const auto blocks = static_cast<std::size_t>(size());
       void* const from = channel_->lend(operation, input, count * bytes, true, false);
       void* const to = channel_->lend(operation, output, blocks * count * bytes, false, true);

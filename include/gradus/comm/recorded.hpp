@@ -43,10 +43,10 @@ class recorded_operation final : public operation {
   }
 
   bool test(const std::source_location& where) override {
-    return watched([&] { return inner_.test(where); });
+    return watched([&, this] { return inner_.test(where); });
   }
   void wait(const std::source_location& where) override {
-    watched([&] {
+    watched([&, this] {
       if constexpr (requires { recorder_->wait_begins(what_); }) {
         recorder_->wait_begins(what_);
       }
@@ -135,44 +135,44 @@ class recorded : public forwarding<recorded<Communicator, Recorder>> {
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
     return watch<Element>(
         {.kind = call_kind::send, .peer = peer, .tag = tag, .count = static_cast<index_t>(data.size())},
-        std::as_bytes(data), [&] { return base_.send(peer, data, tag); });
+        std::as_bytes(data), [&, this] { return base_.send(peer, data, tag); });
   }
   /// Begins to receive from another rank; see comm::receive.
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
     return watch<Element>(
         {.kind = call_kind::receive, .peer = peer, .tag = tag, .count = static_cast<index_t>(data.size())},
-        std::as_bytes(data), [&] { return base_.receive(peer, data, tag); });
+        std::as_bytes(data), [&, this] { return base_.receive(peer, data, tag); });
   }
   /// Begins an all-reduce; see comm::all_reduce.
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
     return watch<Element>(
         {.kind = call_kind::all_reduce, .operation = operation, .count = static_cast<index_t>(data.size())},
-        std::as_bytes(data), [&] { return base_.all_reduce(data, operation); });
+        std::as_bytes(data), [&, this] { return base_.all_reduce(data, operation); });
   }
   /// Begins a broadcast; see comm::broadcast.
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
     return watch<Element>({.kind = call_kind::broadcast, .peer = root, .count = static_cast<index_t>(data.size())},
-                          std::as_bytes(data), [&] { return base_.broadcast(data, root); });
+                          std::as_bytes(data), [&, this] { return base_.broadcast(data, root); });
   }
   /// Begins a reduce-scatter; see comm::reduce_scatter.
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
     return watch<Element>(
         {.kind = call_kind::reduce_scatter, .operation = operation, .count = static_cast<index_t>(output.size())},
-        std::as_bytes(input), [&] { return base_.reduce_scatter(input, output, operation); });
+        std::as_bytes(input), [&, this] { return base_.reduce_scatter(input, output, operation); });
   }
   /// Begins an all-gather; see comm::all_gather.
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
     return watch<Element>({.kind = call_kind::all_gather, .count = static_cast<index_t>(input.size())},
-                          std::as_bytes(output), [&] { return base_.all_gather(input, output); });
+                          std::as_bytes(output), [&, this] { return base_.all_gather(input, output); });
   }
   /// Begins a barrier; see comm::barrier.
   [[nodiscard]] request barrier() {
-    return watch<std::uint8_t>({.kind = call_kind::barrier}, {}, [&] { return base_.barrier(); });
+    return watch<std::uint8_t>({.kind = call_kind::barrier}, {}, [&, this] { return base_.barrier(); });
   }
   /// Registers an array with the communicator; see comm::register_memory.
   template <transferable Element>

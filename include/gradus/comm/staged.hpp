@@ -205,32 +205,35 @@ class staged : public forwarding<staged<Communicator, Staging>> {
   /// Begins to send to another rank; see comm::send.
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    return begin([&](auto& operation) { return hosts_.send(peer, operation.lend(0, data, true, false), tag); });
+    return begin([&, this](auto& operation) { return hosts_.send(peer, operation.lend(0, data, true, false), tag); });
   }
 
   /// Begins to receive from another rank; see comm::receive.
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    return begin([&](auto& operation) { return hosts_.receive(peer, operation.lend(0, data, false, true), tag); });
+    return begin(
+        [&, this](auto& operation) { return hosts_.receive(peer, operation.lend(0, data, false, true), tag); });
   }
 
   /// Begins an all-reduce; see comm::all_reduce.
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    return begin([&](auto& under_way) { return hosts_.all_reduce(under_way.lend(0, data, true, true), operation); });
+    return begin(
+        [&, this](auto& under_way) { return hosts_.all_reduce(under_way.lend(0, data, true, true), operation); });
   }
 
   /// Begins a broadcast; see comm::broadcast.
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
     const bool is_root = hosts_.rank() == root;
-    return begin([&](auto& operation) { return hosts_.broadcast(operation.lend(0, data, is_root, !is_root), root); });
+    return begin(
+        [&, this](auto& operation) { return hosts_.broadcast(operation.lend(0, data, is_root, !is_root), root); });
   }
 
   /// Begins a reduce-scatter; see comm::reduce_scatter.
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    return begin([&](auto& under_way) {
+    return begin([&, this](auto& under_way) {
       const std::span<const Element> from = under_way.lend(0, input, true, false);
       return hosts_.reduce_scatter(from, under_way.lend(1, output, false, true), operation);
     });
@@ -239,7 +242,7 @@ class staged : public forwarding<staged<Communicator, Staging>> {
   /// Begins an all-gather; see comm::all_gather.
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    return begin([&](auto& operation) {
+    return begin([&, this](auto& operation) {
       const std::span<const Element> from = operation.lend(0, input, true, false);
       return hosts_.all_gather(from, operation.lend(1, output, false, true));
     });

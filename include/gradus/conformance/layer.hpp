@@ -96,7 +96,7 @@ class contract_check {
     for (std::size_t k = 0; k < inputs_.size(); ++k) {
       spread(inputs_[k], "smooth input" + std::to_string(k));
     }
-    const auto loss = [&] {
+    const auto loss = [&, this] {
       const elements output = forward(nullptr, nullptr).output;
       double sum = 0;
       for (std::size_t i = 0; i < output.size(); ++i) {
@@ -233,7 +233,7 @@ class contract_check {
     std::vector<nn::input_gradient<Element, Device>> targets;
     gradients.reserve(inputs_.size() + 1);
     masks.reserve(inputs_.size() + 1);
-    const auto target = [&](const request& asked, const nn::value_shape& shape, std::size_t place) {
+    const auto target = [&, this](const request& asked, const nn::value_shape& shape, std::size_t place) {
       const auto count = static_cast<std::size_t>(size_of(shape));
       gradients.emplace_back(device_, asked.accumulate ? old_gradient(count, place) : not_numbers(count));
       masks.emplace_back(device_, mask(count, place, asked.act));
@@ -316,7 +316,7 @@ class contract_check {
     for (const elements& gradient : expected.gradients) {
       require(all_finite(gradient), "backward writes all of a gradient, and reads only what its traits say");
     }
-    const auto check = [&](const std::vector<request>& requests, const request& residual) {
+    const auto check = [&, this](const std::vector<request>& requests, const request& residual) {
       const backward_result got = backward(first_, requests, residual);
       for (std::size_t k = 0; k < inputs_.size(); ++k) {
         check_gradient(got.gradients[k], expected.gradients[k], requests[k], k);

@@ -36,7 +36,7 @@ class mapped_file {
   /// @param map  false: reads the file into memory
   /// @throws format_error if the path does not exist, is not a regular file, or cannot be read
   explicit mapped_file(const std::string& path, bool map = true, error_location where = error_location::current()) {
-    at_call(where, [&] {
+    at_call(where, [&, this] {
       file_source source{path};
 #if defined(__unix__) || defined(__APPLE__)
       if (map) {

@@ -201,14 +201,14 @@ class image_dataset {
   /// The same images with another normalization.
   /// @throws configuration_error if the normalization is invalid
   [[nodiscard]] image_dataset with(normalization values, error_location where = error_location::current()) const& {
-    return at_call(where, [&] {
+    return at_call(where, [&, this] {
       image_dataset copy{*this};
       return std::move(copy).with(std::move(values));
     });
   }
   /// The same, moving the pixels.
   [[nodiscard]] image_dataset with(normalization values, error_location where = error_location::current()) && {
-    return at_call(where, [&] {
+    return at_call(where, [&, this] {
       normalization_ = std::move(values);
       make_tables();
       hash_ = hash_content();

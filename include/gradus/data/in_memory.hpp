@@ -188,7 +188,7 @@ class in_memory_dataset {
       std::int32_t largest = -1;
       for (index_t i = 0; i < size(); ++i) {
         for_each(targets_, i,
-                 [&](std::int32_t label) { largest = label == ignored_ ? largest : std::max(largest, label); });
+                 [&, this](std::int32_t label) { largest = label == ignored_ ? largest : std::max(largest, label); });
       }
       classes_ = classes_ > 0 ? classes_ : std::max(1, largest + 1);
     }

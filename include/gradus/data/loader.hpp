@@ -70,7 +70,7 @@ class laid_out : public Filled {
   /// @throws format_error if the data set returns a label that is out of range
   /// @throws the exception of the data set if reading failed; again in every call, until an epoch is started
   [[nodiscard]] const batch_type* next(error_location where = error_location::current()) {
-    const filled_batch<Element>* const filled = at_call(where, [&] { return this->next_filled(); });
+    const filled_batch<Element>* const filled = at_call(where, [&, this] { return this->next_filled(); });
     if (filled == nullptr) {
       return nullptr;
     }

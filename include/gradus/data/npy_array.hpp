@@ -210,7 +210,7 @@ class npy_array {
   /// @pre 0 <= first and first + (count - 1) * stride < size()
   template <class To>
   void read(index_t first, index_t count, index_t stride, To* to) const noexcept {
-    detail::with_npy_type(type_, [&](auto element) {
+    detail::with_npy_type(type_, [&, this](auto element) {
       using from = decltype(element);
       const std::uint8_t* at = bytes().data() + static_cast<std::size_t>(first) * sizeof(from);
       if (stride == 1) {

@@ -162,7 +162,7 @@ class thread_pool {
     for (;;) {
       seen = spin_then_sleep(
           wake_, [&](std::uint32_t now) { return now != seen; },
-          [&](std::uint32_t now) {
+          [&, this](std::uint32_t now) {
             sleeping_.fetch_add(1, std::memory_order_relaxed);
             wake_.wait(now, std::memory_order_acquire);
             sleeping_.fetch_sub(1, std::memory_order_relaxed);

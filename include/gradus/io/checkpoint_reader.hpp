@@ -42,12 +42,12 @@ class checkpoint_reader {
   explicit checkpoint_reader(std::string path, file_system& files = operating_system(),
                              error_location where = error_location::current())
       : files_{&files}, path_{std::move(path)} {
-    at_call(where, [&] {
+    at_call(where, [&, this] {
       file_ = open_file{files, path_, open_mode::read};
       if (file_.error() != 0) {
         refuse("a file that can be opened", errno_text(-file_.error()));
       }
-      if (const int failed = uninterrupted([&] { return files.facts(file_.number(), facts_); })) {
+      if (const int failed = uninterrupted([&, this] { return files.facts(file_.number(), facts_); })) {
         refuse("a file whose size is known", errno_text(-failed));
       }
       if (!facts_.regular) {
@@ -99,13 +99,13 @@ class checkpoint_reader {
       raise<configuration_error>(operation(), {"bytes of the ", size, " of '", tensor.name, "'"},
                                  {into.size(), " bytes from byte ", begin}, {}, where);
     }
-    at_call(where, [&] { read_bytes(into, header_.buffer_begin + tensor.begin + begin); });
+    at_call(where, [&, this] { read_bytes(into, header_.buffer_begin + tensor.begin + begin); });
   }
 
   /// Compares all tensors with their checksums.
   /// @throws format_error with the first tensor that differs, or if the file cannot be read
   void compare_checksums(error_location where = error_location::current()) const {
-    at_call(where, [&] { compare_checksums(checksums(0, header_.buffer_size())); });
+    at_call(where, [&, this] { compare_checksums(checksums(0, header_.buffer_size())); });
   }
 
   /// The checksums of the bytes [begin, end) of the buffer, one for each tensor that has some of them.

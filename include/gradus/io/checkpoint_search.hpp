@@ -172,7 +172,7 @@ class shared_checkpoint {
   shared_checkpoint(comm::any_communicator& group, std::span<const std::string> folders,
                     file_system& files = operating_system(), error_location where = error_location::current())
       : group_{group} {
-    at_call(where, [&] { search(folders, files); });
+    at_call(where, [&, this] { search(folders, files); });
   }
 
   /// What was found and skipped.
@@ -189,14 +189,14 @@ class shared_checkpoint {
   /// @throws format_error on all ranks if a rank cannot read
   /// @throws communication_error if a rank fails or does not call it in time
   void fetch(std::span<const checkpoint_fetch> ranges, error_location where = error_location::current()) const {
-    at_call(where, [&] {
+    at_call(where, [&, this] {
       const std::string wrong = detail::first_of(detail::gather_texts(group_, what_is_wrong(ranges)));
       if (!wrong.empty()) {
         raise<configuration_error>("checkpoint fetch", {}, wrong);
       }
       std::string failed;
       if (all_read_) {
-        failed = error_in([&] {
+        failed = error_in([&, this] {
           for (const checkpoint_fetch& each : ranges) {
             file_->read(*header_.find(each.tensor), each.begin, each.into);
           }
@@ -374,7 +374,7 @@ class shared_checkpoint {
     std::string text;
     if (candidate.folder < folders.size()) {
       const std::string failed =
-          error_in([&] { file_ = detail::open_candidate(candidate.path_among(folders), files); });
+          error_in([&, this] { file_ = detail::open_candidate(candidate.path_among(folders), files); });
       if (failed.empty()) {
         detail::append_field(text, join({file_->header().file_size(), " ", file_->header_checksum()}));
         detail::append_field(text, detail::file_identity(detail::machine_identity(), file_->facts()));
@@ -416,7 +416,7 @@ class shared_checkpoint {
       const std::uint64_t size = file_->header().buffer_size();
       const std::uint64_t count = sharers.size();
       const auto cut = [&](std::uint64_t before) { return size / count * before + size % count * before / count; };
-      failed = error_in([&] {
+      failed = error_in([&, this] {
         for (const range_checksum& each : file_->checksums(cut(index), cut(index + 1))) {
           detail::append_number(sums, each.tensor);
           detail::append_number(sums, each.bytes);
@@ -440,7 +440,7 @@ class shared_checkpoint {
       }
     }
     if (takes_part && failed.empty()) {
-      failed = error_in([&] { file_->compare_checksums(all); });
+      failed = error_in([&, this] { file_->compare_checksums(all); });
     }
     const std::vector<std::string> wrong = detail::gather_texts(group_, failed);
     for (std::size_t rank = 0; rank < found.size(); ++rank) {
@@ -515,7 +515,7 @@ class shared_checkpoint {
       for (std::uint64_t at = 0; at < size; at += chunk.size()) {
         chunk.resize(static_cast<std::size_t>(std::min(size - at, chunk_bytes)));
         if (group_.rank() == source_ && failed.empty()) {
-          failed = error_in([&] { file_->read(tensor, at, chunk); });
+          failed = error_in([&, this] { file_->read(tensor, at, chunk); });
         }
         group_.broadcast(chunk, source_);
         for (const checkpoint_fetch& each : ranges) {

@@ -141,7 +141,7 @@ class checkpoint_writer_base {
   checkpoint_writer_base(comm::any_communicator& group, checkpoint_writer_options options, file_system& files,
                          error_location where)
       : group_{group}, files_{files}, options_{std::move(options)} {
-    at_call(where, [&] {
+    at_call(where, [&, this] {
       check_options();
       family_.job = text_of_first(group_, new_id());
       take_family(options_.resumed_from);
@@ -223,7 +223,7 @@ class checkpoint_writer_base {
       shared = shared && each == "y";
     }
     if (group_.rank() == 0) {
-      (void)uninterrupted([&] { return files_.remove(path); });
+      (void)uninterrupted([&, this] { return files_.remove(path); });
     }
     return shared;
   }
@@ -231,7 +231,7 @@ class checkpoint_writer_base {
   /// Makes the folder on all ranks, and writes a file of each rank. Returns true if all ranks see that of rank 0.
   /// @param leaders  becomes the first rank of each node: of the ranks that see one folder
   bool probe_nodes(const std::string& folder, std::vector<int>& leaders) {
-    const auto path_of = [&](int rank) { return path_in(folder, temporary_name(rank, family_.job)); };
+    const auto path_of = [&, this](int rank) { return path_in(folder, temporary_name(rank, family_.job)); };
     const std::string own = path_of(group_.rank());
     const std::string content = join({family_.job, " ", new_id()});
     const std::string failed = make_probe(folder, own, content);
@@ -249,7 +249,7 @@ class checkpoint_writer_base {
       }
     }
     const std::vector<std::string> first_of_rank = gather_texts(group_, join({first}));  // and no rank reads any more
-    (void)uninterrupted([&] { return files_.remove(own); });
+    (void)uninterrupted([&, this] { return files_.remove(own); });
     if (!error.empty()) {
       raise<configuration_error>("checkpoint_writer", {"a folder that can be written on each node: '", folder, "'"},
                                  error);
@@ -268,7 +268,7 @@ class checkpoint_writer_base {
 
   /// Makes the folder and a file in it. Returns what fails.
   std::string make_probe(const std::string& folder, const std::string& path, const std::string& content) {
-    if (const int made = uninterrupted([&] { return files_.make_folder(folder); }); made != 0) {
+    if (const int made = uninterrupted([&, this] { return files_.make_folder(folder); }); made != 0) {
       return call_error(files_, "mkdir", folder, made, folder);
     }
     open_file file{files_, path, open_mode::create};
@@ -276,7 +276,7 @@ class checkpoint_writer_base {
         file.error() != 0 ? file.error() : write_all(files_, file.number(), std::as_bytes(std::span{content}), 0);
     if (const int closed = file.close(); written != 0 || (closed != 0 && closed != -EINTR)) {
       std::string failed = call_error(files_, "create", path, written == 0 ? -EIO : written, folder);
-      (void)uninterrupted([&] { return files_.remove(path); });
+      (void)uninterrupted([&, this] { return files_.remove(path); });
       return failed;
     }
     return {};

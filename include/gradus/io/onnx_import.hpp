@@ -39,7 +39,7 @@ class onnx_network final : public onnx_target {
 
   [[nodiscard]] nn::value add(const std::string& name, const imported_options& options,
                               std::span<const nn::value> inputs) override {
-    const auto add_layer = [&](const auto& layer) {
+    const auto add_layer = [&, this](const auto& layer) {
       return net_.add(name, layer, nn::input_list{std::vector<nn::value>(inputs.begin(), inputs.end())}, where_);
     };
     return std::visit(
@@ -83,7 +83,7 @@ class onnx_model {
   /// Reads the file, and files of external data next to it.
   /// @throws format_error when a file cannot be read or is damaged
   explicit onnx_model(const std::filesystem::path& path, error_location where = error_location::current()) {
-    at_call(where, [&] {
+    at_call(where, [&, this] {
       const mapped_file file{path.string()};
       const std::string_view bytes{reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
       content_ = detail::onnx_reader{bytes, path.parent_path().empty() ? "." : path.parent_path()}.take();
@@ -110,7 +110,7 @@ class onnx_model {
   /// @throws configuration_error, shape_error for an operator that the layers cannot compute; the message names it
   template <class Network>
   nn::value add_to(Network& net, nn::value images, error_location where = error_location::current()) {
-    return at_call(where, [&] {
+    return at_call(where, [&, this] {
       if (net.shape(images) != input_) {
         raise<shape_error>("onnx_model.add_to", nn::describe(input_), nn::describe(net.shape(images)),
                            "make the network with the shape model.input()");
@@ -128,7 +128,7 @@ class onnx_model {
   template <class Network>
   void assign_weights(Network& net, error_location where = error_location::current()) const {
     using number = parameter_element_t<typename Network::element_type>;
-    at_call(where, [&] {
+    at_call(where, [&, this] {
       for (const detail::imported_weight& each : weights_) {
         const std::vector<number> values(each.values.begin(), each.values.end());
         if (each.name.ends_with(".running_mean") || each.name.ends_with(".running_variance")) {

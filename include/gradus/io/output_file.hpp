@@ -67,15 +67,15 @@ class output_file {
   /// @throws format_error if that fails; the file of that name is the old one then, unless only the sync of the folder
   /// failed
   void commit(error_location where = error_location::current()) {
-    require(uninterrupted([&] { return files_->sync(file_.number()); }), "bytes that reach the device", where);
+    require(uninterrupted([&, this] { return files_->sync(file_.number()); }), "bytes that reach the device", where);
     const int closed = file_.close();
     require(closed == -EINTR ? 0 : closed, "bytes that reach the device", where);
-    require(uninterrupted([&] { return files_->rename(temporary_, path_, true); }), "a file that can be replaced",
+    require(uninterrupted([&, this] { return files_->rename(temporary_, path_, true); }), "a file that can be replaced",
             where);
     temporary_.clear();
     const std::size_t slash = path_.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
-    const int synced = uninterrupted([&] { return files_->sync_folder(folder); });
+    const int synced = uninterrupted([&, this] { return files_->sync_folder(folder); });
     // Some file systems cannot sync folders.
     require(synced == -EINVAL ? 0 : synced, "a name that reaches the device", where);
   }

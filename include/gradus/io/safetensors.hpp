@@ -138,7 +138,7 @@ class header_reader {
 
   void read(safetensors_header& header) {
     bool has_metadata = false;
-    json_.object([&](const std::string& key) {
+    json_.object([&, this](const std::string& key) {
       if (key == metadata_key) {
         if (has_metadata) {
           json_.refuse({"one entry \"", metadata_key, "\""}, "a second one");
@@ -158,7 +158,7 @@ class header_reader {
     if (json_.accept_null()) {
       return;
     }
-    json_.object([&](const std::string& key) {
+    json_.object([&, this](const std::string& key) {
       if (!into.emplace(key, json_.string()).second) {
         json_.refuse("metadata with different keys", {"the key '", key, "' a second time"});
       }
@@ -168,7 +168,7 @@ class header_reader {
   /// {"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}, or the three values in an array, as serde reads it too.
   void tensor(safetensors_entry& into) {
     int found[3] = {0, 0, 0};
-    const auto field = [&](int which) {
+    const auto field = [&, this](int which) {
       ++found[which];
       switch (which) {
         case 0:
@@ -183,14 +183,14 @@ class header_reader {
     };
     if (json_.peek() == '[') {
       int next = 0;
-      json_.array([&] {
+      json_.array([&, this] {
         if (next == 3) {
           json_.refuse("the type, the shape and the offsets of a tensor", {"more values for '", into.name, "'"});
         }
         field(next++);
       });
     } else {
-      json_.object([&](const std::string& key) {
+      json_.object([&, this](const std::string& key) {
         const int which = key == "dtype" ? 0 : key == "shape" ? 1 : key == "data_offsets" ? 2 : 3;
         if (which == 3) {
           json_.skip_value();
@@ -214,7 +214,7 @@ class header_reader {
     }
     std::string name;
     int entries = 0;
-    json_.object([&](const std::string& key) {
+    json_.object([&, this](const std::string& key) {
       name = key;
       ++entries;
       if (!json_.accept_null()) {
@@ -240,7 +240,7 @@ class header_reader {
   }
 
   void shape(safetensors_entry& into) {
-    json_.array([&] {
+    json_.array([&, this] {
       constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<index_t>::max());
       const std::uint64_t extent = json_.whole_number();
       if (extent > most) {
@@ -252,7 +252,7 @@ class header_reader {
 
   void offsets(safetensors_entry& into) {
     std::size_t count = 0;
-    json_.array([&] {
+    json_.array([&, this] {
       const std::uint64_t value = json_.whole_number();
       (count == 0 ? into.begin : into.end) = value;
       ++count;

@@ -44,7 +44,7 @@ class safetensors_file {
     for (std::size_t i = 0; i < header_.tensors.size(); ++i) {
       by_name_.push_back(i);
     }
-    std::sort(by_name_.begin(), by_name_.end(), [&](std::size_t a, std::size_t b) { return name(a) < name(b); });
+    std::sort(by_name_.begin(), by_name_.end(), [&, this](std::size_t a, std::size_t b) { return name(a) < name(b); });
   }
 
   /// The path of the file.
@@ -62,7 +62,7 @@ class safetensors_file {
   /// The tensor of a name; null if there is none.
   [[nodiscard]] const safetensors_entry* find(std::string_view wanted) const noexcept {
     const auto at = std::lower_bound(by_name_.begin(), by_name_.end(), wanted,
-                                     [&](std::size_t i, std::string_view text) { return name(i) < text; });
+                                     [&, this](std::size_t i, std::string_view text) { return name(i) < text; });
     return at != by_name_.end() && name(*at) == wanted ? &header_.tensors[*at] : nullptr;
   }
   /// The tensor of a name. @throws format_error with names of the file if there is none
@@ -197,7 +197,8 @@ class safetensors_writer {
              error_location where = error_location::current()) const {
     const safetensors_header header = lay_out_safetensors(tensors_, metadata_, where);
     detail::write_safetensors(
-        path, header, [&](const safetensors_entry& each) { return bytes_.find(each.name)->second; }, files, where);
+        path, header, [&, this](const safetensors_entry& each) { return bytes_.find(each.name)->second; }, files,
+        where);
   }
 
  private:

@@ -166,7 +166,7 @@ class torchvision_pairs {
     add_basic("Conv2d_4a_3x3", "stem6");
     // The numbers that a module's convolutions have in gradus/models; a pooling has the number between.
     using branches = std::vector<std::pair<std::string_view, int>>;
-    const auto add_module = [&](std::string_view theirs, std::string_view ours, const branches& convolutions) {
+    const auto add_module = [&, this](std::string_view theirs, std::string_view ours, const branches& convolutions) {
       for (const auto& [branch, number] : convolutions) {
         add_basic(join({"Mixed_", theirs, ".branch", branch}), join({ours, "_", number}));
       }

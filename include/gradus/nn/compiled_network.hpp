@@ -52,7 +52,7 @@ class compiled_network : public network_structure {
   /// @throws configuration_error as compile does
   [[nodiscard]] memory_forecast forecast(const compile_options& options,
                                          error_location where = error_location::current()) {
-    at_call(where, [&] { graph_.compile(options, sizeof(parameter_element_type)); });
+    at_call(where, [&, this] { graph_.compile(options, sizeof(parameter_element_type)); });
     memory_forecast result = forecast(execution_type::training_plan(graph_));
     result.gradients = bytes_of(graph_.gradient_elements()) +
                        (graph_.examples_at_once() < options.max_batch_size ? bytes_of(graph_.trained_elements()) : 0);
@@ -64,7 +64,7 @@ class compiled_network : public network_structure {
   /// @throws configuration_error as compile_for_inference does, and when the network is compiled
   [[nodiscard]] memory_forecast forecast_for_inference(const inference_options& options,
                                                        error_location where = error_location::current()) {
-    at_call(where, [&] {
+    at_call(where, [&, this] {
       graph_.require_building("network.forecast_for_inference");
       graph_.compile(as_compile_options(options), sizeof(parameter_element_type), true);
     });
@@ -127,7 +127,7 @@ class compiled_network : public network_structure {
       raise<configuration_error>("network.update_weights", "a network that is compiled for inference",
                                  "one that is compiled for training", "call compile_for_inference", where);
     }
-    at_call(where, [&] { compute_weights(); });
+    at_call(where, [&, this] { compute_weights(); });
   }
 
   /// Bytes of a compiled network: arena, workspace, parameters and gradients, and copies of weights for inference.
@@ -187,7 +187,7 @@ class compiled_network : public network_structure {
   /// As network::compile.
   /// @param strides  strides of parameters in the network's layout
   void compile(const compile_options& options, detail::strides_of_extents strides, error_location where) {
-    at_call(where, [&] {
+    at_call(where, [&, this] {
       graph_.compile(options, sizeof(parameter_element_type));
       try {
         execution_.allocate(graph_, strides);
@@ -201,7 +201,7 @@ class compiled_network : public network_structure {
   /// As network::compile_for_inference.
   void compile_for_inference(const inference_options& options, detail::strides_of_extents strides,
                              error_location where) {
-    at_call(where, [&] {
+    at_call(where, [&, this] {
       const compile_options before = graph_.options();
       const bool was_inference = graph_.inference();
       graph_.compile(as_compile_options(options), sizeof(parameter_element_type), true);

@@ -61,7 +61,7 @@ class inference_session {
   inference_session(network<Element, Layout, Device>& net, Device& device, const session_options& options = {},
                     error_location where = error_location::current())
       : graph_{&net.structure()}, execution_{device} {
-    at_call(where, [&] {
+    at_call(where, [&, this] {
       if (!net.inference()) {
         raise<configuration_error>("inference_session", "a network that is compiled for inference",
                                    net.compiled() ? "one that is compiled for training" : "one that is not compiled",
@@ -83,7 +83,7 @@ class inference_session {
   /// The scores of a batch, as network::forward. The view is valid until this session runs again. Allocates nothing.
   /// @throws shape_error when the shape differs, or the batch is larger than max_batch_size
   const_view forward(const const_view& images, error_location where = error_location::current()) {
-    return at_call(where, [&] {
+    return at_call(where, [&, this] {
       graph_->check_batch("inference_session.forward", images.extents(), graph_->examples_at_once());
       const image_batch<const Element, Device> scores = execution_.score(*graph_, images);
       return const_view{device(), scores.data(), scores.extents()};

@@ -286,7 +286,7 @@ class meter {
   void update(const image_view<Element, Layout, Device>& scores,
               const nn::targets<std::remove_const_t<Element>, std::type_identity_t<Device>>& compared,
               error_location where = error_location::current()) {
-    at_call(where, [&] {
+    at_call(where, [&, this] {
       if (scores.extent(0) == 0) {
         return;
       }
@@ -305,7 +305,7 @@ class meter {
     if (!state_) {
       raise<configuration_error>(Metric::name, "examples", "none", "call update before compute", where);
     }
-    return at_call(where, [&] { return state_->compute(); });
+    return at_call(where, [&, this] { return state_->compute(); });
   }
 
   /// Forgets all examples.

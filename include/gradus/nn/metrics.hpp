@@ -117,7 +117,7 @@ class confusion_sums {
     sums_.resize(static_cast<std::size_t>(classes_ * (classes_ + 1)));
   }
   void update(const batch& examples) {
-    for_each_label(name_, examples, ignored_, [&](index_t n, index_t p, std::int32_t label) {
+    for_each_label(name_, examples, ignored_, [&, this](index_t n, index_t p, std::int32_t label) {
       const index_t predicted = predicted_class(examples.scores(n, p));
       sums_[at(label, predicted < 0 ? classes_ : predicted)] += examples.weight(n);
     });
@@ -155,7 +155,7 @@ struct accuracy {
     }
     /// Adds examples. @throws shape_error when a label is not a class
     void update(const batch& examples) {
-      detail::for_each_label(name, examples, ignored_, [&](index_t n, index_t p, std::int32_t label) {
+      detail::for_each_label(name, examples, ignored_, [&, this](index_t n, index_t p, std::int32_t label) {
         sums_.add(examples.weight(n), predicted_class(examples.scores(n, p)) == label);
       });
     }
@@ -196,7 +196,7 @@ struct top_k {
     }
     /// Adds examples. @throws shape_error when a label is not a class
     void update(const batch& examples) {
-      detail::for_each_label(name, examples, ignored_, [&](index_t n, index_t p, std::int32_t label) {
+      detail::for_each_label(name, examples, ignored_, [&, this](index_t n, index_t p, std::int32_t label) {
         sums_.add(examples.weight(n), is_in(examples.scores(n, p), static_cast<std::size_t>(label)));
       });
     }

@@ -68,7 +68,7 @@ class network_base : public compiled_network<Element, Device> {
   /// As network::loss.
   void end(std::unique_ptr<loss_type> made, value scores, error_location where) {
     graph_.require_scores(scores, where);
-    at_call(where, [&] {
+    at_call(where, [&, this] {
       made->infer(graph_.shape(scores));
       made->prepare(this->device());
     });
@@ -79,18 +79,18 @@ class network_base : public compiled_network<Element, Device> {
   /// As network::train_step.
   kernels::loss_sums train(const batch_type& batch, const targets_type& batch_targets, const step_options& options,
                            step_hooks* observer, error_location where) {
-    return at_call(where, [&] { return train(batch, batch_targets, options, observer); });
+    return at_call(where, [&, this] { return train(batch, batch_targets, options, observer); });
   }
 
   /// As network::forward.
   batch_type score(const batch_type& batch, error_location where) {
-    return at_call(where, [&] { return score(batch); });
+    return at_call(where, [&, this] { return score(batch); });
   }
 
   /// As network::evaluate. @param observer  may be null
   kernels::loss_sums sum_losses(const batch_type& batch, const targets_type& batch_targets,
                                 score_observer<Element, Device>* observer, error_location where) {
-    return at_call(where, [&] {
+    return at_call(where, [&, this] {
       check("network.evaluate", batch, batch_targets);
       kernels::loss_sums total;
       for (index_t first = 0; first < batch.examples(); first += graph_.examples_at_once()) {
@@ -108,7 +108,7 @@ class network_base : public compiled_network<Element, Device> {
 
   /// As network::find_non_finite.
   non_finite find_non_finite(const batch_type& batch, const step_options& options, error_location where) {
-    return at_call(where, [&] { return find_non_finite(batch, options); });
+    return at_call(where, [&, this] { return find_non_finite(batch, options); });
   }
 
  private:

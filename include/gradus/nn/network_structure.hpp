@@ -68,7 +68,7 @@ class network_structure {
   /// @throws configuration_error when no layer fits, with the nearest names, or the network is compiled
   void freeze(std::string_view pattern, const freeze_options& options = {},
               error_location where = error_location::current()) {
-    at_call(where, [&] { graph_.freeze(pattern, options); });
+    at_call(where, [&, this] { graph_.freeze(pattern, options); });
   }
 
   /// Sets hyper-parameters of the parameters whose names, "layer.weight", fit a pattern. A trainer takes them when it
@@ -81,7 +81,7 @@ class network_structure {
   /// @throws configuration_error when no parameter fits, with the nearest names, or a factor is not above 0
   void group(std::string_view pattern, const parameter_options& options,
              error_location where = error_location::current()) {
-    at_call(where, [&] { graph_.group(pattern, options); });
+    at_call(where, [&, this] { graph_.group(pattern, options); });
   }
 
  protected:

@@ -61,7 +61,7 @@ class sequential : public value {
   explicit sequential(Network& net, const Steps&... steps, error_location where = error_location::current())
       : value{net.input()} {
     std::string_view prefix;
-    at_call(where, [&] { (step(net, prefix, steps), ...); });
+    at_call(where, [&, this] { (step(net, prefix, steps), ...); });
   }
 
  private:

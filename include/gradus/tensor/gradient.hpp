@@ -68,8 +68,8 @@ class gradient_sink {
   template <class Leaf, class Adjoint>
   void add(const Leaf& node, const Adjoint& adjoint) {
     using gradient_type = gradient_of<Leaf>;
-    [&]<std::size_t... K>(std::index_sequence<K...>) {
-      const auto offer = [&]<std::size_t Position>(std::integral_constant<std::size_t, Position>) {
+    [&, this ]<std::size_t... K>(std::index_sequence<K...>) {
+      const auto offer = [&, this]<std::size_t Position>(std::integral_constant<std::size_t, Position>) {
         if constexpr (std::same_as<Leaf, leaf_of<typename nth<Position, Tensors...>::type>>) {
           if (node.data() == by_[Position]) {
             // A second adjoint is evaluated before it is added, so that one loop is compiled for each adjoint, not two.

@@ -168,12 +168,12 @@ class chrome_writer {
     json_.number(",\"threads\":", facts.threads);
     json_.text(",\"model\":", facts.model);
     json_.number(",\"batch_size\":", static_cast<std::int64_t>(facts.batch_size_per_rank));
-    write_ranks(",\"hosts\":", [&](const rank_timeline& rank) { json_.text("", rank.host); });
-    write_ranks(",\"clock_error_us\":", [&](const rank_timeline& rank) {
+    write_ranks(",\"hosts\":", [&, this](const rank_timeline& rank) { json_.text("", rank.host); });
+    write_ranks(",\"clock_error_us\":", [&, this](const rank_timeline& rank) {
       json_.microseconds("", static_cast<std::int64_t>(rank.clock_error));
     });
     write_ranks(",\"dropped\":",
-                [&](const rank_timeline& rank) { json_.number("", static_cast<std::int64_t>(rank.dropped)); });
+                [&, this](const rank_timeline& rank) { json_.number("", static_cast<std::int64_t>(rank.dropped)); });
     json_.raw("}}\n");
     json_.flush();
   }
@@ -235,7 +235,7 @@ class chrome_writer {
     const bool shows_subject = !subject.empty() && (moved || one.what == category::wait);
     json_.text(",\"name\":", shows_subject ? gradus::join({title, " ", subject.text()}) : title);
     std::string_view comma = ",\"args\":{";
-    const auto key = [&](std::string_view text) {
+    const auto key = [&, this](std::string_view text) {
       json_.raw(comma);
       json_.raw(text);
       comma = ",";

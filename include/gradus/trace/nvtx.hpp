@@ -16,7 +16,10 @@ namespace gradus::trace {
 ///   trace::recorder recorder{{.ranges = trace::nvtx_ranges()}};
 /// @endcode
 [[nodiscard]] inline range_hooks nvtx_ranges() noexcept {
-  return {.push = [](const char* title) noexcept { nvtxRangePushA(title); }, .pop = []() noexcept { nvtxRangePop(); }};
+  range_hooks hooks;  // nvcc rejects lambdas in a list of members
+  hooks.push = [](const char* title) noexcept { nvtxRangePushA(title); };
+  hooks.pop = []() noexcept { nvtxRangePop(); };
+  return hooks;
 }
 
 }  // namespace gradus::trace

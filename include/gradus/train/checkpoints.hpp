@@ -242,7 +242,7 @@ class checkpoints {
       every = std::numeric_limits<int>::max();  // only the saves that go everywhere
     }
     options.folders.push_back({.path = folder_, .keep_newest = options_.keep, .every = every});
-    at_call(where_, [&] {
+    at_call(where_, [&, this] {
       if constexpr (requires { trainer.communicator(); }) {
         writer_ = behind(trainer.communicator(), options, group_->size());
       } else if (make_writer_) {

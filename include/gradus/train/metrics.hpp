@@ -296,7 +296,7 @@ class metric_evaluation<Network, metrics::list<Metrics...>> {
   /// The report and the results, the same on all ranks.
   [[nodiscard]] std::tuple<evaluation_report, metrics::result_t<Metrics>...> finish(evaluation_report report) {
     observer_.combine(*group_);
-    return [&]<std::size_t... K>(std::index_sequence<K...>) {
+    return [&, this ]<std::size_t... K>(std::index_sequence<K...>) {
       std::tuple<evaluation_report, metrics::result_t<Metrics>...> result{std::move(report),
                                                                           std::get<K>(states_).compute()...};
       (append_metric(std::get<0>(result).metrics, metrics::describe(std::get<K>(options_)),

@@ -50,7 +50,7 @@ class step_trainer final : public detail::trainer_base<Network> {
   void fit(Loader&& loader, const fit_options& options, Callbacks&&... callbacks) {
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
     static_assert((detail::explain_callback<std::remove_reference_t<Callbacks>, step_trainer>() && ...));
-    at_call(options.where, [&] {
+    at_call(options.where, [&, this] {
       this->share_batches(*group_, detail::refuse_fit, loader, "trainer.fit", options.where);
       this->fit_on(*group_, *end_, loader, options, {adapter<Callbacks>{callbacks, this}.self()...});
     });
@@ -60,7 +60,7 @@ class step_trainer final : public detail::trainer_base<Network> {
   template <class Loader>
   [[nodiscard]] evaluation_report evaluate(Loader&& loader, error_location where = error_location::current()) {
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
-    return at_call(where, [&] {
+    return at_call(where, [&, this] {
       end_->complete_update();
       this->share_batches(*group_, detail::fail_all, loader, "trainer.evaluate", where);
       return this->evaluate_on(*group_, loader, where);
@@ -72,7 +72,7 @@ class step_trainer final : public detail::trainer_base<Network> {
   [[nodiscard]] auto evaluate(Loader&& loader, const Metrics& metrics,
                               error_location where = error_location::current()) {
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
-    return at_call(where, [&] {
+    return at_call(where, [&, this] {
       end_->complete_update();
       detail::metric_evaluation<Network, Metrics> measured{*group_, this->network(), metrics, where};
       this->share_batches(*group_, detail::fail_all, loader, "trainer.evaluate", where);

@@ -154,7 +154,7 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
     static_assert((detail::explain_callback<std::remove_reference_t<Callbacks>, trainer>() && ...));
     if constexpr (detail::loader_for<std::remove_reference_t<Loader>, Network>) {
-      at_call(options.where, [&] { fit_with(loader, options, {adapter<Callbacks>{callbacks, this}.self()...}); });
+      at_call(options.where, [&, this] { fit_with(loader, options, {adapter<Callbacks>{callbacks, this}.self()...}); });
     }
   }
 
@@ -174,7 +174,7 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
   [[nodiscard]] evaluation_report evaluate(Loader&& loader, error_location where = error_location::current()) {
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
     if constexpr (detail::loader_for<std::remove_reference_t<Loader>, Network>) {
-      return at_call(where, [&] { return evaluate_with(loader, where); });
+      return at_call(where, [&, this] { return evaluate_with(loader, where); });
     } else {
       return {};
     }
@@ -194,7 +194,7 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
   [[nodiscard]] auto evaluate(Loader&& loader, const Metrics& metrics,
                               error_location where = error_location::current()) {
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
-    return at_call(where, [&] {
+    return at_call(where, [&, this] {
       detail::metric_evaluation<Network, Metrics> measured{step_.group(), this->network(), metrics, where};
       return measured.finish(evaluate_with(loader, where, measured.observer()));
     });
@@ -223,7 +223,7 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
     this->share_batches(step_.group(), detail::refuse_fit, loader, "trainer.fit", options.where);
     if constexpr (watched) {
       watch().fit(this->network(), step_, loader, this->steps(), callbacks,
-                  [&](step_end& update, auto& input, detail::callback_list list) {
+                  [&, this](step_end& update, auto& input, detail::callback_list list) {
                     this->fit_on(step_.group(), update, input, options, list);
                   });
     } else {

@@ -50,20 +50,20 @@ class group_norm_forward_pass {
       case norm_order::planes:
       case norm_order::vectors:
         in_three_steps(
-            device, split_.units, split_.pieces, elements, [&](index_t u, index_t p) { sum_of_set(u, p); },
-            [&](index_t u) { finish_set(u); },
-            [&](index_t u, index_t p) {
+            device, split_.units, split_.pieces, elements, [&, this](index_t u, index_t p) { sum_of_set(u, p); },
+            [&, this](index_t u) { finish_set(u); },
+            [&, this](index_t u, index_t p) {
               split_.order == norm_order::planes ? normalize_planes(u, p) : normalize_vector(u, p);
             });
         break;
       case norm_order::rows:
         in_three_steps(
-            device, split_.units, split_.pieces, elements, [&](index_t u, index_t p) { sum_of_rows(u, p); },
-            [&](index_t u) { finish_rows(u); }, [&](index_t u, index_t p) { normalize_rows(u, p); });
+            device, split_.units, split_.pieces, elements, [&, this](index_t u, index_t p) { sum_of_rows(u, p); },
+            [&, this](index_t u) { finish_rows(u); }, [&, this](index_t u, index_t p) { normalize_rows(u, p); });
         break;
       case norm_order::pixels:
         in_three_steps(
-            device, split_.units, 1, elements, [](index_t, index_t) {}, [&](index_t u) { normalize_pixels(u); },
+            device, split_.units, 1, elements, [](index_t, index_t) {}, [&, this](index_t u) { normalize_pixels(u); },
             [](index_t, index_t) {});
         break;
     }

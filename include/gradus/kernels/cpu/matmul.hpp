@@ -98,7 +98,7 @@ class product {
     if (shared_) {
       const term_blocks blocks = blocks_of_terms();
       const index_t groups = ceil_div(panels, group_);
-      for_each_task(device, groups * blocks.count(), [&](index_t, index_t task) {
+      for_each_task(device, groups * blocks.count(), [&, this](index_t, index_t task) {
         const index_t begin = task % groups * group_;
         const term_block part = blocks[task / groups];
         pack_panels(column_side, begin, std::min(begin + group_, panels), part, shared + shared_place(begin, part));
@@ -106,7 +106,7 @@ class product {
     }
     std::byte* const workers = workspace + shared_bytes();
     const std::size_t worker_size = worker_bytes();
-    for_each_task(device, rows_.count > 0 ? row_parts_ * column_parts_ : 0, [&](index_t worker, index_t task) {
+    for_each_task(device, rows_.count > 0 ? row_parts_ * column_parts_ : 0, [&, this](index_t worker, index_t task) {
       run_block(task / column_parts_, task % column_parts_, row_side, column_side, shared, output,
                 scratch{workers + static_cast<std::size_t>(worker) * worker_size});
     });

@@ -193,8 +193,8 @@ class plan_builder {
     }
     // `writer` adds to the gradient of `value`. If that begins as the gradient of `same_as`, the two share memory.
     // `masker` masks it if this contribution completes it.
-    const auto contribute = [&](execution_plan::gradient_target& target, std::size_t value, std::size_t time,
-                                duty writer, duty masker, std::size_t same_as) {
+    const auto contribute = [&, this](execution_plan::gradient_target& target, std::size_t value, std::size_t time,
+                                      duty writer, duty masker, std::size_t same_as) {
       const std::size_t slot = plan_.slot_of_value[value];
       if (differentiable[value] == 0) {
         return;
@@ -253,7 +253,7 @@ class plan_builder {
 
   GRADUS_COLD void place_buffers() {
     const std::size_t slots = plan_.slots.size();
-    const auto use = [&](std::size_t slot, std::size_t time) {
+    const auto use = [&, this](std::size_t slot, std::size_t time) {
       value_lifetime& lifetime = lifetimes_[slot];
       if (time <= count_) {
         lifetime.forward_last = std::max(lifetime.forward_last, time);

@@ -112,7 +112,7 @@ class stream_planner {
     add_reads(time, i, true);
     add(time, value(i + 1, true), false);
     add(time, gradient(i + 1), false);
-    const auto writes = [&](const execution_plan::gradient_target& target, std::size_t v) {
+    const auto writes = [&, this](const execution_plan::gradient_target& target, std::size_t v) {
       if (target.write != execution_plan::duty::none || target.mask != execution_plan::duty::none) {
         add(time, gradient(v), true);
       }
@@ -288,7 +288,7 @@ class stream_runner final : public region_runner {
 
   void run_step(const stream_schedule::step& step, std::size_t stream) {
     for (std::size_t w = step.first_wait; w < step.first_wait + step.waits; ++w) {
-      spin_then_sleep(done_[plan_.streams.waits[w]], [&](std::uint32_t seen) { return seen == round_; });
+      spin_then_sleep(done_[plan_.streams.waits[w]], [&, this](std::uint32_t seen) { return seen == round_; });
     }
     if (!failed_.load(std::memory_order_acquire)) {
       const std::size_t count = plan_.nodes.size();

@@ -110,7 +110,7 @@ class mpi_departures {
       own[static_cast<std::size_t>(rank)] = rank;
     }
     dynamic_array<int> of_world(own.size(), MPI_UNDEFINED);
-    notices_->enter([&] {
+    notices_->enter([&, this] {
       MPI_Group from = MPI_GROUP_NULL;
       MPI_Group to = MPI_GROUP_NULL;
       MPI_Comm_group(communicator, &from);

@@ -77,7 +77,7 @@ class mpi_notices {
     fresh.content.length = static_cast<std::int32_t>(length);
     text.copy(fresh.content.text, length);
     ++sent_[static_cast<std::size_t>(to)];
-    enter([&] {
+    enter([&, this] {
       return MPI_Isend(&fresh.content, static_cast<int>(offsetof(mpi_notice, text) + length), MPI_BYTE, to, tag,
                        communicator_, &fresh.sending);
     });
@@ -132,7 +132,7 @@ class mpi_notices {
       int present = 0;
       MPI_Message message = MPI_MESSAGE_NULL;
       mpi_notice incoming{};
-      const bool received = enter([&] {
+      const bool received = enter([&, this] {
         if (MPI_Improbe(MPI_ANY_SOURCE, tag, communicator_, &present, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
             present == 0) {
           return false;

@@ -211,7 +211,7 @@ inline bool mpi_operation::complete(const std::source_location& where) {
     statuses_ = dynamic_array<MPI_Status>(requests_.size());
   }
   const int code = channel_->process().enter(
-      [&] { return MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &flag, statuses_.data()); });
+      [&, this] { return MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &flag, statuses_.data()); });
   if (code != MPI_SUCCESS) {
     raise_mpi_error(code, where);
   }
@@ -285,9 +285,9 @@ inline void mpi_operation::look_for_notices() {
 inline void mpi_operation::wait(const std::source_location& where) {
   mpi_process& process = channel_->process();
   poll_until_complete(
-      process.spins(), limit_, [&] { return look(where) ? poll_result::complete : poll_result::nothing; },
-      [&](unsigned) { look_for_notices(); },
-      [&] {
+      process.spins(), limit_, [&, this] { return look(where) ? poll_result::complete : poll_result::nothing; },
+      [&, this](unsigned) { look_for_notices(); },
+      [&, this] {
         try {
           process.raise_time_out(what_, limit_, where);
         } catch (...) {
@@ -303,13 +303,13 @@ inline bool mpi_operation::settle(std::chrono::milliseconds patience) noexcept {
     mpi_process& process = channel_->process();
     const bool cancels = what_.kind == call_kind::receive;
     int done = 0;
-    const auto test_all = [&] {
-      return process.enter([&] {
+    const auto test_all = [&, this] {
+      return process.enter([&, this] {
         return MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
       });
     };
     if (cancels) {
-      process.enter([&] {
+      process.enter([&, this] {
         for (MPI_Request& each : requests_) {
           if (each != MPI_REQUEST_NULL) {
             MPI_Cancel(&each);

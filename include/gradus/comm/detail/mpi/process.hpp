@@ -149,7 +149,7 @@ class mpi_process {
       auto counts = std::make_unique<counting>();
       counts->sent = notices_.sent();
       int counted = 0;
-      int code = enter([&] {
+      int code = enter([&, this] {
         return MPI_Ireduce_scatter_block(counts->sent.data(), &counts->expected, 1, MPI_INT64_T, MPI_SUM,
                                          notices_.communicator(), &counts->request);
       });
@@ -194,7 +194,7 @@ class mpi_process {
       return;
     }
     try {
-      notices_.poll([&](const mpi_notice& incoming) { take(incoming, waiting_for); });
+      notices_.poll([&, this](const mpi_notice& incoming) { take(incoming, waiting_for); });
     } catch (...) {
       // Out of memory: poll again later.
     }
@@ -235,7 +235,7 @@ class mpi_process {
     }
     notices_.post_to_others(mpi_notice_kind::question);
     dynamic_array<int> silent;
-    const auto all_answered = [&] {
+    const auto all_answered = [&, this] {
       look_for_notices(waiting_for);
       const std::scoped_lock lock{mutex_};
       silent.clear();
@@ -247,7 +247,7 @@ class mpi_process {
       return silent.empty();
     };
     poll_for(
-        patience, [&] { return all_answered() || failed(); }, spins_);
+        patience, [&, this] { return all_answered() || failed(); }, spins_);
     const std::scoped_lock lock{mutex_};
     std::string text;
     for (int other = 0; other < size(); ++other) {

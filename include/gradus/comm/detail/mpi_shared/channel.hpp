@@ -185,7 +185,7 @@ class mpi_shared_channel {
     const call_description& what = mine.what_;
     poll_until_complete(
         spins(), mine.limit_,
-        [&] {
+        [&, this] {
           const bool moved = advance(where);
           if (mine.look(where)) {
             return poll_result::complete;
@@ -193,13 +193,13 @@ class mpi_shared_channel {
           require_unfailed(what, where);
           return moved ? poll_result::progress : poll_result::nothing;
         },
-        [&](unsigned polls) {
+        [&, this](unsigned polls) {
           look_for_notices(mine);
           if (polls % polls_per_pump == 0) {
             pump();
           }
         },
-        [&] { raise_time_out(what, mine.limit_, where); });
+        [&, this] { raise_time_out(what, mine.limit_, where); });
   }
 
   /// Polls for notices. Afterwards the process may have failed. A message polls by itself.
@@ -327,8 +327,9 @@ class mpi_shared_channel {
   void pump() noexcept {
     if (!process_->over()) {
       int present = 0;
-      process_->enter(
-          [&] { return MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, messages_.native(), &present, MPI_STATUS_IGNORE); });
+      process_->enter([&, this] {
+        return MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, messages_.native(), &present, MPI_STATUS_IGNORE);
+      });
     }
   }
 

@@ -187,7 +187,7 @@ class mpi_shared_pool {
     {
       const std::scoped_lock lock{mutex_};
       mpi_shared_memory* found = nullptr;
-      for_each_bit(idle, [&](std::size_t i) {
+      for_each_bit(idle, [&, this](std::size_t i) {
         pieces_[i].used = chosen >> i == 1;
         found = pieces_[i].used ? pieces_[i].memory.get() : found;
       });

@@ -227,7 +227,7 @@ class nccl_channel {
     constexpr int spins = 100;
     poll_until_complete(
         spins, limit,
-        [&] {
+        [&, this] {
           if (result == ncclInProgress) {
             if (link_->look()) {
               abort();
@@ -238,7 +238,7 @@ class nccl_channel {
           }
           return result == ncclInProgress ? poll_result::nothing : poll_result::complete;
         },
-        [](unsigned) {}, [&] { raise_time_limit(what, limit, where); });
+        [](unsigned) {}, [&, this] { raise_time_limit(what, limit, where); });
     if (result != ncclSuccess) {
       raise_nccl(result, what, where);
     }
@@ -377,8 +377,8 @@ inline bool nccl_operation::test(const std::source_location& where) {
 inline void nccl_operation::wait(const std::source_location& where) {
   constexpr int spins = 2000;
   poll_until_complete(
-      spins, limit_, [&] { return test(where) ? poll_result::complete : poll_result::nothing; }, [](unsigned) {},
-      [&] { channel_->raise_time_limit(what_, limit_, where); });
+      spins, limit_, [&, this] { return test(where) ? poll_result::complete : poll_result::nothing; }, [](unsigned) {},
+      [&, this] { channel_->raise_time_limit(what_, limit_, where); });
 }
 
 inline void nccl_operation::abandon(bool unwinding) noexcept {

@@ -184,8 +184,9 @@ class schedule_run final : public operation {
   void wait(const std::source_location& where) override {
     constexpr int spins = 200;
     poll_until_complete(
-        spins, limit_, [&] { return test(where) ? poll_result::complete : poll_result::nothing; }, [](unsigned) {},
-        [&] {
+        spins, limit_, [&, this] { return test(where) ? poll_result::complete : poll_result::nothing; },
+        [](unsigned) {},
+        [&, this] {
           // The rank that this one waits for may itself wait for the rank that is missing.
           const std::string others = owner_->channel().ask_others(what_);
           if (test(where)) {  // throws if another rank has reported a failure meanwhile

@@ -66,7 +66,7 @@ class schedule {
   }
 
   void send(int peer, const element_range& range) {
-    for_each_segment(range, [&](const element_range& part) {
+    for_each_segment(range, [&, this](const element_range& part) {
       index_t after = static_cast<index_t>(receives_.size());
       while (after > 0 && !receives_[static_cast<std::size_t>(after - 1)].range.overlaps(part)) {
         --after;
@@ -76,7 +76,7 @@ class schedule {
   }
 
   void receive(int peer, const element_range& range, arrival what) {
-    for_each_segment(range, [&](const element_range& part) {
+    for_each_segment(range, [&, this](const element_range& part) {
       index_t after = static_cast<index_t>(sends_.size());
       while (after > 0 && !sends_[static_cast<std::size_t>(after - 1)].range.overlaps(part)) {
         --after;

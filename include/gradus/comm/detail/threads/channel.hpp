@@ -189,8 +189,8 @@ class thread_message {
 
   void wait(end& mine, const std::source_location& where) {
     if (wait_in(
-            *world_, mine.limit, [&] { return look(mine, where); },
-            [&] {
+            *world_, mine.limit, [&, this] { return look(mine, where); },
+            [&, this] {
               const stage now = stage_.load(std::memory_order_seq_cst);
               return now == stage::matched || now == stage::finished ||
                      (now != stage::copying && (world_->failed() || peer_departed(mine)));
@@ -381,7 +381,7 @@ class thread_channel {
     mine.elements = elements;
     mine.element_bytes = element_bytes;
     mine.limit = limit;
-    place.arrive(mine, [&] {
+    place.arrive(mine, [&, this] {
       if (what.kind == call_kind::duplicate) {
         make_channel(place);
       }

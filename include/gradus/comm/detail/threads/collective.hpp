@@ -224,8 +224,8 @@ class thread_collective {
 
   void wait(entry& mine, const std::source_location& where) {
     if (wait_in(
-            *world_, mine.limit, [&] { return look(mine, where); },
-            [&] {
+            *world_, mine.limit, [&, this] { return look(mine, where); },
+            [&, this] {
               const std::uint32_t state = state_.load(std::memory_order_seq_cst);
               // Between ready and finished a rank without a chunk sleeps until the last chunk is done.
               return (state & finished) != 0 || ((state & ready) == 0 && stirring());

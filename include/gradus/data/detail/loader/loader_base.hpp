@@ -241,7 +241,7 @@ class loader_base {
     std::uint64_t request = 0;  // the epoch that is being prepared
     std::unique_lock lock{mutex_};
     for (;;) {
-      wake_producer_.wait(lock, [&] {
+      wake_producer_.wait(lock, [&, this] {
         const bool room = ready_ - released_ < slots_;
         return stop_ || requests_ != request || (request != 0 && !failure_ && ready_ < batches_ && room);
       });

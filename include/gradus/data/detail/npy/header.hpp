@@ -45,7 +45,7 @@ class npy_dictionary {
     bool have_type = false;
     bool have_order = false;
     bool have_shape = false;
-    const auto once = [&](bool& have, std::string_view key) {
+    const auto once = [&, this](bool& have, std::string_view key) {
       if (have) {
         refuse({"one entry '", key, "'"}, "a second one");
       }

@@ -79,7 +79,8 @@ class checkpoint_save {
     final_ = path_in(target_.folder, name_of_step(plan_.step));
     temporary_ = path_in(target_.folder, temporary_name(plan_.step, family_.job));
     outcome.bytes = plan_.layout.header.file_size();
-    const bool complete = on_leaders([&] { create(); }) && write_and_sync() && on_leaders([&] { publish(); });
+    const bool complete =
+        on_leaders([&, this] { create(); }) && write_and_sync() && on_leaders([&, this] { publish(); });
     outcome.error = error_;
     if (!complete) {
       remove_temporary();
@@ -222,17 +223,17 @@ class checkpoint_save {
     created_ = true;  // also if the call says that it failed
     file_ = open_file{files_, temporary_, open_mode::create};
     if (file_.error() == -EEXIST) {  // an earlier save of this job could not remove it
-      require(uninterrupted([&] { return files_.remove(temporary_); }), "unlink", temporary_);
+      require(uninterrupted([&, this] { return files_.remove(temporary_); }), "unlink", temporary_);
       file_ = open_file{files_, temporary_, open_mode::create};
     }
     require(file_.error(), "create", temporary_);
-    if (const int locked = uninterrupted([&] { return files_.lock(file_.number()); }); locked == -EWOULDBLOCK) {
+    if (const int locked = uninterrupted([&, this] { return files_.lock(file_.number()); }); locked == -EWOULDBLOCK) {
       require(locked, "flock", temporary_);
     }  // some file systems have no locks: then age alone protects the file
-    require(uninterrupted([&] { return files_.resize(file_.number(), plan_.layout.header.file_size()); }),
+    require(uninterrupted([&, this] { return files_.resize(file_.number(), plan_.layout.header.file_size()); }),
             {"ftruncate to ", plan_.layout.header.file_size(), " bytes"}, temporary_);
     file_facts facts;
-    if (uninterrupted([&] { return files_.facts(file_.number(), facts); }) == 0) {
+    if (uninterrupted([&, this] { return files_.facts(file_.number(), facts); }) == 0) {
       remove_left_over(files_, target_.folder, temporary_, family_.job, facts.modified, target_.stale_after);
     }
   }
@@ -265,12 +266,12 @@ class checkpoint_save {
     std::string sums;  // of this rank's pieces
     std::string failed;
     if (target_.shared) {
-      failed = error_in([&] {
+      failed = error_in([&, this] {
         if (!first()) {
           file_ = open_file{files_, temporary_, open_mode::write};
           require(file_.error(), "open", temporary_);
         }
-        const auto write_own = [&] {
+        const auto write_own = [&, this] {
           for (const checkpoint_piece& each : plan_.pieces) {
             append_number(sums, write_piece(each));
           }
@@ -314,7 +315,7 @@ class checkpoint_save {
     }
     sort_pieces(pieces);
     sums_ = tensor_checksums(plan_.layout.tensors.size(), pieces);
-    return target_.shared || on_leaders([&] {
+    return target_.shared || on_leaders([&, this] {
              if (!failed_write_.empty() || !changed.empty()) {
                throw call_failure{failed_write_.empty() ? changed : failed_write_};
              }
@@ -323,7 +324,7 @@ class checkpoint_save {
   }
 
   void sync() {
-    require(uninterrupted([&] { return files_.sync(file_.number()); }), "fsync", temporary_);
+    require(uninterrupted([&, this] { return files_.sync(file_.number()); }), "fsync", temporary_);
   }
 
   /// The leaders write the pieces of all ranks. Each piece is broadcast by its rank, in chunks: communicators that are
@@ -356,7 +357,7 @@ class checkpoint_save {
             sum = crc32c(chunk, sum);
           }
           if (leads() && failed_write_.empty()) {
-            failed_write_ = error_in([&] { write(chunk, position(each) + done); });
+            failed_write_ = error_in([&, this] { write(chunk, position(each) + done); });
           }
           done += size;
         }
@@ -376,14 +377,14 @@ class checkpoint_save {
     const std::string head = head_of_checkpoint(plan_.layout, sums_);
     write(std::as_bytes(std::span{head}), 0);
     sync();
-    int renamed = uninterrupted([&] { return files_.rename(temporary_, final_, false); });
+    int renamed = uninterrupted([&, this] { return files_.rename(temporary_, final_, false); });
     if (renamed == -EEXIST) {
       require_own(final_);
-      renamed = uninterrupted([&] { return files_.rename(temporary_, final_, true); });
+      renamed = uninterrupted([&, this] { return files_.rename(temporary_, final_, true); });
     }
     require(renamed, {"rename '", temporary_, "' to"}, final_);
     created_ = false;
-    if (const int synced = uninterrupted([&] { return files_.sync_folder(target_.folder); }); synced != 0) {
+    if (const int synced = uninterrupted([&, this] { return files_.sync_folder(target_.folder); }); synced != 0) {
       throw call_failure{join({call_error(files_, "fsync of the folder", target_.folder, synced, target_.folder), "; '",
                                final_, "' is complete, but may be gone after a crash of the system"})};
     }
@@ -397,7 +398,8 @@ class checkpoint_save {
     file_facts facts;
     try {
       const checkpoint_reader there{path, files_};
-      if (uninterrupted([&] { return files_.facts(path, facts); }) == 0 && facts.regular && family_.has(there.job())) {
+      if (uninterrupted([&, this] { return files_.facts(path, facts); }) == 0 && facts.regular &&
+          family_.has(there.job())) {
         return;
       }
       whose = join({"is of another job, ", there.job()});
@@ -410,8 +412,8 @@ class checkpoint_save {
   void remove_temporary() noexcept {
     if (std::exchange(created_, false)) {
       try {
-        (void)uninterrupted([&] { return files_.remove(temporary_); });  // while it is locked
-      } catch (const std::exception&) {                                  // the next save removes it
+        (void)uninterrupted([&, this] { return files_.remove(temporary_); });  // while it is locked
+      } catch (const std::exception&) {                                        // the next save removes it
       }
     }
     file_ = {};

@@ -129,7 +129,7 @@ class layer_execution {
       }
     }
     const index_t batch = net.examples_at_once();
-    const auto memory_on = [&](std::size_t i, Device& on) {
+    const auto memory_on = [&, this](std::size_t i, Device& on) {
       return planning.inference ? layers_[i].inference_memory(on, batch, planning.prepared)
                                 : layers_[i].memory(on, batch);
     };

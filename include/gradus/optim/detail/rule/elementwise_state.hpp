@@ -59,7 +59,7 @@ class elementwise_state {
       : rule_{(rule.check(), rule)},
         parameters_{parameters},
         buffers_{make_buffer(device, 0), make_buffer(device, 1), make_buffer(device, 2)} {
-    rule_.with_pass([&](const auto& pass) {
+    rule_.with_pass([&, this](const auto& pass) {
       const auto described = pass.buffers();
       static_assert(std::tuple_size_v<decltype(described)> <= most_buffers);
       for (std::size_t i = 0; i < described.size(); ++i) {
@@ -79,8 +79,8 @@ class elementwise_state {
               const update_step& step, const loss_scale& scale = {}) {
     require_learning_rate(Rule::name, step.learning_rate);
     require_inside(Rule::name, segments, parameters_);
-    rule_.with_pass([&]<class Pass>(const Pass& pass) {
-      [&]<std::size_t... K>(std::index_sequence<K...>) {
+    rule_.with_pass([&, this]<class Pass>(const Pass& pass) {
+      [&, this ]<std::size_t... K>(std::index_sequence<K...>) {
         apply_pass(device, segments, pass, step, scale,
                    pass_arrays<Element, 1 + sizeof...(K)>{values, buffers_[K].data()...},
                    pass_arrays<const Element, 1>{gradients});
@@ -92,7 +92,7 @@ class elementwise_state {
   /// Calls visitor(name, data, count) for each buffer, in device memory.
   template <class Visitor>
   void visit_buffers(Visitor&& visitor) {
-    rule_.with_pass([&](const auto& pass) {
+    rule_.with_pass([&, this](const auto& pass) {
       const auto described = pass.buffers();
       for (std::size_t i = 0; i < described.size(); ++i) {
         visitor(described[i].name, buffers_[i].data(), buffers_[i].size());

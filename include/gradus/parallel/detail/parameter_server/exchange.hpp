@@ -145,7 +145,7 @@ class server_exchange {
   bool wait_for_values(std::size_t first, std::size_t count, const std::source_location& where) {
     std::unique_lock lock{mutex_};
     wait(
-        lock, "parameter_server.finish", [&] { return worker_->pulled(first, count); }, where);
+        lock, "parameter_server.finish", [&, this] { return worker_->pulled(first, count); }, where);
     return worker_->pulled();
   }
 

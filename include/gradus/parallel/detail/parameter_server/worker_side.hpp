@@ -198,7 +198,9 @@ class worker_side {
 
   /// What is missing: "pull of 'conv1.weights' from server 0 (rank 3)".
   [[nodiscard]] std::string describe_missing() const {
-    const auto server = [&](std::size_t i) { return join({" server ", i, " (rank ", plan_->who.servers[i], ")"}); };
+    const auto server = [&, this](std::size_t i) {
+      return join({" server ", i, " (rank ", plan_->who.servers[i], ")"});
+    };
     for (std::size_t i = 0; i < pushes_.size(); ++i) {
       if (pushes_[i].active()) {
         return join({"push of '", plan_->names[i], "' to", server(static_cast<std::size_t>(plan_->parts[i].server))});

@@ -57,7 +57,7 @@ class exact_norm final : public optim::parameter_update<Element> {
         continue;
       }
       const auto pieces = static_cast<index_t>(sums_.size());
-      rule_->parallel_for(pieces, 1, [&](index_t begin, index_t end) {
+      rule_->parallel_for(pieces, 1, [&, this](index_t begin, index_t end) {
         for (index_t i = begin; i < end; ++i) {
           const index_t from = each.size * i / pieces;
           add(sums_[static_cast<std::size_t>(i)], first + from, each.size * (i + 1) / pieces - from);

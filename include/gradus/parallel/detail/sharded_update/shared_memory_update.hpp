@@ -86,7 +86,7 @@ class shared_memory_update final : public partial_strategy<Element> {
         }
       });
     };
-    waiting_for("the gradients of a step", [&] {
+    waiting_for("the gradients of a step", [&, this] {
       sums = {sum_beside(0, blocks_.begin), sum_beside(blocks_.end, elements_)};
       comm::barrier(channel_).wait();
     });
@@ -101,9 +101,9 @@ class shared_memory_update final : public partial_strategy<Element> {
       }
       waiting_for("the norm of the gradients", [this] { comm::all_reduce(channel_, rule_->squares()).wait(); });
       rule_->use_norm();
-      go_through_own(update, [&](std::span<const optim::segment> own) { update_and_hand_out(update, own); });
+      go_through_own(update, [&, this](std::span<const optim::segment> own) { update_and_hand_out(update, own); });
     } else {
-      go_through_own(update, [&](std::span<const optim::segment> own) {
+      go_through_own(update, [&, this](std::span<const optim::segment> own) {
         sum_own(own);
         update_and_hand_out(update, own);
       });

@@ -184,7 +184,7 @@ class worker_batches final : public batches {
         hooks.before_layer(layer, nn::phase::forward);
       }
     }
-    const kernels::loss_sums total = for_each_worker([&](int worker, const data::share& share) {
+    const kernels::loss_sums total = for_each_worker([&, this](int worker, const data::share& share) {
       const bool last = worker + 1 == own_workers_;
       tree.expect(last, hooks);
       statistics_.load(worker, share.count);
@@ -202,7 +202,7 @@ class worker_batches final : public batches {
 
   std::string first_not_finite(const nn::step_options& options) override {
     std::string place;
-    static_cast<void>(for_each_worker([&](int /*worker*/, const data::share& share) -> kernels::loss_sums {
+    static_cast<void>(for_each_worker([&, this](int /*worker*/, const data::share& share) -> kernels::loss_sums {
       if (place.empty() && share.count > 0) {
         place = network_->find_non_finite(images(share), options_of(share, options)).where;
       }

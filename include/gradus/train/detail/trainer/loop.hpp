@@ -277,7 +277,7 @@ class loop {
     require_same_fit(group, fit);
     require_loader_of_state(fit);
     try {
-      at_call(fit.where, [&] { run_epochs(data, update, group, fit, callbacks); });
+      at_call(fit.where, [&, this] { run_epochs(data, update, group, fit, callbacks); });
     } catch (const interrupted&) {  // all ranks end alike
       throw;
     } catch (const std::exception& failure) {

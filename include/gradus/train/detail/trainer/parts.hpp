@@ -297,11 +297,11 @@ class callback_of final : public any_callback {
   }
   bool on_epoch([[maybe_unused]] epoch_report& report) override {
     if constexpr (takes_trainer<Callback, Trainer>) {
-      return stops([&] { return callback_->on_epoch(*static_cast<Trainer*>(trainer_), report); });
+      return stops([&, this] { return callback_->on_epoch(*static_cast<Trainer*>(trainer_), report); });
     } else if constexpr (takes_epoch<Callback>) {
-      return stops([&] { return callback_->on_epoch(report); });
+      return stops([&, this] { return callback_->on_epoch(report); });
     } else if constexpr (called_with_epoch<Callback>) {
-      return stops([&] { return (*callback_)(report); });
+      return stops([&, this] { return (*callback_)(report); });
     } else {
       return false;
     }

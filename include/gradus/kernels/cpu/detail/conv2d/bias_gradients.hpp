@@ -37,7 +37,7 @@ class bias_gradients {
     const index_t channels = images_.c;
     const index_t plane = images_.h * images_.w;
     if (order_ == channel_order::first) {
-      device.parallel_for(channels, 1, [&](index_t begin, index_t end) {
+      device.parallel_for(channels, 1, [&, this](index_t begin, index_t end) {
         for (index_t c = begin; c < end; ++c) {
           real sum = 0;
           for (index_t n = 0; n < images_.n; ++n) {
@@ -50,7 +50,7 @@ class bias_gradients {
     }
     auto* const of_chunks = reinterpret_cast<real*>(workspace);
     const index_t pixels = images_.n * plane;
-    device.parallel_for(chunks_, 1, [&](index_t begin, index_t end) {
+    device.parallel_for(chunks_, 1, [&, this](index_t begin, index_t end) {
       for (index_t chunk = begin; chunk < end; ++chunk) {
         real* const to = of_chunks + chunk * channels;
         std::fill_n(to, channels, real{});

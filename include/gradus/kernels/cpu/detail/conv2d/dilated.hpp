@@ -170,7 +170,7 @@ class dilated_convolution {
       std::byte* const target = to + r.of_part * bytes_;
       const index_t run = run_of(of);
       const part_axis& w = axis_of(of, width_);
-      const auto zeros = [&](index_t begin, index_t end) {
+      const auto zeros = [&, this](index_t begin, index_t end) {
         std::memset(target + begin * run * bytes_, 0, static_cast<std::size_t>((end - begin) * run * bytes_));
       };
       zeros(0, r.begin);
@@ -267,7 +267,7 @@ struct dilated_workspace {
                     std::byte* memory) {
     using side = dilated_convolution::side;
     const bool weights = which == pass::backward_weights;
-    const auto take = [&](index_t wanted) {
+    const auto take = [&, this](index_t wanted) {
       std::byte* const here = memory == nullptr ? nullptr : memory + bytes;
       bytes += parts_of(wanted, 64) * 64;
       return here;

@@ -54,7 +54,7 @@ class correlations {
   /// @param workers  workers_bytes()
   GRADUS_COLD void prepare(cpu& device, const real* w, real* packed, std::byte* workers) const {
     const std::size_t worker_size = worker_bytes();
-    for_each_task(device, count(&correlations::pack_tasks), [&](index_t worker, index_t task) {
+    for_each_task(device, count(&correlations::pack_tasks), [&, this](index_t worker, index_t task) {
       const group_task p = locate(task, &correlations::pack_tasks);
       pack(p.c, p.group, p.task, w, packed + p.weights,
            scratch{workers + static_cast<std::size_t>(worker) * worker_size});
@@ -65,7 +65,7 @@ class correlations {
   void run_packed(cpu& device, const Element* x, const real* packed, const tile_output<Element>& output,
                   std::byte* workers) const {
     const std::size_t worker_size = worker_bytes();
-    for_each_task(device, count(&correlations::block_tasks), [&](index_t worker, index_t task) {
+    for_each_task(device, count(&correlations::block_tasks), [&, this](index_t worker, index_t task) {
       const group_task p = locate(task, &correlations::block_tasks);
       run_block(p.c, p.group, p.task, x, packed + p.weights, output,
                 scratch{workers + static_cast<std::size_t>(worker) * worker_size});

@@ -294,7 +294,7 @@ class pixel_correlations final : public correlations<Element> {
       }
     };
     // Adds some pixels of a row of an image; image and row count from the beginning of the block.
-    const auto add = [&](index_t image, index_t row, index_t column, index_t count) {
+    const auto add = [&, this](index_t image, index_t row, index_t column, index_t count) {
       const index_t n = block.image + image;
       const index_t t = block.row + row;
       const index_t h = c.origin_height + t * c.step_height;

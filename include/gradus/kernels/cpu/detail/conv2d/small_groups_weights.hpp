@@ -48,15 +48,15 @@ class small_group_weight_gradients {
   GRADUS_COLD void run(cpu& device, const Element* x, const Element* dy, real* dw, real* dbias,
                        std::byte* workspace) const {
     const index_t chunks = std::clamp<index_t>(batch_ * c_.rows, 1, most_chunks);
-    const auto sums_of = [&](index_t chunk) {
+    const auto sums_of = [&, this](index_t chunk) {
       return reinterpret_cast<real*>(workspace + static_cast<std::size_t>(chunk) * chunk_bytes());
     };
     std::byte* const workers = workspace + most_chunks * chunk_bytes();
-    for_each_task(device, chunks, [&](index_t worker, index_t chunk) {
+    for_each_task(device, chunks, [&, this](index_t worker, index_t chunk) {
       sum_chunk(part_begin(batch_ * c_.rows, chunks, chunk), part_begin(batch_ * c_.rows, chunks, chunk + 1), x, dy,
                 sums_of(chunk), scratch{workers + static_cast<std::size_t>(worker) * worker_bytes()});
     });
-    for_each_task(device, taps_ + 1, [&](index_t /*worker*/, index_t task) {
+    for_each_task(device, taps_ + 1, [&, this](index_t /*worker*/, index_t task) {
       // One task for each row of sums: of a tap and a term of the groups, or of the bias.
       const bool bias = task == taps_;
       for (index_t channel = 0; channel < channels_; channel += width_) {

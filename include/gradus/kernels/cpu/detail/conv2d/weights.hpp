@@ -89,7 +89,7 @@ class weight_gradients {
     const std::size_t worker_size = worker_bytes();
     const index_t chunks = image_parts_ * row_parts_;
     const index_t tasks = c_.groups * chunks * channel_parts_ * result_parts_;
-    for_each_task(device, tasks, [&](index_t worker, index_t task) {
+    for_each_task(device, tasks, [&, this](index_t worker, index_t task) {
       const index_t results = task % result_parts_;
       const index_t part = task / result_parts_ % channel_parts_;
       const index_t chunk = task / (result_parts_ * channel_parts_) % chunks;
@@ -98,7 +98,7 @@ class weight_gradients {
                 scratch{workers + static_cast<std::size_t>(worker) * worker_size});
     });
     const index_t panels = ceil_div(c_.results, kernels_.width);
-    for_each_task(device, c_.groups * panels * channel_parts_, [&](index_t worker, index_t task) {
+    for_each_task(device, c_.groups * panels * channel_parts_, [&, this](index_t worker, index_t task) {
       finish(task / (channel_parts_ * panels), task / channel_parts_ % panels, task % channel_parts_, sums, dw, dbias,
              scratch{workers + static_cast<std::size_t>(worker) * worker_size});
     });

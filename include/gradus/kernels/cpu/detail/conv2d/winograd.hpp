@@ -214,7 +214,7 @@ class winograd_correlations final : public correlations<Element> {
                     const tile_output<Element>& output, const worker_memory& m) const {
     const bool plain = output.simple() && output.bias == nullptr && !output.act.relu;
     const auto from = tiles_.template planes<const real*>(m.sums, sums_step(c));
-    tiles_.for_each(block, [&](index_t n, index_t row, index_t column, index_t tile) {
+    tiles_.for_each(block, [&, this](index_t n, index_t row, index_t column, index_t tile) {
       std::array<real*, winograd_tiles<real>::most_results> to;
       std::array<index_t, winograd_tiles<real>::most_results> c_row;
       std::size_t place = 0;
@@ -245,7 +245,7 @@ class winograd_correlations final : public correlations<Element> {
     std::array<index_t, 64> c_row{};
     for (index_t result = 0; result < results; result += kernels_.width) {
       const index_t columns = std::min(results - result, kernels_.width);
-      tiles_.for_each(block, [&](index_t n, index_t row, index_t column, index_t tile) {
+      tiles_.for_each(block, [&, this](index_t n, index_t row, index_t column, index_t tile) {
         std::array<real*, winograd_tiles<real>::most_results> to;
         std::size_t place = 0;
         for (index_t h = row; h < row + tiles_.results_high; ++h) {

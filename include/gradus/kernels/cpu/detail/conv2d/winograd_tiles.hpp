@@ -166,7 +166,7 @@ class winograd_tiles {
                                   .zeros = m.zeros};
     std::array<const Element*, most_products> from;
     const auto to = planes(m.places, m.step);
-    return for_each(block, [&](index_t n, index_t row, index_t column, index_t tile) {
+    return for_each(block, [&, this](index_t n, index_t row, index_t column, index_t tile) {
       image.first = in_place ? x + n * plane * c_.terms + first_channel : m.strip + (n - block.image) * strip;
       image.list(c_.origin_height + row, places_high, c_.origin_width + column, places_wide, from.data());
       transforms->input(from.data(), 0, to.data(), tile * m.pitch, channels);

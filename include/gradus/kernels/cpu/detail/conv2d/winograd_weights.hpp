@@ -134,7 +134,7 @@ class winograd_weight_sums {
       }
     }
     std::array<float*, winograd_tiles<float>::most_taps> to;
-    for_each_panel(b, [&](index_t panel, index_t, index_t width) {
+    for_each_panel(b, [&, this](index_t panel, index_t, index_t width) {
       const auto from = tiles_.planes<const float*>(m.sums + panel * b.channels, sums_step());
       for (index_t i = 0; i < tiles_.taps; ++i) {
         to[static_cast<std::size_t>(i)] = sums + panel * rows_of_sums + i * b.channels * width;
@@ -154,7 +154,7 @@ class winograd_weight_sums {
       }
     }
     const index_t pitch = channels_last() ? c_.results : b.results;
-    const auto first_of = [&](index_t n) {  // position (first_row, 0)
+    const auto first_of = [&, this](index_t n) {  // position (first_row, 0)
       return channels_last() ? dy + (n * plane + piece.row * c_.columns) * c_.results + b.result
                              : m.gradient + (n - piece.image) * pixels * b.results;
     };
@@ -165,10 +165,10 @@ class winograd_weight_sums {
                                 .zeros = m.zeros};
     std::array<const float*, winograd_tiles<float>::most_results> from;
     const auto to = tiles_.planes(m.output, output_step());
-    tiles_.for_each(piece, [&](index_t n, index_t row, index_t column, index_t tile) {
+    tiles_.for_each(piece, [&, this](index_t n, index_t row, index_t column, index_t tile) {
       image.first = first_of(n);
       image.list(row, tiles_.results_high, column, tiles_.results_wide, from.data());
-      for_each_panel(b, [&](index_t panel, index_t, index_t width) {
+      for_each_panel(b, [&, this](index_t panel, index_t, index_t width) {
         tiles_.transforms->gradient(from.data(), panel, to.data(), panel * piece_tiles_ + tile * width, width);
       });
     });
@@ -176,7 +176,7 @@ class winograd_weight_sums {
       const index_t rows_of_sums = tiles_.taps * b.channels + 1;
       for (index_t n = piece.image; n < piece.image + piece.images; ++n) {
         for (index_t row = 0; row < piece.rows; ++row) {
-          for_each_panel(b, [&](index_t panel, index_t columns, index_t width) {
+          for_each_panel(b, [&, this](index_t panel, index_t columns, index_t width) {
             kernels_.add_rows(m.ones, first_of(n) + row * c_.columns * pitch + panel, pitch, c_.columns, columns,
                               sums + panel * rows_of_sums + (rows_of_sums - 1) * width);
           });
@@ -188,7 +188,7 @@ class winograd_weight_sums {
   void multiply(const block& b, index_t tiles, bool first, const worker_memory& m) const {
     const index_t zero = 0;
     for (index_t i = 0; i < tiles_.products; ++i) {
-      for_each_panel(b, [&](index_t begin, index_t columns, index_t) {
+      for_each_panel(b, [&, this](index_t begin, index_t columns, index_t) {
         panel_rows<float> panel;
         panel.rows = b.channels;
         panel.columns = columns;

@@ -73,7 +73,7 @@ class matrix_vector_product {
     if constexpr (!widens_) {
       x = packs ? packed : vectors;
     }
-    for_each_task(device, blocks_ * parts_, [&](index_t worker, index_t task) {
+    for_each_task(device, blocks_ * parts_, [&, this](index_t worker, index_t task) {
       real* const wide = widened + worker * few * std::max(terms_, most_columns);
       const index_t begin = part_begin(matrix_.count, blocks_, task / parts_);
       const index_t count = part_begin(matrix_.count, blocks_, task / parts_ + 1) - begin;

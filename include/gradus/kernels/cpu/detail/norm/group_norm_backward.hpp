@@ -47,9 +47,10 @@ class group_norm_backward_pass {
     switch (split_.order) {
       case norm_order::planes:
         in_three_steps(
-            device, split_.units, split_.pieces, elements, [&](index_t u, index_t p) { sum_planes(u, p); },
-            [&](index_t u) { finish_planes(u); }, [&](index_t u, index_t p) { differentiate_planes(u, p); });
-        write_parameters(device, split_.examples, [&](index_t n, index_t c) {
+            device, split_.units, split_.pieces, elements, [&, this](index_t u, index_t p) { sum_planes(u, p); },
+            [&, this](index_t u) { finish_planes(u); },
+            [&, this](index_t u, index_t p) { differentiate_planes(u, p); });
+        write_parameters(device, split_.examples, [&, this](index_t n, index_t c) {
           const index_t set = n * split_.groups + c / split_.width;
           const double* const sums = work_.parameter_sums + 2 * (n * split_.channels + c);
           return std::array<double, 2>{along_normalized(set, sums[0], sums[1]), sums[0]};
@@ -57,9 +58,9 @@ class group_norm_backward_pass {
         break;
       case norm_order::rows:
         in_three_steps(
-            device, split_.units, split_.pieces, elements, [&](index_t u, index_t p) { sum_rows_of(u, p); },
-            [&](index_t u) { finish_rows(u); }, [&](index_t u, index_t p) { differentiate_rows(u, p); });
-        write_parameters(device, split_.examples, [&](index_t n, index_t c) {
+            device, split_.units, split_.pieces, elements, [&, this](index_t u, index_t p) { sum_rows_of(u, p); },
+            [&, this](index_t u) { finish_rows(u); }, [&, this](index_t u, index_t p) { differentiate_rows(u, p); });
+        write_parameters(device, split_.examples, [&, this](index_t n, index_t c) {
           const double* const sums = work_.sums + 2 * n * split_.pieces * split_.channels + c;
           const double product = along_normalized(n * split_.channels + c, sums[0], sums[split_.channels]);
           return std::array<double, 2>{product, sums[0]};
@@ -67,9 +68,9 @@ class group_norm_backward_pass {
         break;
       case norm_order::pixels:
         in_three_steps(
-            device, split_.units, 1, elements, [](index_t, index_t) {}, [&](index_t u) { differentiate_pixels(u); },
-            [](index_t, index_t) {});
-        write_parameters(device, split_.units, [&](index_t u, index_t c) {
+            device, split_.units, 1, elements, [](index_t, index_t) {},
+            [&, this](index_t u) { differentiate_pixels(u); }, [](index_t, index_t) {});
+        write_parameters(device, split_.units, [&, this](index_t u, index_t c) {
           const double* const sums = work_.parameter_sums + 2 * (u * split_.channels + c);
           return std::array<double, 2>{sums[1], sums[0]};
         });
@@ -97,7 +98,7 @@ class group_norm_backward_pass {
       return;
     }
     const index_t grain = std::max(index_t{1}, (index_t{1} << 12U) / std::max(index_t{1}, parts));
-    device.parallel_for(split_.channels, grain, [&](index_t begin, index_t end) {
+    device.parallel_for(split_.channels, grain, [&, this](index_t begin, index_t end) {
       for (index_t c = begin; c < end; ++c) {
         double of_gamma = 0;
         double of_beta = 0;
@@ -344,7 +345,7 @@ class group_norm_backward_pass {
     const auto runs = split_.column_runs;
     const index_t run = (split_.examples + runs - 1) / runs;
     const bool blocks = split_.strips == 1;  // dx of a few examples while they are in the cache
-    device.parallel_for(runs * split_.strips, 1, [&](index_t begin_task, index_t end_task) {
+    device.parallel_for(runs * split_.strips, 1, [&, this](index_t begin_task, index_t end_task) {
       for (index_t task = begin_task; task < end_task; ++task) {
         const index_t part = task / split_.strips;
         const index_t left = task % split_.strips * 2048;
@@ -370,14 +371,14 @@ class group_norm_backward_pass {
         }
       }
     });
-    write_parameters(device, runs, [&](index_t part, index_t c) {
+    write_parameters(device, runs, [&, this](index_t part, index_t c) {
       const double* const sums = work_.parameter_sums + 2 * part * channels + c;
       return std::array<double, 2>{sums[channels], sums[0]};
     });
     if (!blocks && dx_ != nullptr) {
       in_three_steps(
-          device, split_.units, split_.pieces, split_.width, [&](index_t u, index_t p) { sum_vector(u, p); },
-          [&](index_t u) { finish_vector(u); }, [&](index_t u, index_t p) { differentiate_vector(u, p); });
+          device, split_.units, split_.pieces, split_.width, [&, this](index_t u, index_t p) { sum_vector(u, p); },
+          [&, this](index_t u) { finish_vector(u); }, [&, this](index_t u, index_t p) { differentiate_vector(u, p); });
     }
   }
 

@@ -45,7 +45,7 @@ class padded_images {
 
   void forward(cpu& device, const std::byte* value, const std::byte* x, std::byte* y) const {
     const index_t width = width_of(columns_);
-    device.parallel_for(planes_ * width_of(rows_), grain(width), [&](index_t begin, index_t end) {
+    device.parallel_for(planes_ * width_of(rows_), grain(width), [&, this](index_t begin, index_t end) {
       for (index_t row = begin; row < end; ++row) {
         std::byte* const to = y + row * width * bytes_;
         const index_t source = rows_.source(row % width_of(rows_));
@@ -70,7 +70,7 @@ class padded_images {
     const index_t height = width_of(rows_);
     call.width = width_of(columns_);
     call.run = run_;
-    device.parallel_for(planes_ * rows_.size, grain(columns_.size), [&](index_t begin, index_t end) {
+    device.parallel_for(planes_ * rows_.size, grain(columns_.size), [&, this](index_t begin, index_t end) {
       fold_call own = call;
       for (index_t row = begin; row < end; ++row) {
         own.rows = rows_.copies_of(row % rows_.size);
