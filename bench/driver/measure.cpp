@@ -19,6 +19,7 @@
 #include "gradus/optim/schedules.hpp"
 #include "gradus/train/traced.hpp"
 #include "plan.hpp"
+#include "saves.hpp"
 #include "training.hpp"
 #include "watch.hpp"
 
@@ -53,11 +54,12 @@ std::vector<double> gather(gradus::comm::any_communicator& group, const std::vec
 /// Prints the steps of rank 0, and times all of them between two moments when all ranks have come.
 class printing_watch final : public step_watch {
  public:
-  printing_watch(const settings& chosen, gradus::comm::any_communicator& group)
+  printing_watch(const settings& chosen, gradus::comm::any_communicator& group, saves_of_rank& saves)
       : step_watch{static_cast<std::size_t>(chosen.warmup_batches),
                    static_cast<std::size_t>(chosen.batches) * static_cast<std::size_t>(chosen.repeats)},
         chosen_{chosen},
-        group_{group} {}
+        group_{group},
+        saves_{saves} {}
 
   /// Images a second of all ranks, of each repeat.
   [[nodiscard]] const std::vector<double>& totals() const noexcept { return totals_; }
@@ -68,16 +70,11 @@ class printing_watch final : public step_watch {
     return gradient_norm_;
   }
 
-  void begin() {
-    print("Running warm up\n");
-    if (chosen_.warmup_batches == 0) {
-      warmed_up();
-    }
-  }
-
  private:
+  void warming_up() override { print("Running warm up\n"); }
   void warmed_up() override {
     print("Done warm up\nStep\tImg/sec\ttotal_loss\n");
+    kept_before_ = steps().size();
     wait_for_all();
     began_ = std::chrono::steady_clock::now();
   }
@@ -98,21 +95,19 @@ class printing_watch final : public step_watch {
     }
   }
 
-  void on_epoch(gradus::train::epoch_report& report) override {
+  void end_epoch_of_kept(gradus::train::epoch_report& report) override {
     loss_scale_ = report.loss_scale;
     gradient_norm_ = report.gradient_norm;
     read_marks_of_last();
+    saves_.wait();  // what a save costs counts to its end
     wait_for_all();
-    const double images = static_cast<double>(chosen_.batches) * static_cast<double>(chosen_.batch_size_per_rank) *
-                          static_cast<double>(group_.size());
+    const double images = static_cast<double>(steps().size() - kept_before_) *
+                          static_cast<double>(chosen_.batch_size_per_rank) * static_cast<double>(group_.size());
     totals_.push_back(images / std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count());
     if (group_.rank() == 0) {
       constexpr const char* line = "----------------------------------------------------------------";
       std::printf("%s\ntotal images/sec: %.2f\n%s\n", line, totals_.back(), line);
       std::fflush(stdout);
-    }
-    if (totals_.size() < static_cast<std::size_t>(chosen_.repeats)) {
-      begin();
     }
   }
 
@@ -129,6 +124,8 @@ class printing_watch final : public step_watch {
 
   const settings& chosen_;
   gradus::comm::any_communicator& group_;
+  saves_of_rank& saves_;
+  std::size_t kept_before_ = 0;  // steps, of earlier repeats
   std::vector<double> seconds_;
   std::vector<double> totals_;
   std::optional<gradus::optim::loss_scale_report> loss_scale_;
@@ -180,6 +177,9 @@ void require_same_options(const settings& chosen, gradus::comm::any_communicator
                                       {"servers", number(chosen.servers)},
                                       {"server mode", chosen.server_mode},
                                       {"trace file", chosen.trace_file},
+                                      {"checkpoint folder", chosen.checkpoint_dir},
+                                      {"steps between checkpoints", number(chosen.checkpoint_every)},
+                                      {"resuming", number(int{chosen.resume})},
                                       {"device", chosen.device},
                                       {"precision", chosen.precision},
                                       {"winograd", number(int{chosen.winograd})},
@@ -217,6 +217,37 @@ void print_phases(const breakdown& phases) {
     std::printf("%s %s %.2f", i == 0 ? "" : ",", phase_names[i], 1e3 * phases[i]);
   }
   std::printf("\n");
+}
+
+/// Of this rank's saves; nothing without checkpoints.
+std::optional<save_statistics> cost_of(const saves_of_rank& saves) {
+  if (saves.folder().empty()) {
+    return {};
+  }
+  save_statistics all;
+  std::vector<double> waits;
+  std::vector<double> snapshots;
+  std::vector<double> behind;
+  for (const gradus::train::checkpoint_cost& each : saves.costs()) {
+    all.failed += each.save.error.empty() ? 0 : 1;
+    all.bytes = std::max(all.bytes, each.save.bytes);
+    waits.push_back(each.wait);
+    snapshots.push_back(each.snapshot);
+    behind.push_back(each.save.seconds);
+  }
+  all.count = static_cast<int>(waits.size());
+  all.wait = statistics_of(waits);
+  all.snapshot = statistics_of(snapshots);
+  all.save = statistics_of(behind);
+  return all;
+}
+
+void print_saves(const save_statistics& all, const std::string& folder) {
+  std::printf(
+      "checkpoints: %d in '%s', %d failed, %llu bytes each; a step waited %.2f ms for the copy and %.2f ms for the "
+      "save before, a save took %.2f ms (medians)\n",
+      all.count - all.failed, gradus::printable(folder).c_str(), all.failed, static_cast<unsigned long long>(all.bytes),
+      1e3 * all.snapshot.median, 1e3 * all.wait.median, 1e3 * all.save.median);
 }
 
 }  // namespace
@@ -276,10 +307,12 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   parts->end->start();
 
   const bool traced = !chosen.trace_file.empty();
-  printing_watch watch{chosen, group};
+  saves_of_rank saves{chosen, checkpoint_folder(chosen, all.group().rank(), all.group().size())};
+  all.write_behind(saves.callback());
+  printing_watch watch{chosen, group, saves};
   watch.attach(*parts->end, parts->timer.seconds(), {all.marks(), trained->structure().nodes().size()});
-  watch.begin();
-  trained->fit(parts->end->group(), watch, chosen.repeats, schedule_of(chosen), traced ? &recorder : nullptr);
+  trained->fit(parts->end->group(), *parts->end, watch, saves, chosen.repeats, schedule_of(chosen),
+               traced ? &recorder : nullptr);
 
   std::vector<double> seconds;
   for (const step_times& each : watch.steps()) {
@@ -292,6 +325,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   found.loss = watch.steps().back().loss;
   found.loss_scale = watch.loss_scale();
   found.gradient_norm = watch.norms();
+  found.saves = cost_of(saves);
   const std::vector<double> peaks = gather(group, {static_cast<double>(peak_memory_bytes())});
   found.peak_memory_bytes = static_cast<std::uint64_t>(*std::max_element(peaks.begin(), peaks.end()));
   for (const std::string& problem : input->problems()) {  // every rank has met others
@@ -311,6 +345,9 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
     if (found.gradient_norm) {
       std::printf("gradient norm: mean %g, largest %g, %td of %td steps clipped\n", found.gradient_norm->mean,
                   found.gradient_norm->largest, found.gradient_norm->clipped_steps, found.gradient_norm->steps);
+    }
+    if (found.saves) {
+      print_saves(*found.saves, saves.folder());
     }
     json.write(json_text(found));
   }

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <stdexcept>
 
+#include "gradus/core/text.hpp"
 #include "gradus/core/unoptimized.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/layout/layouts.hpp"
@@ -12,6 +13,7 @@
 #include "gradus/parallel/transfer_order/simulated_step.hpp"
 #include "gradus/parallel/transfer_order/step_graph.hpp"
 #include "plan.hpp"
+#include "rules.hpp"
 #include "servers.hpp"
 #include "training.hpp"
 #ifdef GRADUS_BENCH_WITH_CUDA
@@ -72,6 +74,35 @@ double print_bytes(const settings& chosen, const gradus::nn::graph& network, int
   return share * bytes;
 }
 
+/// The bytes of a checkpoint: of tensors, without the header.
+void print_checkpoint(const settings& chosen, const gradus::nn::graph& network, int ranks) {
+  const bool alone = chosen.update == variable_update::independent;
+  const int copies = chosen.update == variable_update::model_averaging ? ranks : 1;
+  const int with_statistics = alone                                                     ? 1
+                              : uses_servers(chosen.update) && !chosen.colocate_servers ? ranks - chosen.servers
+                                                                                        : ranks;
+  gradus::cpu device{{.intra_op_threads = 1}};
+  index_t of_parameter = sizeof(float);  // with the state of the update rule
+  constexpr index_t sample = 61;         // parameters: no other buffer of a rule has that size
+  const std::unique_ptr<rule> updates = make_rule(chosen, device, sample);
+  for (const gradus::optim::state_buffer& each : updates->buffers()) {
+    of_parameter += each.elements == sample ? static_cast<index_t>(each.bytes.size()) / sample : 0;
+  }
+  const index_t weights = copies * network.parameter_count() * index_t{sizeof(float)};
+  const index_t state = copies * network.parameter_count() * (of_parameter - index_t{sizeof(float)});
+  const index_t statistics = with_statistics * network.buffer_elements() * index_t{sizeof(float)};
+  std::printf("checkpoint:  %td bytes%s: parameters %td, update rule %td, running statistics %td; and a header\n",
+              weights + state + statistics, alone && ranks > 1 ? " a rank" : "", weights, state, statistics);
+  if (!chosen.checkpoint_dir.empty()) {
+    const std::uint64_t steps =
+        static_cast<std::uint64_t>(chosen.warmup_batches + chosen.batches) * static_cast<std::uint64_t>(chosen.repeats);
+    const std::uint64_t saves =
+        chosen.checkpoint_every == 0 ? static_cast<std::uint64_t>(chosen.repeats) : steps / chosen.checkpoint_every;
+    std::printf("             %llu in '%s', of which the newest 3 are kept\n", static_cast<unsigned long long>(saves),
+                gradus::printable(chosen.checkpoint_dir).c_str());
+  }
+}
+
 /// The lines of a dry run.
 void print_plan(const settings& chosen, int ranks, training& trained) {
   const gradus::nn::memory_forecast memory = trained.forecast();
@@ -91,6 +122,7 @@ void print_plan(const settings& chosen, int ranks, training& trained) {
     computation += layer.forward + layer.backward;
   }
   const double sent = print_bytes(chosen, network, ranks, computation);
+  print_checkpoint(chosen, network, ranks);
 
   parallel::step_graph step;
   step.add_computation("step", {}, computation);
@@ -130,6 +162,11 @@ void require_supported(const settings& chosen) {
   } else if (chosen.capture_step) {
     throw std::invalid_argument{
         "--capture-step: expected --device cuda, got --device cpu, which takes steps as they come"};
+  }
+  if (!chosen.checkpoint_dir.empty() && chosen.what != command::measure) {
+    throw std::invalid_argument{std::string{"--checkpoint-dir: expected one measurement, got "} + name_of(chosen.what) +
+                                (chosen.what == command::pack ? "" : ", whose measurements would share a folder") +
+                                ": leave it out"};
   }
 #ifndef GRADUS_BENCH_WITH_GZIP
   if (chosen.trace_file.ends_with(".gz")) {
@@ -222,6 +259,12 @@ void print_header(const settings& chosen, const result& about, index_t examples_
   }
   if (chosen.order != transfer_order::none) {
     std::printf("Order:       %s\n", name_of(chosen.order));
+  }
+  if (!chosen.checkpoint_dir.empty()) {
+    const std::string when = chosen.checkpoint_every == 0
+                                 ? std::string{"after each repeat"}
+                                 : "every " + std::to_string(chosen.checkpoint_every) + " steps";
+    std::printf("Checkpoints: '%s', %s\n", gradus::printable(chosen.checkpoint_dir).c_str(), when.c_str());
   }
   std::printf("Ranks:       %d\nThreads:     %d per rank\n", about.ranks, about.threads);
   if (const char* const note = gradus::note_of_unoptimized(); note != nullptr && chosen.device != "cuda") {

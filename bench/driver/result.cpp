@@ -87,6 +87,14 @@ std::string json_text(const result& found) {
                             {"clipped_steps", found.gradient_norm->clipped_steps},
                             {"steps", found.gradient_norm->steps}};
   }
+  if (found.saves) {
+    all["checkpoints"] = {{"saves", found.saves->count},
+                          {"failed", found.saves->failed},
+                          {"bytes", found.saves->bytes},
+                          {"snapshot_ms", 1e3 * found.saves->snapshot.median},
+                          {"wait_ms", 1e3 * found.saves->wait.median},
+                          {"save_ms", 1e3 * found.saves->save.median}};
+  }
   return all.dump(2) + '\n';
 }
 

@@ -40,6 +40,16 @@ struct speed {
 };
 [[nodiscard]] speed speed_of(index_t batch, const std::vector<double>& seconds);
 
+/// What the checkpoints of a measurement cost rank 0, in seconds.
+struct save_statistics {
+  int count = 0;             ///< saves that have ended, those of the warm-up too
+  int failed = 0;            ///< among them
+  std::uint64_t bytes = 0;   ///< of a file
+  step_statistics snapshot;  ///< a step waited for the copy of the state
+  step_statistics wait;      ///< and for the save before
+  step_statistics save;      ///< until the file was durable
+};
+
 struct result {
   std::string model;
   index_t batch_size = 0;  // of a rank
@@ -61,6 +71,7 @@ struct result {
   double loss = 0;                                             // of the last step, on rank 0
   std::optional<gradus::optim::loss_scale_report> loss_scale;  // of training in float16
   std::optional<gradus::optim::gradient_norm_report> gradient_norm;  // of the last repeat, where it is clipped
+  std::optional<save_statistics> saves;                              // of a measurement with checkpoints
 };
 
 /// What --json writes.

@@ -41,7 +41,7 @@ void run_rank_on(Device& device, Hosts& world, Communicator gradients, const set
   recorder.note_clock(gradus::trace::measure_clock(world, &gradus::trace::detail::steady_nanoseconds));
   gradus::comm::recorded<Communicator, gradus::trace::transfers> traced{
       std::move(gradients), std::make_shared<gradus::trace::transfers>(recorder)};
-  ranks_on<decltype(traced), Device> all{traced, device, chosen, in_process};
+  ranks_on<decltype(traced), Device, Hosts> all{traced, world, device, chosen, in_process};
   const result found = measure(chosen, all, recorder);
   if (!chosen.trace_file.empty()) {
     if (world.rank() == 0) {

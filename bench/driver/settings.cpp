@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <stdexcept>
 
@@ -164,6 +165,18 @@ void add_measurement(CLI::App& app, settings& chosen) {
   app.add_option("--json", chosen.json, "write the result to this file");
   app.add_option("--trace-file", chosen.trace_file,
                  "write what every rank does when to this file; compressed if its name ends in .gz");
+  CLI::Option* const folder =
+      app.add_option("--checkpoint-dir", chosen.checkpoint_dir,
+                     "save the state of the training in this folder; what that costs is in the measured time")
+          ->check([](const std::string& name) { return std::string{name.empty() ? "expected a folder, got ''" : ""}; });
+  app.add_option("--checkpoint-every", chosen.checkpoint_every,
+                 "steps from one checkpoint to the next, warm-up included; 0: one after each repeat")
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
+      ->needs(folder)
+      ->capture_default_str();
+  app.add_flag("--resume", chosen.resume,
+               "go on from the newest checkpoint in that folder: the interrupted repeat, or one more")
+      ->needs(folder);
   app.add_flag("--dry-run", chosen.dry_run, "show the plan, its memory, bytes and bounds of a step; train nothing");
   app.add_option("--multiply-adds-per-second", chosen.multiply_adds_per_second, "of a rank, for --dry-run")
       ->check(CLI::PositiveNumber)

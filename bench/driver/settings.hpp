@@ -94,6 +94,9 @@ struct settings {
   bool skip_corrupt = false;
   std::string json;
   std::string trace_file;
+  std::string checkpoint_dir;          // empty: no checkpoints
+  std::uint64_t checkpoint_every = 0;  // steps; 0: after each repeat
+  bool resume = false;
   bool dry_run = false;
   double multiply_adds_per_second = 2e10;  // of a rank, for the bounds of a dry run
   double link_bytes_per_second = 117e6;    // likewise

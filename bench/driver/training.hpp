@@ -16,6 +16,7 @@
 #include "gradus/trace/recorder.hpp"
 #include "gradus/train/step_end.hpp"
 #include "input.hpp"
+#include "saves.hpp"
 #include "settings.hpp"
 #include "watch.hpp"
 
@@ -48,10 +49,13 @@ class training {
   [[nodiscard]] virtual trained_parameters parameters() = 0;
   /// The shortest times of the layers in some steps that change no parameters.
   [[nodiscard]] virtual gradus::parallel::step_profile profile(int steps) = 0;
-  /// Runs epochs of batches.steps steps. `watch` is the end of each step, and its callbacks are called.
+  /// Runs epochs of batches.steps steps. `watch` is the end of each step, in front of `end`, and its callbacks are
+  /// called.
+  /// @param saves     called before them; resumed from if that was asked for
   /// @param recorder  of the steps, or nullptr
-  virtual void fit(gradus::comm::any_communicator& group, step_watch& watch, int epochs,
-                   const gradus::optim::schedule& learning_rate, gradus::trace::recorder* recorder) = 0;
+  virtual void fit(gradus::comm::any_communicator& group, gradus::train::step_end_of<float>& end, step_watch& watch,
+                   saves_of_rank& saves, int epochs, const gradus::optim::schedule& learning_rate,
+                   gradus::trace::recorder* recorder) = 0;
 };
 
 /// What is defined in training_in.hpp.

@@ -4,10 +4,14 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <string>
 #include <type_traits>
 
 #include "build_model.hpp"
 #include "gradus/data/parallel_loader.hpp"
+#include "gradus/train/checkpoints.hpp"
 #include "gradus/train/step_trainer.hpp"
 #include "gradus/train/traced.hpp"
 #include "training.hpp"
@@ -21,8 +25,8 @@ class one_batch {
   one_batch(Loader& loader, index_t steps) : loader_{&loader}, steps_{steps} {}
 
   void take_shard(const gradus::data::shard& part) { loader_->take_shard(part); }
-  void start_epoch(std::uint64_t /*epoch*/) {
-    given_ = 0;
+  void start_epoch(std::uint64_t /*epoch*/, index_t first = 0) {
+    given_ = first;
     if (batch_ == nullptr) {
       loader_->start_epoch(0);
       batch_ = loader_->next();
@@ -31,7 +35,9 @@ class one_batch {
   [[nodiscard]] const typename Loader::batch_type* next() { return given_++ < steps_ ? batch_ : nullptr; }
   [[nodiscard]] index_t steps_per_epoch() const noexcept { return steps_; }
   [[nodiscard]] index_t examples_per_epoch() const noexcept { return steps_ * loader_->examples_per_epoch(); }
-  [[nodiscard]] std::string description() const { return loader_->description() + ", the same in every step"; }
+  [[nodiscard]] std::string description() const {
+    return "the same batch in each of " + std::to_string(steps_) + " steps of " + loader_->description();
+  }
 
  private:
   Loader* loader_;
@@ -49,7 +55,12 @@ class recorded_loader {
       : loader_{&loader}, recorder_{&recorder}, before_{first} {}
 
   void take_shard(const gradus::data::shard& part) { loader_->take_shard(part); }
-  void start_epoch(std::uint64_t epoch) { loader_->start_epoch(epoch); }
+  void start_epoch(std::uint64_t epoch, index_t first) {
+    if constexpr (requires { loader_->start_epoch(epoch, first); }) {
+      loader_->start_epoch(epoch, first);
+    }
+  }
+  void start_epoch(std::uint64_t epoch) { start_epoch(epoch, 0); }
   [[nodiscard]] auto next() {
     if (before_-- == 0) {
       recorder_->enable(true);
@@ -126,17 +137,40 @@ class training_in final : public training {
     return recorder.profile();
   }
 
-  void fit(gradus::comm::any_communicator& group, step_watch& watch, int epochs,
-           const gradus::optim::schedule& learning_rate, gradus::trace::recorder* recorder) override {
-    const gradus::train::fit_options options{.epochs = epochs, .learning_rate = learning_rate};
+  void fit(gradus::comm::any_communicator& group, gradus::train::step_end_of<float>& end, step_watch& watch,
+           saves_of_rank& saves, int epochs, const gradus::optim::schedule& learning_rate,
+           gradus::trace::recorder* recorder) override {
+    namespace train = gradus::train;
+    train::fit_options options{.epochs = epochs, .learning_rate = learning_rate};
     const auto fit_from = [&](auto& input, auto& trained) {
-      gradus::train::step_trainer trainer{trained, watch, group};
+      train::step_trainer trainer{trained, end, group};
+      index_t warm_up = chosen_.warmup_batches;
+      if (saves.resumes()) {
+        const gradus::io::checkpoint_report found = train::resume_training(trainer, saves.folder());
+        if (group.rank() == 0) {
+          std::printf("Resumed:     %s\n", gradus::io::to_string(found).c_str());
+        }
+        const auto& reached = train::detail::trainer_access::parts_of(trainer).progress->position();
+        // The last step of an epoch may be done and the epoch not ended: one more is measured.
+        options.epochs += reached.epochs + (reached.step_in_epoch == plan_.steps ? 1 : 0);
+        warm_up =
+            watch.begin_at(static_cast<std::size_t>(reached.step_in_epoch), static_cast<std::size_t>(plan_.steps));
+      }
+      watch.begin();
+      // The trainer knows the end itself, whose state is saved; the watch stands in front of it.
+      const auto fit_watched = [&](auto& from, const auto& around) {
+        train::detail::watched_fit::run(trainer, from, options, around, saves.callback(), watch);
+      };
       if (recorder == nullptr) {
-        trainer.fit(input, options, watch);
+        fit_watched(input, [&](train::step_end& /*inner*/, auto& from, train::detail::callback_list callbacks,
+                               const auto& run) { run(watch, from, callbacks); });
         return;
       }
-      recorded_loader measured{input, *recorder, chosen_.warmup_batches};
-      gradus::train::fit_traced(*recorder, trainer, measured, options, watch);
+      recorded_loader measured{input, *recorder, warm_up};
+      fit_watched(measured, [&](train::step_end& /*inner*/, auto& from, train::detail::callback_list callbacks,
+                                const auto& run) {
+        train::detail::fit_recorded(*recorder, trainer.network(), watch, from, trainer.steps(), callbacks, run);
+      });
     };
     const auto fit_network = [&](auto& trained) {
       if (synthetic_) {

@@ -18,6 +18,7 @@
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/parallel/transfer_order/step_graph.hpp"
 #include "gradus/trace/recorder.hpp"
+#include "gradus/train/checkpoints.hpp"
 #include "gradus/train/step_end.hpp"
 #include "marks.hpp"
 #include "rules.hpp"
@@ -102,6 +103,8 @@ class ranks {
   /// Called by all ranks that train; so is `start` of the result's end, when they have compared what they train.
   [[nodiscard]] virtual std::unique_ptr<step_parts> make_step_end(trained_parameters trained,
                                                                   const transfer_plan& plan) = 0;
+  /// Lets the checkpoints of a rank that trains be written behind its steps. Called by all of them.
+  virtual void write_behind(gradus::train::checkpoints& saves) = 0;
   /// Threads that compute.
   [[nodiscard]] virtual int threads() const = 0;
   /// For times of a device that works while the host goes on; null where it does not.

@@ -45,17 +45,19 @@ inline constexpr bool in_levels = false;
 
 /// With a device that is not a cpu, ranks sum their gradients or share their updates, by the communicator's own
 /// collectives, or are independent.
-template <class Communicator, class Device>
+template <class Communicator, class Device, class Hosts>
 class ranks_on final : public ranks {
   static constexpr bool on_host = std::is_same_v<Device, gradus::cpu>;
   static constexpr bool has_servers = on_host && !in_levels<Communicator>;
 
  public:
   /// Called by all ranks.
+  /// @param world       the same ranks, for memory of the host
   /// @param in_process  whether all ranks are in this process
   /// @throws gradus::configuration_error when there are not enough ranks for servers and workers
-  ranks_on(Communicator& communicator, Device& device, const settings& chosen, bool in_process)
+  ranks_on(Communicator& communicator, Hosts& world, Device& device, const settings& chosen, bool in_process)
       : communicator_{communicator},
+        world_{world},
         device_{device},
         chosen_{chosen},
         in_process_{in_process},
@@ -135,6 +137,14 @@ class ranks_on final : public ranks {
     return end_with(communicator_, group_, plan.gradients);
   }
 
+  void write_behind(gradus::train::checkpoints& saves) override {
+    if (chosen_.update == variable_update::independent) {
+      saves.write_behind(self_);
+    } else {
+      saves.write_behind(world_);
+    }
+  }
+
   int threads() const override { return device_of<Device>::threads(device_); }
   device_marks* marks() override { return marks_.get(); }
   std::uint64_t peak_device_memory() const override { return device_of<Device>::peak_memory(device_); }
@@ -143,6 +153,7 @@ class ranks_on final : public ranks {
   using alone = gradus::comm::recorded<gradus::comm::self, gradus::trace::transfers>;
 
   Communicator& communicator_;
+  Hosts& world_;
   Device& device_;
   const settings& chosen_;
   bool in_process_;
@@ -150,6 +161,7 @@ class ranks_on final : public ranks {
   gradus::parallel::roles roles_;                                         // with servers
   std::vector<int> node_of_rank_;                                         // of distributed_replicated
   std::unique_ptr<gradus::comm::collectives<Communicator>> collectives_;  // on the host
+  gradus::comm::self self_;                                               // of an independent rank
   std::unique_ptr<alone> alone_;                                          // of an independent rank
   std::optional<gradus::comm::any_communicator_of<alone>> group_alone_;   // likewise
   std::unique_ptr<device_marks> marks_;

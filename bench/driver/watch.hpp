@@ -35,7 +35,7 @@ class step_watch : public gradus::train::step_end {
 
  public:
   /// @param first  steps of an epoch that are not kept
-  step_watch(std::size_t first, std::size_t kept) : first_{first} { steps_.reserve(kept); }
+  step_watch(std::size_t first, std::size_t kept) : first_{first}, warm_up_{first} { steps_.reserve(kept); }
 
   /// Marks of a device that works while the host goes on, or null, and the number of layers.
   struct device_times {
@@ -51,6 +51,24 @@ class step_watch : public gradus::train::step_end {
   }
 
   [[nodiscard]] const std::vector<step_times>& steps() const noexcept { return steps_; }
+
+  /// The first epoch goes on at a step: steps that are not kept come first, and at least one is kept.
+  /// @param all  steps of an epoch
+  /// @return     steps until the first one that is kept; where the epoch has no more, those of the next one
+  gradus::index_t begin_at(std::size_t step, std::size_t all) {
+    began_at_ = step;
+    ended_before_ = step >= all;
+    if (!ended_before_ && step != 0) {
+      first_ = std::min(step + warm_up_, all - 1);
+    }
+    return static_cast<gradus::index_t>(ended_before_ ? warm_up_ : first_ - step);
+  }
+  /// Before the first step.
+  void begin() {
+    if (!ended_before_) {
+      begin_epoch();
+    }
+  }
 
   void before_layer(std::size_t layer, gradus::nn::phase which) override {
     if (!began_) {
@@ -114,7 +132,17 @@ class step_watch : public gradus::train::step_end {
     rule_seconds_before_ = *rule_seconds_;
     step_began_ = clock::now();
   }
-  virtual void on_epoch(gradus::train::epoch_report& report) = 0;
+  void on_epoch(gradus::train::epoch_report& report) {
+    if (!ended_before_) {
+      end_epoch_of_kept(report);
+    }
+    ended_before_ = false;
+    began_at_ = 0;
+    first_ = warm_up_;
+    if (report.epoch + 1 < report.epochs) {
+      begin_epoch();
+    }
+  }
 
  protected:
   ~step_watch() = default;
@@ -123,6 +151,10 @@ class step_watch : public gradus::train::step_end {
   virtual void ended(std::size_t step) = 0;
   /// The steps that are not kept are over: the next one counts.
   virtual void warmed_up() = 0;
+  /// Steps that are not kept begin.
+  virtual void warming_up() = 0;
+  /// An epoch with steps that are kept has ended.
+  virtual void end_epoch_of_kept(gradus::train::epoch_report& report) = 0;
 
   /// An epoch has ended: waits for the device, and reads its marks of the last step.
   void read_marks_of_last() {
@@ -133,6 +165,13 @@ class step_watch : public gradus::train::step_end {
   }
 
  private:
+  void begin_epoch() {
+    warming_up();
+    if (first_ == began_at_) {
+      warmed_up();
+    }
+  }
+
   static double seconds(clock::time_point from, clock::time_point to) noexcept {
     return std::chrono::duration<double>(to - from).count();
   }
@@ -163,7 +202,10 @@ class step_watch : public gradus::train::step_end {
     sum += seconds(before, clock::now());
   }
 
-  std::size_t first_;
+  std::size_t first_;         // that is kept, of this epoch
+  std::size_t warm_up_;       // the same of an epoch that begins with its first step
+  std::size_t began_at_ = 0;  // the first step of this epoch
+  bool ended_before_ = false;
   std::vector<step_times> steps_;
   step_end* inner_ = nullptr;
   const double* rule_seconds_ = nullptr;

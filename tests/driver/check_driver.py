@@ -448,6 +448,136 @@ class DryRun(unittest.TestCase):
         self.assertRegex(text, r"server 3: \d+ bytes\nbusiest: \d+ bytes.*\nservers:     [1-8] for 8 workers, ")
 
 
+class Checkpoints(unittest.TestCase):
+    """--checkpoint-dir: what is saved is what a training goes on from, and what it costs is measured."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name)
+        self.saves = self.path / "saves"
+
+    def measure(self, *options, launcher=()):
+        """The text and the JSON of a measurement."""
+        file = self.path / "result.json"
+        text = run(*SMALL, "--optimizer", "momentum", *options, "--json", file, launcher=launcher)
+        return text, json.loads(file.read_text())
+
+    def names(self):
+        return sorted(each.name for each in self.saves.iterdir())
+
+    def test_files_and_costs_are_named(self):
+        text, result = self.measure("--checkpoint-dir", self.saves, "--checkpoint-every", 2)
+        self.assertEqual(self.names(), ["step-000000002.safetensors", "step-000000004.safetensors"])
+        size = (self.saves / "step-000000004.safetensors").stat().st_size
+        self.assertIn(f"Checkpoints: '{self.saves}', every 2 steps\n", text)
+        self.assertRegex(text, rf"(?m)^checkpoints: 2 in '{self.saves}', 0 failed, {size} bytes each; a step waited "
+                               r"[\d.]+ ms for the copy and [\d.]+ ms for the save before, a save took [\d.]+ ms")
+        found = result["checkpoints"]
+        self.assertEqual((found["saves"], found["failed"]), (2, 0))
+        self.assertLess(abs(found["bytes"] - size), 64)  # the header has the time of the epoch
+        self.assertGreater(found["snapshot_ms"], 0)
+        self.assertGreater(found["save_ms"], 0)
+        self.assertNotIn("checkpoints", self.measure()[1])
+
+    def test_a_save_counts_to_its_end(self):
+        _, result = self.measure("--checkpoint-dir", self.saves)  # after the last step
+        seconds = 4 * 2 / result["images_per_second"]
+        self.assertGreater(1e3 * seconds, 4 * result["step_ms"]["mean"] + 0.9 * result["checkpoints"]["save_ms"])
+
+    def test_an_interrupted_measurement_goes_on(self):
+        _, whole = self.measure()
+        self.measure("--checkpoint-dir", self.saves, "--checkpoint-every", 3)
+        self.assertEqual(self.names(), ["step-000000003.safetensors"])
+        text, rest = self.measure("--checkpoint-dir", self.saves, "--checkpoint-every", 3, "--resume")
+        self.assertRegex(text, r"(?m)^Resumed:     .*step-000000003\.safetensors")
+        self.assertEqual(rest["loss"], whole["loss"])
+        self.assertEqual(len(re.findall(r"(?m)^\d+\timages/sec", text)), 1)  # of two steps one is a warm-up
+        self.assertGreater(rest["images_per_second"], 0.05 * whole["images_per_second"])
+        self.assertLess(rest["images_per_second"], 3 * whole["images_per_second"])
+
+    def test_after_the_last_step_another_repeat_is_measured(self):
+        _, two = self.measure("--repeats", 2)
+        for every in (0, 5):  # after the repeat; after its last step
+            shutil.rmtree(self.saves, ignore_errors=True)
+            self.measure("--checkpoint-dir", self.saves, "--checkpoint-every", every)
+            self.assertEqual(self.names(), ["step-000000005.safetensors"])
+            _, found = self.measure("--checkpoint-dir", self.saves, "--checkpoint-every", every, "--resume")
+            self.assertEqual(len(found["repeats"]), 1)
+            self.assertEqual(found["loss"], two["loss"])
+            self.assertEqual(self.names(), ["step-000000005.safetensors", "step-000000010.safetensors"])
+
+    def test_all_modes_save_and_go_on(self):
+        modes = [(["--ranks", 2], ()), (["--ranks", 2, "--variable-update", "sharded_update"], ()),
+                 (["--ranks", 2, "--all-reduce-spec", "ring"], ()),
+                 (["--ranks", 2, "--variable-update", "model_averaging", "--average-every", 2], ()),
+                 (["--ranks", 3, "--variable-update", "parameter_server"], ()),
+                 (["--ranks", 2, "--variable-update", "distributed_replicated", "--colocate-servers"], ()),
+                 (["--ranks", 2, "--variable-update", "independent"], ()), (["--precision", "bf16"], ()),
+                 (["--trace-file", self.path / "trace.json"], ())]
+        if ARGUMENTS.mpiexec:
+            modes += [([], ARGUMENTS.mpiexec), (["--all-reduce-spec", "hierarchical"], ARGUMENTS.mpiexec),
+                      (["--variable-update", "parameter_server"], ARGUMENTS.mpiexec)]
+        for options, launcher in modes:
+            shutil.rmtree(self.saves, ignore_errors=True)
+            options = ["--learning-rate", "0.001", *options]
+            _, whole = self.measure(*options, launcher=launcher)
+            self.measure(*options, "--checkpoint-dir", self.saves, "--checkpoint-every", 3, launcher=launcher)
+            folders = ["rank0", "rank1"] if "independent" in options else ["."]
+            for each in folders:
+                self.assertEqual(os.listdir(self.saves / each), ["step-000000003.safetensors"], options)
+            text, rest = self.measure(*options, "--checkpoint-dir", self.saves, "--resume", launcher=launcher)
+            self.assertIn("step-000000003.safetensors", text)
+            self.assertAlmostEqual(rest["loss"], whole["loss"], delta=1e-5, msg=str(options))
+            self.assertEqual(rest["checkpoints"]["failed"], 0)
+
+    def test_a_dry_run_names_the_bytes(self):
+        options = ["--checkpoint-dir", self.saves, "--checkpoint-every", 2]
+        for more in ([], ["--optimizer", "adam"], ["--model", "resnet20", "--ranks", 2],
+                     ["--ranks", 2, "--variable-update", "model_averaging"]):
+            shutil.rmtree(self.saves, ignore_errors=True)
+            text = run(*SMALL, *more, *options, "--dry-run")
+            self.assertFalse(self.saves.exists())
+            planned = int(re.search(r"(?m)^checkpoint:  (\d+) bytes: ", text)[1])
+            self.assertIn(f"             2 in '{self.saves}', of which the newest 3 are kept\n", text)
+            run(*SMALL, *more, *options)
+            size = (self.saves / "step-000000004.safetensors").stat().st_size
+            self.assertTrue(0 <= size - planned < 65536, (more, planned, size))
+            self.assertLess(size - planned, 40 * 1024, more)
+        self.assertRegex(run(*SMALL, "--dry-run"), r"(?m)^checkpoint:  \d+ bytes: ")
+
+    def test_what_makes_no_sense_is_refused(self):
+        for options, expected in (
+                (["--resume"], "--resume.*--checkpoint-dir"),
+                (["--checkpoint-every", 5], "--checkpoint-every.*--checkpoint-dir"),
+                (["--checkpoint-dir", ""], "--checkpoint-dir: expected a folder, got ''"),
+                (["--checkpoint-dir", self.saves, "--checkpoint-every", "x"], "--checkpoint-every"),
+                (["--checkpoint-dir", self.saves, "--checkpoint-every", -1], "--checkpoint-every"),
+                (["scale", "--ranks", "1", "--checkpoint-dir", self.saves],
+                 "--checkpoint-dir: expected one measurement, got scale, .*: leave it out"),
+                (["tune", "--checkpoint-dir", self.saves], "--checkpoint-dir: expected one measurement, got tune"),
+                (["pack", "--output", "x", "--checkpoint-dir", self.saves],
+                 "--checkpoint-dir: expected one measurement, got pack: leave it out")):
+            self.assertRegex(run(*options, status=2), expected)
+        self.assertFalse(self.saves.exists())
+        file = self.path / "file"
+        file.write_text("")
+        self.assertRegex(run(*SMALL, "--checkpoint-dir", file / "saves", status=1), "a folder that can be written: '")
+        self.measure("--checkpoint-dir", self.saves)
+        said = run(*SMALL, "--optimizer", "adam", "--checkpoint-dir", self.saves, "--resume", status=1)
+        self.assertIn("train::restore", said)
+        said = run(*SMALL, "--optimizer", "momentum", "--num-batches", 7, "--checkpoint-dir", self.saves, "--resume",
+                   status=1)
+        self.assertRegex(said, "expected the loader of the training that goes on")
+
+    def test_ranks_with_other_folders_are_told_so(self):
+        if not ARGUMENTS.mpiexec:
+            self.skipTest("built without MPI")
+        status, said = run_apart([*SMALL, "--checkpoint-dir", self.saves], SMALL)
+        self.assertNotEqual(status, 0)
+        self.assertRegex(said, "expected the same checkpoint folder on all ranks")
+
+
 class Sweeps(unittest.TestCase):
     def test_scale_on_threads(self):
         with tempfile.TemporaryDirectory() as name:
