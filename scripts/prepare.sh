@@ -9,3 +9,11 @@ memory_jobs=$(($(awk '/^MemAvailable:/ {print $2}' /proc/meminfo) / 1500000))
 if ((jobs > memory_jobs)); then
   jobs=$((memory_jobs > 0 ? memory_jobs : 1))
 fi
+
+# Options of cmake. A compiler cache makes the second build of a tree, in any folder, a matter of minutes; what is
+# compiled then names no absolute paths.
+cached=()
+if command -v ccache >/dev/null; then
+  launcher="env;CCACHE_BASEDIR=$PWD;CCACHE_NOHASHDIR=1;CCACHE_SLOPPINESS=pch_defines,time_macros;ccache"
+  cached=("-DCMAKE_CXX_COMPILER_LAUNCHER=$launcher" "-DCMAKE_CUDA_COMPILER_LAUNCHER=$launcher")
+fi

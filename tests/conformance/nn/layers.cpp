@@ -15,6 +15,7 @@
 #include "gradus/core/float16.hpp"
 #include "gradus/device/cpu.hpp"
 #include "layer_cases.hpp"
+#include "source_directory.hpp"
 
 namespace {
 
@@ -49,7 +50,7 @@ BOOST_AUTO_TEST_CASE(every_layer_has_a_case) {
   const std::set<std::string> moving{"crop2d.hpp",  "multiply.hpp", "permute.hpp",   "pixel_shuffle.hpp",
                                      "reshape.hpp", "softmax.hpp",  "upsample2d.hpp"};
   const std::regex layer{"\n  (class layer;|using layer = )"};
-  for (const auto& entry : std::filesystem::directory_iterator{GRADUS_TEST_SOURCE_DIR "/../include/gradus/nn/layers"}) {
+  for (const auto& entry : std::filesystem::directory_iterator{path_in_tests("../include/gradus/nn/layers")}) {
     const std::string name = entry.path().filename().string();
     if (name == "activations.hpp" || name == "elementwise.hpp") {
       continue;  // need formula kernels; tests/property/nn_elementwise checks them with the same suite

@@ -12,6 +12,7 @@
 
 #include "../../support/golden_networks.hpp"
 #include "../../support/network_checks.hpp"
+#include "source_directory.hpp"
 
 namespace {
 
@@ -23,7 +24,7 @@ struct recorded {
 };
 
 std::map<std::string, recorded> read_golden() {
-  std::ifstream file{GRADUS_TEST_SOURCE_DIR "/golden/networks.txt"};
+  std::ifstream file{path_in_tests("golden/networks.txt")};
   BOOST_REQUIRE_MESSAGE(file.good(), "tests/golden/networks.txt is missing");
   std::map<std::string, recorded> result;
   std::string line;

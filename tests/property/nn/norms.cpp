@@ -21,6 +21,7 @@
 #include "gradus/core/float16.hpp"
 #include "gradus/kernels/cpu/group_norm.hpp"
 #include "gradus/nn/layers/layer_norm.hpp"
+#include "source_directory.hpp"
 
 namespace {
 
@@ -32,7 +33,7 @@ using gradus::index_t;
 /// Numbers by "case which".
 const std::map<std::string, std::vector<double>>& golden() {
   static const auto result = [] {
-    std::ifstream file{GRADUS_TEST_SOURCE_DIR "/golden/layers_norms.txt"};
+    std::ifstream file{path_in_tests("golden/layers_norms.txt")};
     BOOST_REQUIRE_MESSAGE(file.good(), "tests/golden/layers_norms.txt is missing");
     std::map<std::string, std::vector<double>> cases;
     std::string line;

@@ -24,6 +24,7 @@
 #include "gradus/nn/layers/elementwise.hpp"
 #include "gradus/nn/network.hpp"
 #include "run_layer.hpp"
+#include "source_directory.hpp"
 
 namespace {
 
@@ -36,7 +37,7 @@ using numbers_by_name = std::map<std::string, std::vector<double>>;
 
 /// Numbers by "case which".
 numbers_by_name golden() {
-  std::ifstream file{GRADUS_TEST_SOURCE_DIR "/golden/activations_fused.txt"};
+  std::ifstream file{path_in_tests("golden/activations_fused.txt")};
   BOOST_REQUIRE_MESSAGE(file.good(), "tests/golden/activations_fused.txt is missing");
   numbers_by_name cases;
   std::string line;

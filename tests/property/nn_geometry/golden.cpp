@@ -21,6 +21,7 @@
 #include "gradus/nn/layers/conv_transpose2d.hpp"
 #include "gradus/nn/layers/pad2d.hpp"
 #include "run_image_layer.hpp"
+#include "source_directory.hpp"
 
 namespace {
 
@@ -30,7 +31,7 @@ using tensors = std::map<std::string, std::vector<double>>;
 
 const std::map<std::string, tensors>& geometry_golden() {
   static const auto result = [] {
-    std::ifstream file{GRADUS_TEST_SOURCE_DIR "/golden/layers_geometry.txt"};
+    std::ifstream file{path_in_tests("golden/layers_geometry.txt")};
     BOOST_REQUIRE_MESSAGE(file.good(), "tests/golden/layers_geometry.txt is missing");
     std::map<std::string, tensors> cases;
     std::string line;

@@ -14,6 +14,7 @@
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/layers/shaping.hpp"
 #include "run.hpp"
+#include "source_directory.hpp"
 
 namespace {
 
@@ -23,7 +24,7 @@ using pointwise::plain_images;
 using arrays_of_case = std::map<std::string, plain_images>;
 
 std::map<std::string, arrays_of_case> golden_layers() {
-  std::ifstream file{GRADUS_TEST_SOURCE_DIR "/golden/layers_shaping.txt"};
+  std::ifstream file{path_in_tests("golden/layers_shaping.txt")};
   BOOST_REQUIRE_MESSAGE(file.good(), "tests/golden/layers_shaping.txt is missing");
   std::map<std::string, arrays_of_case> cases;
   std::string line;

@@ -19,6 +19,7 @@
 #include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/schedules.hpp"
 #include "gradus/train/reduce_on_plateau.hpp"
+#include "source_directory.hpp"
 
 namespace {
 
@@ -29,7 +30,7 @@ namespace train = gradus::train;
 /// The numbers of each case and type.
 const std::map<std::string, std::vector<double>>& golden() {
   static const auto result = [] {
-    std::ifstream file{GRADUS_TEST_SOURCE_DIR "/golden/optimizers.txt"};
+    std::ifstream file{path_in_tests("golden/optimizers.txt")};
     BOOST_REQUIRE_MESSAGE(file.good(), "tests/golden/optimizers.txt is missing");
     std::map<std::string, std::vector<double>> cases;
     std::string line;

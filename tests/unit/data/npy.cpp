@@ -22,6 +22,7 @@
 #include "gradus/data/loader.hpp"
 #include "gradus/data/parallel_loader.hpp"
 #include "idx_files.hpp"
+#include "source_directory.hpp"
 
 namespace {
 
@@ -30,7 +31,7 @@ using gradus::format_error;
 using gradus::index_t;
 
 std::string numpy_file(const std::string& name) {
-  return GRADUS_TEST_SOURCE_DIR "/golden/npy/" + name;
+  return path_in_tests("golden/npy/" + name);
 }
 
 idx_files::bytes bytes_of(const std::filesystem::path& path) {

@@ -3,6 +3,7 @@
 // Headers of .safetensors files: what the reference implementation accepts and refuses
 // (tests/golden/safetensors_files.py), what is written, and hostile headers.
 #include "gradus/io/safetensors.hpp"
+#include "source_directory.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <cstddef>
@@ -64,14 +65,14 @@ std::string unescaped(std::string_view text) {
 }
 
 file_bytes golden_safetensors() {
-  std::ifstream in{GRADUS_TEST_SOURCE_DIR "/golden/safetensors/values.safetensors", std::ios::binary};
+  std::ifstream in{path_in_tests("golden/safetensors/values.safetensors"), std::ios::binary};
   return {std::istreambuf_iterator<char>{in}, {}};
 }
 
 BOOST_AUTO_TEST_SUITE(safetensors_headers)
 
 BOOST_AUTO_TEST_CASE(the_reader_accepts_what_the_reference_accepts) {
-  std::ifstream in{GRADUS_TEST_SOURCE_DIR "/golden/safetensors/headers.txt"};
+  std::ifstream in{path_in_tests("golden/safetensors/headers.txt")};
   std::string line;
   std::map<std::string, int> counts;
   while (std::getline(in, line)) {

@@ -21,13 +21,14 @@
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
 #include "idx_files.hpp"
+#include "source_directory.hpp"
 
 namespace {
 
 using values_file = gradus::io::safetensors_file;
 
 values_file golden_values(bool map = true) {
-  return values_file{GRADUS_TEST_SOURCE_DIR "/golden/safetensors/values.safetensors", map};
+  return values_file{path_in_tests("golden/safetensors/values.safetensors"), map};
 }
 
 /// The numbers first, first + step, ... of a golden tensor.

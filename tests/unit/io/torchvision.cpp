@@ -22,6 +22,7 @@
 #include "gradus/models/resnet.hpp"
 #include "gradus/models/vgg.hpp"
 #include "gradus/nn/network.hpp"
+#include "source_directory.hpp"
 
 namespace {
 
@@ -78,7 +79,7 @@ BOOST_AUTO_TEST_CASE(all_names_and_shapes_agree) {
       {"timm/mobilenetv2_100", [](torchvision_network& net) { models::mobilenet_v2(net); }},
       {"timm/mobilenetv2_035", [](torchvision_network& net) { models::mobilenet_v2(net, {.width = 0.35}); }}};
   std::map<std::string, std::vector<gradus::io::safetensors_entry>> golden;
-  std::ifstream in{GRADUS_TEST_SOURCE_DIR "/golden/torchvision_names.txt"};
+  std::ifstream in{path_in_tests("golden/torchvision_names.txt")};
   std::string line;
   std::string model;
   while (std::getline(in, line)) {

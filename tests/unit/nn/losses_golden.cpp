@@ -16,6 +16,7 @@
 #include "gradus/layout/mapping.hpp"
 #include "gradus/nn/loss.hpp"
 #include "gradus/nn/losses.hpp"
+#include "source_directory.hpp"
 
 namespace {
 
@@ -140,7 +141,7 @@ bool check_golden_case(const golden_loss& want) {
 BOOST_AUTO_TEST_SUITE(losses_golden)
 
 BOOST_AUTO_TEST_CASE(losses_are_those_of_pytorch) {
-  std::ifstream file{GRADUS_TEST_SOURCE_DIR "/golden/losses.txt"};
+  std::ifstream file{path_in_tests("golden/losses.txt")};
   BOOST_REQUIRE_MESSAGE(file.good(), "tests/golden/losses.txt is missing");
   int cases = 0;
   for (std::string line; std::getline(file, line);) {

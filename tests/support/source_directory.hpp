@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Files of the source tree that tests read. Only main.cpp is compiled with the path: the other objects are the same
+// wherever the tree lies, so a compiler cache finds them.
+#pragma once
+
+#include <string>
+
+/// The path of a file or folder, which is given relative to the folder tests.
+[[nodiscard]] std::string path_in_tests(const std::string& name);
