@@ -7,6 +7,7 @@
 #include <array>        // std::array
 #include <cmath>        // std::lround
 #include <cstddef>      // std::size_t
+#include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
@@ -19,12 +20,12 @@
 
 namespace gradus::parallel {
 
-/// What the passes of one micro-batch take, in seconds or any other unit of time.
+/// What the passes of one micro-batch through a stage take, in seconds or any other unit of time.
 struct pipeline_costs {
-  double forward = 1;           ///< of a stage
+  double forward = 1;           ///< all layers of the stage
   double input_gradients = 1;   ///< the first half of backward
   double weight_gradients = 1;  ///< the second half of backward
-  double transfer = 0;          ///< of the values at a cut, from the end of a pass to the begin of the next stage's
+  double transfer = 0;          ///< of values to the next stage, or of gradients back: from pass to pass
 
   /// Of one pass.
   [[nodiscard]] double of(pipeline_pass pass) const noexcept {
@@ -94,8 +95,10 @@ class pipeline_progress {
   }
 
   /// The earliest time at which an action may begin; below 0 when something that it needs has not ended.
+  /// @param costs    of each stage
   /// @param missing  then set to what it needs
-  [[nodiscard]] double ready(const pipeline_action& action, double transfer, pipeline_action& missing) noexcept {
+  [[nodiscard]] double ready(const pipeline_action& action, std::span<const pipeline_costs> costs,
+                             pipeline_action& missing) noexcept {
     double time = 0;
     const auto needs = [&](double end, double more, const pipeline_action& what) {
       if (time >= 0 && end < 0) {
@@ -105,11 +108,12 @@ class pipeline_progress {
     };
     const int stage = action.stage;
     const int micro_batch = action.micro_batch;
+    const auto transfer_behind = [&](int first) { return costs[static_cast<std::size_t>(first)].transfer; };
     switch (action.pass) {
       case pipeline_pass::forward:
         if (stage > 0) {
           const pipeline_action before{pipeline_pass::forward, stage - 1, micro_batch};
-          needs(end_of(before), transfer, before);
+          needs(end_of(before), transfer_behind(stage - 1), before);
         }
         break;
       case pipeline_pass::weight_gradients: {
@@ -122,7 +126,8 @@ class pipeline_progress {
         const pipeline_action own{pipeline_pass::forward, stage, micro_batch};
         needs(end_of(own), 0, own);
         if (stage + 1 < stages_) {
-          needs(input_gradients(stage + 1, micro_batch), transfer, {pipeline_pass::backward, stage + 1, micro_batch});
+          needs(input_gradients(stage + 1, micro_batch), transfer_behind(stage),
+                {pipeline_pass::backward, stage + 1, micro_batch});
         }
         break;
       }
@@ -136,14 +141,10 @@ class pipeline_progress {
   std::vector<double> ends_;
 };
 
-}  // namespace detail
-
-namespace detail {
-
 /// A simulation on its way.
 class pipeline_run {
  public:
-  pipeline_run(const pipeline_schedule& schedule, const pipeline_costs& costs)
+  pipeline_run(const pipeline_schedule& schedule, std::span<const pipeline_costs> costs)
       : schedule_{schedule},
         costs_{costs},
         operation_{join({"pipeline schedule '", schedule.name(), "'"})},
@@ -152,9 +153,15 @@ class pipeline_run {
     result_.stored.assign(holding_.size(), 0);
     result_.ranks.resize(static_cast<std::size_t>(schedule.ranks()));
     next_.assign(result_.ranks.size(), 0);
-    for (const double cost : {costs.forward, costs.input_gradients, costs.weight_gradients, costs.transfer}) {
-      if (!is_finite(cost) || cost < 0) {
-        raise<configuration_error>(operation_, "times of at least 0", {cost});
+    if (costs.size() != holding_.size()) {
+      raise<configuration_error>(operation_, {"the times of ", holding_.size(), " stages"}, {costs.size()});
+    }
+    for (const pipeline_costs& each : costs) {
+      const double times[] = {each.forward, each.input_gradients, each.weight_gradients, each.transfer};
+      for (const double time : times) {
+        if (!is_finite(time) || time < 0) {
+          raise<configuration_error>(operation_, "times of at least 0", {time});
+        }
       }
     }
   }
@@ -195,12 +202,12 @@ class pipeline_run {
     const pipeline_action& action = actions[next];
     require_place(action, rank);
     pipeline_action missing;
-    const double ready = progress_.ready(action, costs_.transfer, missing);
+    const double ready = progress_.ready(action, costs_, missing);
     if (ready < 0) {
       return false;
     }
     const double begin = std::max(ready, spans.empty() ? 0.0 : spans.back().end);
-    const double end = begin + costs_.of(action.pass);
+    const double end = begin + costs_[static_cast<std::size_t>(action.stage)].of(action.pass);
     progress_.end_of(action) = end;
     spans.push_back({action, begin, end});
     ++next;
@@ -228,7 +235,7 @@ class pipeline_run {
       const auto& actions = schedule_.of_rank(rank);
       if (const std::size_t next = next_[static_cast<std::size_t>(rank)]; next < actions.size()) {
         pipeline_action missing;
-        static_cast<void>(progress_.ready(actions[next], 0, missing));
+        static_cast<void>(progress_.ready(actions[next], costs_, missing));
         raise<configuration_error>(operation_, "an order in which no rank waits forever",
                                    {"rank ", rank, " waiting at ", action_text(actions[next]), " for ",
                                     action_text(missing), " on rank ", schedule_.rank_of(missing.stage)});
@@ -266,7 +273,7 @@ class pipeline_run {
   }
 
   const pipeline_schedule& schedule_;
-  const pipeline_costs& costs_;
+  std::span<const pipeline_costs> costs_;
   std::string operation_;
   pipeline_progress progress_;
   std::vector<int> holding_;
@@ -278,10 +285,16 @@ class pipeline_run {
 
 /// Runs a schedule in which each rank does one thing at a time, in its order, and sends never wait. What comes back is
 /// complete: a schedule that is not, or that does not end, is an error.
+/// @param costs  of each stage
 /// @throws configuration_error  when an action is on the wrong rank or there twice, when one is missing, or when ranks
-///         wait for each other forever: says which rank waits at which action for what
-inline simulated_pipeline simulate_schedule(const pipeline_schedule& schedule, const pipeline_costs& costs = {}) {
+///         wait for each other forever: says which rank waits at which action for what; when a time is negative
+inline simulated_pipeline simulate_schedule(const pipeline_schedule& schedule, std::span<const pipeline_costs> costs) {
   return detail::pipeline_run{schedule, costs}.run();
+}
+/// The same with the same times for every stage.
+inline simulated_pipeline simulate_schedule(const pipeline_schedule& schedule, const pipeline_costs& costs = {}) {
+  const std::vector<pipeline_costs> of_stages(static_cast<std::size_t>(std::max(schedule.stages(), 0)), costs);
+  return simulate_schedule(schedule, of_stages);
 }
 
 /// A picture of a simulated schedule: a line for each rank and a column for each unit of time; F forward, B backward,
