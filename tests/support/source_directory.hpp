@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Files of the source tree that tests read. Only main.cpp is compiled with the path: the other objects are the same
-// wherever the tree lies, so a compiler cache finds them.
+// in every folder, so a compiler cache finds them.
 #pragma once
 
 #include <string>

@@ -28,9 +28,9 @@ using cutting::stage_options;
 constexpr double no_cut = std::numeric_limits<double>::infinity();
 
 /// Whole numbers from a generator, so that sums of times are exact.
-class numbers {
+class stage_numbers {
  public:
-  explicit numbers(std::uint64_t seed) : stream_{seed, "stages"} {}
+  explicit stage_numbers(std::uint64_t seed) : stream_{seed, "stages"} {}
   std::size_t below(std::size_t bound) { return stream_.bits(next_++) % bound; }
 
  private:
@@ -38,7 +38,7 @@ class numbers {
   std::uint64_t next_ = 0;
 };
 
-std::vector<pipeline_layer> random_network(numbers& random, std::size_t count) {
+std::vector<pipeline_layer> random_network(stage_numbers& random, std::size_t count) {
   std::vector<pipeline_layer> layers;
   for (std::size_t i = 0; i < count; ++i) {
     pipeline_layer& each = layers.emplace_back();
@@ -148,7 +148,7 @@ bool has_text(const std::string& text, const std::string& part) {
 BOOST_AUTO_TEST_SUITE(pipeline_stages_suite)
 
 BOOST_AUTO_TEST_CASE(cuts_are_the_best_of_all) {
-  numbers random{11};
+  stage_numbers random{11};
   int refused = 0;
   for (int round = 0; round < 300; ++round) {
     const std::size_t count = 2 + random.below(9);
@@ -215,7 +215,7 @@ BOOST_AUTO_TEST_CASE(cuts_are_the_best_of_all) {
 }
 
 BOOST_AUTO_TEST_CASE(the_fewest_stages_that_fit) {
-  numbers random{5};
+  stage_numbers random{5};
   const auto layers = random_network(random, 10);
   const auto one_f_one_b = [](int stages) { return cutting::one_f_one_b_schedule(stages, 4); };
   std::optional<pipeline_stages> before;
@@ -237,7 +237,7 @@ BOOST_AUTO_TEST_CASE(the_fewest_stages_that_fit) {
 }
 
 BOOST_AUTO_TEST_CASE(cuts_by_name) {
-  numbers random{3};
+  stage_numbers random{3};
   const auto layers = random_network(random, 6);
   const auto schedule = cutting::one_f_one_b_schedule(3, 4);
   const std::vector<std::string> names{"layer2", "layer5"};

@@ -16,7 +16,6 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/nn/detail/network/summary.hpp"
 #include "gradus/parallel/pipeline/schedule.hpp"
 #include "gradus/parallel/pipeline/simulated_schedule.hpp"
 
@@ -74,6 +73,10 @@ struct pipeline_stages {
 };
 
 namespace detail {
+
+[[nodiscard]] inline double megabytes(std::size_t bytes) noexcept {
+  return static_cast<double>(bytes) / 1e6;
+}
 
 /// Sums over neighbouring layers, and the bytes that pass between two of them.
 class stage_sums {
@@ -289,7 +292,7 @@ inline pipeline_stages cut_into_stages(std::span<const pipeline_layer> layers, c
   if (!cuts) {
     raise<configuration_error>("cut_into_stages",
                                {"a network of which ", schedule.stages(), " stages with ", schedule.micro_batches(),
-                                " micro-batches fit ", nn::detail::bytes_as_text(options.memory_limit), " a rank"},
+                                " micro-batches fit ", detail::megabytes(options.memory_limit), " MB a rank"},
                                {"one that needs more wherever it is cut"},
                                "choose more stages, smaller micro-batches or a larger memory_limit");
   }
@@ -349,13 +352,13 @@ inline std::string stages_text(std::span<const pipeline_layer> layers, const pip
   for (std::size_t s = 0; s < cut.stages.size(); ++s) {
     const pipeline_stage& each = cut.stages[s];
     append_text(text, {"stage ", s, ": '", layers[each.first].name, "' to '", layers[each.end - 1].name, "', ",
-                       each.end - each.first, " layers, state ", nn::detail::bytes_as_text(each.state_bytes), ", ",
-                       each.stored, " micro-batches of ", nn::detail::bytes_as_text(each.stored_bytes), ", memory ",
-                       nn::detail::bytes_as_text(each.memory_bytes), ", time ",
+                       each.end - each.first, " layers, state ", detail::megabytes(each.state_bytes), " MB, ",
+                       each.stored, " micro-batches of ", detail::megabytes(each.stored_bytes), " MB, memory ",
+                       detail::megabytes(each.memory_bytes), " MB, time ",
                        each.costs.of(pipeline_pass::forward) + each.costs.of(pipeline_pass::backward)});
     if (s + 1 < cut.stages.size()) {
       append_text(text,
-                  {", sends ", each.sent_values.size(), " values of ", nn::detail::bytes_as_text(each.sent_bytes)});
+                  {", sends ", each.sent_values.size(), " values of ", detail::megabytes(each.sent_bytes), " MB"});
     }
     text += '\n';
   }
