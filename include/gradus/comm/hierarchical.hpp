@@ -224,7 +224,8 @@ class hierarchical : public forwarding<hierarchical<Local, Across, Whole>> {
           "mpi_shared::split_by_node makes both", where);
     }
     p.even = least(p.local.size()) == largest(p.local.size());
-    const std::int64_t options[] = {p.options.segment_bytes, p.options.leader_bytes};  // nvcc rejects a list in the loop
+    // nvcc rejects the list in the loop.
+    const std::int64_t options[] = {p.options.segment_bytes, p.options.leader_bytes};
     for (const std::int64_t option : options) {
       const std::int64_t low = least(option);
       const std::int64_t high = largest(option);

@@ -7,3 +7,4 @@
 #include "gradus/io/checkpoint_reader.hpp"
 #include "gradus/io/checkpoint_search.hpp"
 #include "gradus/io/checkpoint_writer.hpp"
+#include "gradus/io/shared_checkpoint.hpp"

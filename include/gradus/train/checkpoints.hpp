@@ -23,6 +23,7 @@
 #include "gradus/io/checkpoint_search.hpp"
 #include "gradus/io/checkpoint_writer.hpp"
 #include "gradus/io/file_system.hpp"
+#include "gradus/io/shared_checkpoint.hpp"
 #include "gradus/train/callback_state.hpp"
 #include "gradus/train/detail/checkpoints/gathering_group.hpp"
 #include "gradus/train/detail/checkpoints/signals.hpp"

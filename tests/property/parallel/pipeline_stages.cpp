@@ -17,6 +17,7 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/random.hpp"
+#include "idx_files.hpp"
 
 namespace {
 
@@ -131,12 +132,7 @@ std::vector<std::size_t> cuts_of(const pipeline_stages& found) {
 
 template <class Action>
 std::string message_of_stages(Action&& action) {
-  try {
-    action();
-  } catch (const gradus::configuration_error& failure) {
-    return failure.what();
-  }
-  return {};
+  return idx_files::message_of<gradus::configuration_error>(action);
 }
 
 bool has_text(const std::string& text, const std::string& part) {

@@ -3,15 +3,14 @@
 // Cuts a network into the stages of a pipeline: the stages, their memory and what passes between them.
 #pragma once
 
-#include <algorithm>    // std::max, std::min
-#include <cstddef>      // std::size_t
-#include <limits>       // std::numeric_limits
-#include <optional>     // std::optional
-#include <span>         // std::span
-#include <string>       // std::string
-#include <string_view>  // std::string_view
-#include <utility>      // std::move
-#include <vector>       // std::vector
+#include <algorithm>  // std::max, std::min
+#include <cstddef>    // std::size_t
+#include <limits>     // std::numeric_limits
+#include <optional>   // std::optional
+#include <span>       // std::span
+#include <string>     // std::string
+#include <utility>    // std::move
+#include <vector>     // std::vector
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
@@ -282,7 +281,7 @@ class stage_cutter {
 /// Cuts a network into the stages of a schedule. Among all cuts that keep each rank within the limit of memory, the
 /// longest stage (or transfer between two stages, if that takes longer) is the shortest there is, within the tolerance,
 /// and the bytes at the cuts are the fewest. A value that skips stages passes through all of them, and counts at every
-/// cut. Takes time in proportion to the square of the number of layers.
+/// cut. Takes time in proportion to the number of stages and the square of the number of layers, at most.
 /// @throws configuration_error when a time is negative, a layer reads a value of a later one, there are fewer layers
 ///         than stages, or no cuts keep within the limit of memory
 inline pipeline_stages cut_into_stages(std::span<const pipeline_layer> layers, const pipeline_schedule& schedule,

@@ -23,9 +23,9 @@
 #include "gradus/core/text.hpp"
 #include "gradus/io/checkpoint_content.hpp"
 #include "gradus/io/checkpoint_reader.hpp"
-#include "gradus/io/checkpoint_search.hpp"
 #include "gradus/io/element_type.hpp"
 #include "gradus/io/safetensors.hpp"
+#include "gradus/io/shared_checkpoint.hpp"
 #include "gradus/train/training_state.hpp"
 
 namespace gradus::train::detail {
