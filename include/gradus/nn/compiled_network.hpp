@@ -28,6 +28,7 @@
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/plan/inference_options.hpp"
+#include "gradus/nn/plan/stage_cuts.hpp"
 #include "gradus/nn/value.hpp"
 
 namespace gradus::nn {
@@ -218,6 +219,34 @@ class compiled_network : public network_structure {
     });
   }
 
+  /// As network::compile_stages.
+  void compile_stages(const compile_options& options, const stage_cuts& stages, detail::strides_of_extents strides,
+                      error_location where) {
+    at_call(where, [&, this] {
+      if (compiled()) {
+        graph_.require_training("network.compile_stages");
+      }
+      const compile_options before = graph_.options();
+      const stage_cuts stages_before = graph_.stages();
+      const places_of_parameters kept{graph_, execution_.memory()};
+      graph_.compile(options, sizeof(parameter_element_type), false, &stages);
+      execution_type made{device(), execution_.layers()};
+      try {
+        made.allocate_for_stages(graph_, strides);
+      } catch (...) {
+        graph_.undo_compile();
+        if (execution_.memory() != nullptr) {
+          graph_.compile(before, sizeof(parameter_element_type), false,
+                         stages_before.stages() > 0 ? &stages_before : nullptr);
+          memory().set_activations(graph_);
+        }
+        throw;
+      }
+      kept.copy_to(device(), graph_, *made.memory());
+      execution_ = std::move(made);
+    });
+  }
+
   /// The parameters or buffers of a network for inference may change.
   void set_stale() const noexcept {
     if (weights_ != nullptr) {
@@ -244,6 +273,53 @@ class compiled_network : public network_structure {
  private:
   template <class, class, class>
   friend class inference_session;
+  template <class, class>
+  friend class network_stage;
+
+  /// Where the values of parameters and buffers are, while the graph gets other offsets.
+  class places_of_parameters {
+   public:
+    /// @param memory  null: nowhere
+    places_of_parameters(const graph& net, memory_type* memory) {
+      if (memory == nullptr) {
+        return;
+      }
+      places_ = dynamic_array<places>(net.nodes().size());
+      for (std::size_t i = 0; i < places_.size(); ++i) {
+        const graph::node& n = net.nodes()[i];
+        if (n.here) {
+          places_[i] = {memory->parameters().data() + n.first_parameter,
+                        memory->buffer_memory().data() + n.first_buffer};
+        }
+      }
+    }
+
+    /// Copies the values of layers that this rank has run, and runs.
+    void copy_to(Device& device, const graph& net, memory_type& memory) const {
+      for (std::size_t i = 0; i < places_.size(); ++i) {
+        const graph::node& n = net.nodes()[i];
+        if (!n.here || places_[i].parameters == nullptr) {
+          continue;
+        }
+        for (std::size_t k = 0; k < n.parameters.size(); ++k) {
+          copy_or_add(device, n.parameters[k].shape.size(),
+                      static_cast<const parameter_element_type*>(places_[i].parameters[k].value),
+                      memory.parameters()[n.first_parameter + k].value, false);
+        }
+        for (std::size_t k = 0; k < n.buffers.size(); ++k) {
+          copy_or_add(device, n.buffers[k].size, static_cast<const parameter_element_type*>(places_[i].buffers[k]),
+                      memory.buffer_memory()[n.first_buffer + k], false);
+        }
+      }
+    }
+
+   private:
+    struct places {
+      const parameter_memory<parameter_element_type>* parameters = nullptr;
+      parameter_element_type* const* buffers = nullptr;
+    };
+    dynamic_array<places> places_;  // of each layer
+  };
 
   [[nodiscard]] static std::size_t bytes_of(index_t elements) noexcept {
     return static_cast<std::size_t>(elements) * sizeof(parameter_element_type);

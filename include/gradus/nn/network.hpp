@@ -27,6 +27,7 @@
 #include "gradus/nn/plan/compile_options.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/plan/inference_options.hpp"
+#include "gradus/nn/plan/stage_cuts.hpp"
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/nn/targets.hpp"
 #include "gradus/nn/value.hpp"
@@ -170,6 +171,22 @@ class network final : public network_base<Element, Device> {
   /// @throws device_error when there is too little memory; the network is unchanged
   void compile_for_inference(const inference_options& options, error_location where = error_location::current()) {
     base::compile_for_inference(options, &dense_strides<Layout, 4>, where);
+    make_parameters();
+  }
+
+  /// Compiles the network for a rank that runs some of its stages, as a pipeline does: only the parameters of these
+  /// layers, with their gradients, and the buffers take memory. parameters(), values() and gradients() then have those,
+  /// in their order; nn::network_stage runs a stage. A network that was compiled before keeps the values of its
+  /// parameters and buffers.
+  ///
+  ///   net.compile_stages({.max_batch_size = 64, .micro_batch_size = 8}, {.first_layers = {0, 12}, .own = {1}});
+  /// @param stages  which layers form the stages, and which of them this rank runs
+  /// @throws configuration_error as compile, and when the stages are not those of this network, a layer exchanges data
+  ///         with other ranks, or there is no loss
+  /// @throws device_error when there is too little memory; the network is unchanged
+  void compile_stages(const compile_options& options, const stage_cuts& stages,
+                      error_location where = error_location::current()) {
+    base::compile_stages(options, stages, &dense_strides<Layout, 4>, where);
     make_parameters();
   }
 

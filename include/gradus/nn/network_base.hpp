@@ -15,6 +15,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/kernels/elementwise.hpp"
 #include "gradus/kernels/softmax.hpp"
@@ -112,6 +113,9 @@ class network_base : public compiled_network<Element, Device> {
   }
 
  private:
+  template <class, class>
+  friend class network_stage;
+
   /// Checks every layer's output before its memory is reused.
   class finder final : public step_hooks {
    public:
@@ -243,24 +247,33 @@ class network_base : public compiled_network<Element, Device> {
     const step_context context = training_context(options);
     auto forward = this->pass_over(phase::forward, batch, context);
     forward.run_all(observer);
+    const index_t global = options.global_examples > 0 ? options.global_examples : batch.examples();
+    const kernels::loss_sums sums = compute_loss(forward, this->memory(), batch_targets, options.loss_scale, global);
+    this->pass_over(phase::backward, batch, context).run_all(observer);
+    return with_late(sums);
+  }
+
+  /// The loss of the scores of a forward pass, and their gradient.
+  /// @param memory           of the pass
+  /// @param global_examples  of the step over all ranks
+  template <class Pass, class Memory>
+  kernels::loss_sums compute_loss(Pass& forward, Memory& memory, const targets_type& batch_targets,
+                                  const gradus::loss_scale& loss_scale, index_t global_examples) {
     const batch_type scores = forward.value(graph_.scores());
-    const execution_plan::gradient_target& target = this->memory().plan().loss_target;
-    const double scale = options.loss_scale.factor /
-                         static_cast<double>(options.global_examples > 0 ? options.global_examples : batch.examples());
+    const execution_plan::gradient_target& target = memory.plan().loss_target;
+    const double scale = loss_scale.factor / static_cast<double>(global_examples);
     if constexpr (kernels::has_loss_scale_use<Device>) {
-      use_loss_scale(this->device(), options.loss_scale);
+      use_loss_scale(this->device(), loss_scale);
     }
     const image_batch<Element, Device> gradient{
         this->device(),
-        target.write == execution_plan::duty::layer ? this->memory().gradient(graph_.scores()) : nullptr,
-        scores.extents()};
+        target.write == execution_plan::duty::layer ? memory.gradient(graph_.scores()) : nullptr, scores.extents()};
     const kernels::loss_sums sums = loss_->compute(scores, batch_targets, scale, gradient);
     if constexpr (kernels::has_loss_scale_application<Device, Element>) {
       apply_loss_scale(this->device(), gradient.size(), gradient.data());
     }
     forward.mask_if_planned(this->device(), target, graph_.scores());
-    this->pass_over(phase::backward, batch, context).run_all(observer);
-    return with_late(sums);
+    return sums;
   }
 
   /// The loss's result plus the sums that are still on the device (kernels/softmax.hpp).

@@ -27,6 +27,7 @@
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/plan/memory_plan.hpp"
 #include "gradus/nn/plan/plan_execution.hpp"
+#include "gradus/nn/plan/stage_plan.hpp"
 #include "gradus/tensor/tensor.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 
@@ -86,6 +87,52 @@ class network_memory {
     set_activations(net);
     make_parameters(net, strides);
     make_buffers(net);
+  }
+
+  /// The parameters, gradients and buffers of a network of which this rank runs some stages, without values, with the
+  /// plan of the whole network. What the stages run is in memories of their own, which share these.
+  /// @param whole  the plan
+  GRADUS_COLD network_memory(Device& device, const graph& net, strides_of_extents strides, execution_plan whole)
+      : device_{&device},
+        plan_{std::move(whole)},
+        arena_{take(device, 0)},
+        values_in_{reinterpret_cast<std::byte*>(arena_.data())},
+        workspace_bytes_{0},
+        workspace_{take(device, 0)},
+        values_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element))},
+        trained_{static_cast<std::size_t>(net.trained_elements())},
+        gradients_{take(device, static_cast<std::size_t>(net.gradient_elements()) * sizeof(parameter_element))},
+        buffer_values_{take(device, static_cast<std::size_t>(net.buffer_elements()) * sizeof(parameter_element))},
+        partial_gradients_{take(device, trained_ * sizeof(parameter_element))} {
+    for (std::size_t i = 0; i < net.nodes().size(); ++i) {
+      net.nodes()[i].layer->set_activation(plan_.nodes[i].activation);
+    }
+    make_parameters(net, strides);
+    make_buffers(net);
+  }
+
+  /// The memory of a stage for some micro-batches, with the parameters, gradients and buffers of `shared`, which
+  /// outlives this object.
+  /// @param layers  memory of each layer; the workspace is that of the layers of the stage
+  GRADUS_COLD network_memory(Device& device, dynamic_array<layer_memory> layers, stage_plan stage,
+                             const network_memory& shared)
+      : device_{&device},
+        layers_{std::move(layers)},
+        plan_{std::move(stage.plan)},
+        regions_{std::move(stage.regions)},
+        shifts_(regions_.size()),
+        arena_{take(device, plan_.arena_bytes)},
+        values_in_{reinterpret_cast<std::byte*>(arena_.data())},
+        workspace_bytes_{largest_workspace()},
+        workspace_{take(device, workspace_bytes_)},
+        values_{take(device, 0)},
+        trained_{0},
+        gradients_{take(device, 0)},
+        buffer_values_{take(device, 0)},
+        partial_gradients_{take(device, 0)} {
+    share(shared);
+    parameters_without_gradients_ = parameters_;
+    parameters_ = shared.parameters_;
   }
 
   /// The memory of forward passes for inference, without parameters and buffers: call make_own, share or take_over.
@@ -149,6 +196,12 @@ class network_memory {
 
   /// Sets the phase. A recomputed value has another offset in backward.
   void begin(phase which) noexcept { forward_ = which == phase::forward; }
+  /// Of a stage: chooses the memory of a micro-batch.
+  void choose(std::size_t micro_batch) noexcept {
+    for (std::size_t r = 0; r < regions_.size(); ++r) {
+      shifts_[r] = micro_batch % regions_[r].copies * regions_[r].bytes;
+    }
+  }
 
   /// The elements of a value; null for the network's input.
   [[nodiscard]] Element* value(std::size_t v) noexcept {
@@ -160,16 +213,22 @@ class network_memory {
     const execution_plan::slot& slot = plan_.slots[plan_.slot_of_value[v]];
     return slot.has_gradient ? at(slot.gradient_offset) : nullptr;
   }
+  /// The memory of a slot's gradient.
+  [[nodiscard]] Element* gradient_memory(std::size_t slot) noexcept { return at(plan_.slots[slot].gradient_offset); }
   [[nodiscard]] std::span<std::byte> state(std::size_t layer) noexcept {
     const std::size_t offset = plan_.nodes[layer].state_offset;
     return offset == execution_plan::none ? std::span<std::byte>{}
-                                          : std::span{values_in_ + offset, layers_[layer].state};
+                                          : std::span{values_in_ + shifted(offset), layers_[layer].state};
   }
   [[nodiscard]] std::span<std::byte> workspace(std::size_t stream) noexcept {
     return {reinterpret_cast<std::byte*>(workspace_.data()) + stream * workspace_bytes_, workspace_bytes_};
   }
 
   [[nodiscard]] std::span<const parameter_memory<parameter_element>> parameters() const noexcept { return parameters_; }
+  /// The same without memory for gradients, of a stage.
+  [[nodiscard]] std::span<const parameter_memory<parameter_element>> parameters_without_gradients() const noexcept {
+    return parameters_without_gradients_;
+  }
   /// The parameters that a layer reads.
   [[nodiscard]] std::span<const parameter_memory<parameter_element>> parameters_of(
       std::size_t layer, const graph::node& n) const noexcept {
@@ -234,7 +293,17 @@ class network_memory {
   }
 
   [[nodiscard]] Element* at(std::size_t offset) noexcept {
-    return offset == execution_plan::none ? nullptr : reinterpret_cast<Element*>(values_in_ + offset);
+    return offset == execution_plan::none ? nullptr : reinterpret_cast<Element*>(values_in_ + shifted(offset));
+  }
+
+  /// The offset in the copy of the micro-batch that was chosen.
+  [[nodiscard]] std::size_t shifted(std::size_t offset) const noexcept {
+    for (std::size_t r = regions_.size(); r-- > 0;) {
+      if (offset >= regions_[r].begin) {
+        return offset + shifts_[r];
+      }
+    }
+    return offset;
   }
 
   static void require_room(std::span<const std::byte> values, std::size_t bytes) {
@@ -298,6 +367,8 @@ class network_memory {
   bool forward_ = true;  // false in the backward pass
   dynamic_array<layer_memory> layers_;
   execution_plan plan_;
+  dynamic_array<stage_region> regions_;   // of a stage; else none
+  dynamic_array<std::size_t> shifts_;     // to the copies of the micro-batch that was chosen
   bytes_tensor arena_;
   std::byte* values_in_;         // that of arena_, or of the caller
   std::size_t workspace_bytes_;  // of one stream
@@ -308,6 +379,7 @@ class network_memory {
   bytes_tensor buffer_values_;
   bytes_tensor partial_gradients_;
   dynamic_array<parameter_memory<parameter_element>> parameters_;
+  dynamic_array<parameter_memory<parameter_element>> parameters_without_gradients_;  // of a stage
   dynamic_array<parameter_element*> buffer_memory_;
   dynamic_array<buffer<parameter_element, Device>> buffers_;
   const layer_for_inference<parameter_element>* for_inference_ = nullptr;

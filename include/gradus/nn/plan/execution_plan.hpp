@@ -24,11 +24,13 @@ struct graph_description {
     std::size_t output_bytes = 0;       ///< bytes of the output for the largest batch
     std::size_t state_bytes = 0;        ///< kept from forward to backward
     double work = 0;                    ///< cost of a forward pass, in any unit
+    bool multiplies = false;            ///< it has multiply-adds: its gradients of the weights take time
   };
 
   dynamic_array<node> nodes;  ///< in the order in which they run forward
   std::size_t scores = 0;     ///< the value that the loss reads
   bool has_loss = false;      ///< false: no layer runs backward
+  std::size_t input_bytes = 0;  ///< bytes of the network's input for the largest batch
 };
 
 /// Parts of a step whose layers run in parallel on streams.
@@ -115,6 +117,7 @@ struct execution_plan {
     std::size_t value_offset = none;     ///< bytes in the arena; none for the input
     std::size_t backward_offset = none;  ///< the same in the backward pass; another offset if recomputed
     std::size_t gradient_offset = none;  ///< bytes in the arena
+    std::size_t gradient_of = none;      ///< the slot in whose memory the gradient is: this one, or that of a sum
   };
 
   dynamic_array<node> nodes;                 ///< one for each layer

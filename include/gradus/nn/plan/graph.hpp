@@ -31,6 +31,7 @@
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph_node.hpp"
 #include "gradus/nn/plan/parameter_offsets.hpp"
+#include "gradus/nn/plan/stage_cuts.hpp"
 #include "gradus/nn/value.hpp"
 
 namespace gradus::nn {
@@ -162,10 +163,16 @@ class graph {
 
   /// Fixes the graph, and the offsets of parameters in a flat buffer, each a multiple of memory_plan::alignment.
   /// @param inference  only forward will run; a compiled graph may be compiled for it, and keeps the offsets
-  /// @throws configuration_error when the graph has no layer, a value is never used, or max_batch_size is below 1
-  void compile(const compile_options& options, std::size_t element_bytes, bool inference = false) {
-    const std::string_view asked_by = inference ? "network.compile_for_inference" : "network.compile";
-    if (!inference) {
+  /// @param stages     those of a rank that runs some layers only, whose parameters alone get offsets; null: all layers
+  ///                   run. A compiled graph may be cut, and cut again
+  /// @throws configuration_error when the graph has no layer, a value is never used, max_batch_size is below 1, or the
+  ///         stages are not those of this graph
+  void compile(const compile_options& options, std::size_t element_bytes, bool inference = false,
+               const stage_cuts* stages = nullptr) {
+    const std::string_view asked_by = stages != nullptr ? "network.compile_stages"
+                                      : inference       ? "network.compile_for_inference"
+                                                        : "network.compile";
+    if (!inference && stages == nullptr) {
       require_building(asked_by);
     }
     if (nodes_.empty()) {
@@ -178,10 +185,15 @@ class graph {
       scores_ = shapes_.size() - 1;
     }
     detail::require_all_used(asked_by, nodes_, scores_);
+    if (stages != nullptr) {
+      require_loss_of(asked_by);
+      stages->check(nodes_.size());
+    }
     inference_ = inference;
     options_ = options;
-    offsets_.assign({nodes_.data(), nodes_.size()}, element_bytes);
-    if (!inference && has_loss_ && trained_parameters().empty() && !parameters().empty()) {
+    stages_ = stages == nullptr ? stage_cuts{} : *stages;
+    offsets_.assign({nodes_.data(), nodes_.size()}, element_bytes, stages);
+    if (!inference && stages == nullptr && has_loss_ && trained_parameters().empty() && !parameters().empty()) {
       raise<configuration_error>("network.compile", "a layer with parameters that is trained", "all of them frozen",
                                  "freeze fewer layers; a network that only evaluates needs none of it");
     }
@@ -189,6 +201,11 @@ class graph {
     for (node& n : nodes_) {
       if (n.layer->traits().communicates) {
         communicates_ = true;
+        if (stages != nullptr) {
+          raise<configuration_error>(asked_by, "layers that exchange nothing with other ranks",
+                                     {"layer '", n.name, "' (", n.layer->kind(), ")"},
+                                     "in a pipeline nn::batch_norm has the statistics of a micro-batch");
+        }
         if (examples_at_once() < options.max_batch_size) {
           raise<configuration_error>("network.compile",
                                      {"a micro_batch_size of at least max_batch_size = ", options.max_batch_size,
@@ -201,7 +218,10 @@ class graph {
   }
 
   /// Undoes compile, for a network that could not allocate its memory.
-  void undo_compile() noexcept { options_ = {}; }
+  void undo_compile() noexcept {
+    options_ = {};
+    stages_ = {};
+  }
 
   /// @throws configuration_error when the graph is compiled
   void require_building(std::string_view operation, error_location where = error_location::current()) const {
@@ -225,7 +245,10 @@ class graph {
   [[nodiscard]] graph_description describe_for_plan(std::span<const layer_memory> memory,
                                                     std::size_t element_bytes) const {
     graph_description description{
-        .nodes = dynamic_array<graph_description::node>(nodes_.size()), .scores = scores_, .has_loss = has_loss_};
+        .nodes = dynamic_array<graph_description::node>(nodes_.size()),
+        .scores = scores_,
+        .has_loss = has_loss_,
+        .input_bytes = static_cast<std::size_t>(shapes_[0].batch(examples_at_once()).size()) * element_bytes};
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       graph_description::node& n = description.nodes[i];
       n.inputs = nodes_[i].inputs;
@@ -235,6 +258,7 @@ class graph {
       n.state_bytes = memory[i].state;
       // A pass over an element waits for memory about as long as 16 multiply-adds take.
       n.work = static_cast<double>(nodes_[i].layer->multiply_adds() + 16 * shapes_[i + 1].size());
+      n.multiplies = nodes_[i].layer->multiply_adds() > 0;
     }
     return description;
   }
@@ -252,6 +276,10 @@ class graph {
     const index_t part = options_.micro_batch_size.examples;
     return part > 0 && part < options_.max_batch_size ? part : options_.max_batch_size;
   }
+  /// True if other ranks run some of the layers.
+  [[nodiscard]] bool in_stages() const noexcept { return stages_.stages() > 0; }
+  /// The stages of a network that is cut; else none.
+  [[nodiscard]] const stage_cuts& stages() const noexcept { return stages_; }
   /// True if a layer exchanges data with other ranks in training. @pre compiled()
   [[nodiscard]] bool communicates() const noexcept { return communicates_; }
   /// The layers, in the order of append.
@@ -354,9 +382,15 @@ class graph {
   /// @throws configuration_error when the graph has no loss
   void require_loss(std::string_view operation) const {
     require_compiled(operation);
-    if (!has_loss_) {
-      raise<configuration_error>(operation, "a network with a loss", "none",
-                                 "call loss(nn::softmax_cross_entropy{}, scores) before compile");
+    require_loss_of(operation);
+  }
+
+  /// @throws configuration_error when other ranks run some of the layers
+  void require_whole(std::string_view operation) const {
+    if (in_stages()) {
+      raise<configuration_error>(operation, "a network of which this rank runs all layers",
+                                 {"one that is cut into ", stages_.stages(), " stages"},
+                                 "its stages run by nn::network_stage, as parallel::hybrid does");
     }
   }
 
@@ -365,6 +399,7 @@ class graph {
   /// @throws shape_error when the images do not fit the graph
   void check_batch(std::string_view operation, const image_extents& images, index_t most) const {
     require_compiled(operation);
+    require_whole(operation);
     const value_shape& want = shapes_.front();
     if (images.n > most || images != want.batch(images.n)) {
       detail::raise_other_images(operation, want, images, most, options_.max_batch_size);
@@ -406,6 +441,13 @@ class graph {
     }
   }
 
+  void require_loss_of(std::string_view operation) const {
+    if (!has_loss_) {
+      raise<configuration_error>(operation, "a network with a loss", "none",
+                                 "call loss(nn::softmax_cross_entropy{}, scores) before compile");
+    }
+  }
+
   dynamic_array<value_shape> shapes_;  // one for each value
   dynamic_array<node> nodes_;
   std::uint64_t identity_ = next_identity();
@@ -415,6 +457,7 @@ class graph {
   bool communicates_ = false;
   decltype(&detail::append_groups) append_groups_ = nullptr;  // null: group was not called
   compile_options options_;                                   // max_batch_size 0: not compiled
+  stage_cuts stages_;                                         // none: this rank runs all layers
   parameter_offsets offsets_;
 };
 

@@ -26,6 +26,7 @@ struct graph_node {
   std::size_t first_parameter = 0;          ///< index in graph::parameters()
   std::vector<buffer_description> buffers;  ///< named "layer.running_mean"
   std::size_t first_buffer = 0;             ///< index over the buffers of all layers
+  bool here = true;                         ///< this rank runs it; false: a stage of another rank does
   // Set by freeze.
   bool frozen = false;     ///< its parameters are not trained
   bool evaluates = false;  ///< it runs in training as in evaluation
@@ -33,6 +34,10 @@ struct graph_node {
   /// The parameters that are trained: all, or none of a frozen layer.
   [[nodiscard]] std::span<const parameter_description> trained() const noexcept {
     return frozen ? std::span<const parameter_description>{} : std::span{parameters.data(), parameters.size()};
+  }
+  /// Those of trained() that this rank trains. @pre compiled
+  [[nodiscard]] std::span<const parameter_description> trained_here() const noexcept {
+    return here ? trained() : std::span<const parameter_description>{};
   }
 
   /// The number of elements of the parameters.

@@ -5,6 +5,7 @@
 
 #include <cstddef>  // std::size_t
 #include <span>     // std::span
+#include <vector>   // std::vector
 
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
@@ -13,6 +14,7 @@
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/plan/graph_node.hpp"
 #include "gradus/nn/plan/memory_plan.hpp"
+#include "gradus/nn/plan/stage_cuts.hpp"
 
 namespace gradus::nn {
 
@@ -22,13 +24,14 @@ class parameter_offsets {
  public:
   /// Gives each parameter its offset, a multiple of memory_plan::alignment, and each buffer its name. Replaces what an
   /// earlier call has assigned.
-  /// @param nodes  outlive this object and keep their addresses
-  void assign(std::span<graph_node> nodes, std::size_t element_bytes) {
+  /// @param nodes   outlive this object and keep their addresses
+  /// @param stages  those of a rank that runs some layers only: the others get no place; null: all layers run
+  void assign(std::span<graph_node> nodes, std::size_t element_bytes, const stage_cuts* stages = nullptr) {
     *this = {};
     const auto unit = static_cast<index_t>(memory_plan::alignment / element_bytes);
     // Gradients end behind those that are trained and those that a frozen layer writes nevertheless.
     for (const gradients which : {gradients::trained, gradients::written, gradients::none}) {
-      place_parameters(nodes, unit, which);
+      place_parameters(nodes, unit, which, stages);
       if (which == gradients::trained) {
         trained_parameters_ = parameters_.size();
         trained_elements_ = elements_;
@@ -38,8 +41,11 @@ class parameter_offsets {
       }
     }
     std::size_t buffers = 0;
-    for (graph_node& n : nodes) {
-      n.buffers = n.layer->buffers();
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      graph_node& n = nodes[i];
+      n.here = stages == nullptr || stages->owns(i);
+      n.first_parameter = n.here ? n.first_parameter : 0;
+      n.buffers = n.here ? n.layer->buffers() : std::vector<buffer_description>{};
       n.first_buffer = buffers;
       buffers += n.buffers.size();
       for (buffer_description& b : n.buffers) {
@@ -69,12 +75,12 @@ class parameter_offsets {
   enum class gradients : unsigned char { trained, written, none };
 
   /// Gives the parameters of some layers their offsets, those of the last layer first.
-  void place_parameters(std::span<graph_node> nodes, index_t unit, gradients which) {
+  void place_parameters(std::span<graph_node> nodes, index_t unit, gradients which, const stage_cuts* stages) {
     for (std::size_t i = nodes.size(); i-- > 0;) {
       const gradients of_layer = !nodes[i].frozen                                     ? gradients::trained
                                  : nodes[i].layer->traits().skips_parameter_gradients ? gradients::none
                                                                                       : gradients::written;
-      if (of_layer != which) {
+      if (of_layer != which || (stages != nullptr && !stages->owns(i))) {
         continue;
       }
       nodes[i].first_parameter = parameters_.size();

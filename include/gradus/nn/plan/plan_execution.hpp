@@ -99,7 +99,8 @@ class plan_builder {
                                .has_gradient = false,
                                .value_offset = execution_plan::none,
                                .backward_offset = execution_plan::none,
-                               .gradient_offset = execution_plan::none});
+                               .gradient_offset = execution_plan::none,
+                               .gradient_of = execution_plan::none});
       }
     }
   }
@@ -362,6 +363,7 @@ class plan_builder {
       plan_.unshared_bytes += buffers[b].bytes;
     }
     for (std::size_t s = 1; s < slots; ++s) {
+      plan_.slots[s].gradient_of = states_[s].gradient_of;
       plan_.slots[s].gradient_offset = plan_.slots[states_[s].gradient_of].gradient_offset;
       if (lifetimes_[s].again_first == execution_plan::none) {
         plan_.slots[s].backward_offset = plan_.slots[s].value_offset;

@@ -150,7 +150,7 @@ class recompute_chooser {
         }
       }
     }
-    changes_ = dynamic_array<std::ptrdiff_t>(2 * graph_.nodes.size() + 2);
+    changes_ = dynamic_array<std::ptrdiff_t>(2 * graph_.nodes.size() + 3);  // stage_plan has one time more
     for_each_buffer([&, this](const buffer_lifetime& buffer) {
       changes_[buffer.first] += static_cast<std::ptrdiff_t>(buffer.bytes);
       changes_[buffer.last + 1] -= static_cast<std::ptrdiff_t>(buffer.bytes);

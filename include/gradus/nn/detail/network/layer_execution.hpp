@@ -24,7 +24,9 @@
 #include "gradus/nn/plan/compile_options.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/plan/memory_plan.hpp"
 #include "gradus/nn/plan/plan_execution.hpp"
+#include "gradus/nn/plan/stage_plan.hpp"
 #include "gradus/nn/plan/tight_memory_plan.hpp"
 
 namespace gradus::nn::detail {
@@ -76,6 +78,47 @@ class layer_execution {
     plan_options planning = inference_plan(options);
     dynamic_array<layer_memory> needed = prepare_plan(net, planning);
     take(net, std::make_unique<memory_type>(*device_, net, std::move(needed), planning, values), streams());
+  }
+
+  /// Takes the parameters, gradients and buffers of the layers of which this rank runs the stages.
+  /// @throws device_error when there is too little memory; nothing changes then
+  GRADUS_COLD void allocate_for_stages(const graph& net, strides_of_extents strides) {
+    plan_options planning = training_plan(net);
+    const dynamic_array<layer_memory> needed = prepare_plan(net, planning);
+    take(net, std::make_unique<memory_type>(*device_, net, strides, whole_plan(net, needed, planning)), 1);
+  }
+
+  /// The plan of all layers, for stages: without offsets. What is recomputed and where is up to each stage.
+  [[nodiscard]] static execution_plan whole_plan(const graph& net, std::span<const layer_memory> needed,
+                                                 plan_options planning) {
+    planning.recompute = nullptr;
+    planning.side_by_side = nullptr;
+    planning.place = [](std::span<const buffer_lifetime> buffers) {
+      return memory_plan{.offsets = dynamic_array<std::size_t>(buffers.size()), .bytes = 0};
+    };
+    return plan_execution(net.describe_for_plan(needed, sizeof(Element)), planning);
+  }
+
+  /// The plan of a stage, without taking memory. @param whole  of the network
+  [[nodiscard]] stage_plan plan_of_stage(const graph& net, const execution_plan& whole, std::size_t stage,
+                                         const stage_depth& depth) const {
+    plan_options planning = training_plan(net);
+    const dynamic_array<layer_memory> needed = prepare_plan(net, planning);
+    planning.side_by_side = nullptr;
+    return plan_stage(net.describe_for_plan(needed, sizeof(Element)), whole, net.stages(), stage, depth, planning);
+  }
+
+  /// Takes the memory of a stage. @param shared  the parameters, gradients and buffers
+  /// @throws device_error when there is too little memory; nothing changes then
+  GRADUS_COLD void allocate_stage(const graph& net, const stage_plan& stage, const memory_type& shared) {
+    plan_options planning = training_plan(net);
+    dynamic_array<layer_memory> needed = prepare_plan(net, planning);
+    for (std::size_t i = 0; i < needed.size(); ++i) {
+      if (i < stage.first || i >= stage.end) {
+        needed[i] = {};
+      }
+    }
+    take(net, std::make_unique<memory_type>(*device_, std::move(needed), stage, shared), 1);
   }
 
   /// The memory of a plan, without that of gradients and copies of weights.

@@ -23,6 +23,13 @@
 
 namespace gradus::nn::detail {
 
+/// Which gradients a backward pass writes.
+enum class backward_part : unsigned char {
+  all,     ///< those of the inputs and of the parameters
+  inputs,  ///< of layers whose parameters have theirs later: only those of the inputs
+  weights  ///< of the parameters
+};
+
 /// The device that runs the layers of a stream.
 template <class Device>
 [[nodiscard]] Device& device_of_stream(Device& device, [[maybe_unused]] std::size_t stream) {
@@ -92,15 +99,18 @@ class layer_pass final : public pass_steps {
         batch_{batch},
         context_{context} {}
 
+  /// Before the first layer runs.
+  void begin() { memory_.begin(phase_); }
+
   /// Runs all layers. @param hooks  may be null
   void run_all(step_hooks* hooks) {
-    memory_.begin(phase_);
+    begin();
     run_pass(graph_, memory_.plan(), regions_, phase_, *this, hooks);
   }
 
   /// Runs only the layers that exchange data with other ranks, one after another: for a rank without examples.
   void run_communicating() {
-    memory_.begin(phase_);
+    begin();
     const std::size_t count = graph_.nodes().size();
     for (std::size_t k = 0; k < count; ++k) {
       const std::size_t i = phase_ == phase::forward ? k : count - 1 - k;
@@ -118,6 +128,14 @@ class layer_pass final : public pass_steps {
     }
     recompute_for(layer, stream);
     backward(layer, stream);
+  }
+
+  /// Runs a part of the backward pass of one layer, on the device itself. @pre the phase is backward
+  void run_part(std::size_t layer, backward_part part) {
+    if (part != backward_part::weights) {
+      recompute_for(layer, alone);
+    }
+    backward(layer, alone, part);
   }
 
   void on_all_streams([[maybe_unused]] void (*body)(void* object, std::size_t stream),
@@ -206,31 +224,38 @@ class layer_pass final : public pass_steps {
              .mask = activation_of(v)}};
   }
 
-  GRADUS_COLD void backward(std::size_t i, std::size_t stream) {
+  GRADUS_COLD void backward(std::size_t i, std::size_t stream, backward_part part = backward_part::all) {
     Device& device = device_of_stream(device_, stream);
     const graph::node& n = graph_.nodes()[i];
     const execution_plan::node& planned = memory_.plan().nodes[i];
     const step_context context = context_of(n, context_);
-    const bool adds = planned.residual != execution_plan::none;
+    const bool adds = planned.residual != execution_plan::none && part != backward_part::weights;
     input_gradient<Element, Device>* const gradients = layers_.gradients(index_of(stream));
     for (std::size_t k = 0; k < n.inputs.size(); ++k) {
-      gradients[k] = planned_gradient(device, planned.targets[k], n.inputs[k]);
+      gradients[k] = part == backward_part::weights
+                         ? input_gradient<Element, Device>{{device, nullptr, extents_of(n.inputs[k])}, {}}
+                         : planned_gradient(device, planned.targets[k], n.inputs[k]);
     }
     input_gradient<Element, Device> residual_gradient;
     if (adds) {
       residual_gradient = planned_gradient(device, planned.residual_target, planned.residual);
     }
+    const std::span<const parameter_memory<parameter_element_t<Element>>> parameters =
+        part == backward_part::inputs ? memory_.parameters_without_gradients() : memory_.parameters();
     layers_[i].backward({.device = device,
                          .inputs = inputs_of(i, stream, device),
                          .output = {device, memory_.value(i + 1), extents_of(i + 1)},
                          .output_gradient = on(device, gradient(i + 1)),
                          .input_gradients = {gradients, n.inputs.size()},
                          .residual_gradient = residual_gradient,
-                         .parameters = memory_.parameters().subspan(n.first_parameter, n.parameters.size()),
+                         .parameters = parameters.subspan(n.first_parameter, n.parameters.size()),
                          .buffers = memory_.buffer_memory().subspan(n.first_buffer, n.buffers.size()),
                          .state = memory_.state(i),
                          .workspace = memory_.workspace(index_of(stream)),
                          .context = context});
+    if (part == backward_part::weights) {
+      return;
+    }
     for (std::size_t k = 0; k < n.inputs.size(); ++k) {
       mask_if_planned(device, planned.targets[k], n.inputs[k]);
     }

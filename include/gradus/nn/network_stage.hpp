@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// One stage of a network that is cut into stages: the passes of its micro-batches, and the memory that crosses cuts.
+#pragma once
+
+#include <cstddef>  // std::size_t
+#include <cstdint>  // std::uint64_t
+#include <span>     // std::span
+#include <string>   // std::string
+#include <utility>  // std::move
+
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/detail/network/layer_execution.hpp"
+#include "gradus/nn/detail/network/layer_pass.hpp"
+#include "gradus/nn/image_batch.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/network_base.hpp"
+#include "gradus/nn/parameter.hpp"
+#include "gradus/nn/phase.hpp"
+#include "gradus/nn/plan/execution_plan.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/plan/stage_plan.hpp"
+#include "gradus/nn/score_observer.hpp"
+#include "gradus/nn/step_hooks.hpp"
+#include "gradus/nn/step_options.hpp"
+#include "gradus/nn/targets.hpp"
+
+namespace gradus::nn {
+
+/// A micro-batch of a step, for the passes of a stage.
+template <class Element, class Device>
+struct micro_batch {
+  std::size_t number = 0;        ///< from 0, within the step
+  index_t examples = 0;          ///< the number of examples
+  const Element* images = {};    ///< the first image, in the memory of the device; only the stage with the input reads it
+  targets<Element, Device> all;  ///< what the scores are compared with; only the stage with the loss reads it
+  step_options options;          ///< of the step, with the first example of this micro-batch
+};
+
+/// Runs one stage of a network that is compiled by network::compile_stages, with memory for several micro-batches.
+///
+/// A training step gives the same bits as network::train_step with micro-batches of this size, if for each micro-batch
+/// and each stage
+///   1. the memory of plan().values_in has arrived from the stages before, then forward runs, and that of values_out
+///      may be sent;
+///   2. that of gradients_in has arrived from the stages behind, then backward runs, and that of gradients_out may be
+///      sent; micro-batches run backward in ascending order. The last stage computes the loss at the beginning of
+///      backward.
+/// Where backward is split (stage_depth::splits_backward), input_gradients and later weight_gradients run in place of
+/// backward, each in ascending order.
+///
+/// The network outlives its stages and is not compiled again while they exist.
+template <class Element, class Device>
+class network_stage {
+  using network_type = network_base<Element, Device>;
+  using execution_type = detail::layer_execution<Element, Device>;
+  using pass_type = detail::layer_pass<Element, Device>;
+  using number = parameter_element_t<Element>;
+
+ public:
+  /// A micro-batch of the network's elements.
+  using batch_type = micro_batch<Element, Device>;
+
+  /// Takes the memory of a stage.
+  /// @param stage  one of this rank's
+  /// @throws configuration_error unless the network is compiled by compile_stages and runs the stage on this rank, or
+  ///         when a cut separates layers that write one value
+  /// @throws device_error when there is too little memory
+  network_stage(network_type& net, std::size_t stage, const stage_depth& depth,
+                error_location where = error_location::current())
+      : net_{&net}, execution_{net.device(), net.execution_.layers()} {
+    at_call(where, [&, this] {
+      const graph& all = net.structure();
+      if (!all.in_stages() || stage >= all.stages().stages() || !all.stages().owns(all.stages().first_layers[stage])) {
+        raise<configuration_error>("network_stage", "a stage of this rank of a network that is cut into stages",
+                                   {"stage ", stage}, "call compile_stages first");
+      }
+      plan_ = execution_.plan_of_stage(all, net.plan(), stage, depth);
+      execution_.allocate_stage(all, plan_, net.memory());
+    });
+  }
+
+  /// What it sends, receives and keeps.
+  [[nodiscard]] const stage_plan& plan() const noexcept { return plan_; }
+  /// Whether it has the loss.
+  [[nodiscard]] bool is_last() const noexcept { return plan_.end == structure().nodes().size(); }
+  /// Bytes that it has taken: values, their gradients and workspace, for all micro-batches under way.
+  [[nodiscard]] std::size_t memory_bytes() const { return memory().bytes(); }
+
+  /// The elements of a transfer of values, in the memory of the device; of the network's input they may be the batch's.
+  [[nodiscard]] std::span<Element> value(const stage_transfer& transfer, const batch_type& batch) {
+    memory().choose(batch.number);
+    memory().begin(phase::forward);
+    Element* const data = memory().value(transfer.value_of);
+    return {data == nullptr ? const_cast<Element*>(batch.images) : data, elements_of(transfer, batch.examples)};
+  }
+  /// The elements of a transfer of gradients.
+  [[nodiscard]] std::span<Element> gradient(const stage_transfer& transfer, const batch_type& batch) {
+    memory().choose(batch.number);
+    const std::size_t offset_of = plan_.plan.slots[transfer.slot].gradient_of;
+    return {memory().gradient_memory(offset_of), elements_of(transfer, batch.examples)};
+  }
+
+  /// Runs the layers forward. @param hooks  may be null
+  void forward(const batch_type& batch, bool training, step_hooks* hooks) {
+    const step_context context = context_of(batch, training);
+    const image_batch<const Element, Device> images = images_of(batch);
+    memory().choose(batch.number);
+    pass_type pass = pass_over(phase::forward, images, context);
+    pass.begin();
+    for (std::size_t i = plan_.first; i < plan_.end; ++i) {
+      if (!plan_.plan.nodes[i].forward) {
+        continue;
+      }
+      if (hooks != nullptr) {
+        hooks->before_layer(i, phase::forward);
+      }
+      pass.run(i, pass_type::alone);
+      if (hooks != nullptr) {
+        hooks->after_layer(i, phase::forward);
+      }
+    }
+  }
+
+  /// The sums of losses and of correct predictions, outside training. @pre it is the last stage, and forward has run
+  kernels::loss_sums evaluate(const batch_type& batch, score_observer<Element, Device>* observer) {
+    const step_context context = context_of(batch, false);
+    const image_batch<const Element, Device> images = images_of(batch);
+    memory().choose(batch.number);
+    pass_type pass = pass_over(phase::forward, images, context);
+    pass.begin();
+    const image_batch<const Element, Device> scores = pass.value(structure().scores());
+    const kernels::loss_sums sums =
+        net_->with_late(net_->loss_->compute(scores, batch.all, 0.0, {device(), nullptr, scores.extents()}));
+    if (observer != nullptr) {
+      observer->scored(scores, batch.all);
+    }
+    return sums;
+  }
+
+  /// Runs the layers backward; the last stage computes the loss first, and returns its sums. The gradients of the
+  /// parameters are those of this micro-batch.
+  /// @param hooks  may be null; gradients_ready is called for each layer with parameters
+  kernels::loss_sums backward(const batch_type& batch, step_hooks* hooks) {
+    return run_backward(batch, detail::backward_part::all, hooks);
+  }
+  /// The first part of backward: gradients of values, and of the parameters whose layers compute them at the same time.
+  kernels::loss_sums input_gradients(const batch_type& batch, step_hooks* hooks) {
+    return run_backward(batch, detail::backward_part::inputs, hooks);
+  }
+  /// The second part of backward: the other gradients of the parameters.
+  void weight_gradients(const batch_type& batch, step_hooks* hooks) {
+    const step_context context = context_of(batch, true);
+    const image_batch<const Element, Device> images = images_of(batch);
+    memory().choose(batch.number);
+    pass_type pass = pass_over(phase::backward, images, context);
+    pass.begin();
+    for (std::size_t i = plan_.end; i-- > plan_.first;) {
+      if (plan_.later_weights[i] != 0) {
+        if (hooks != nullptr) {
+          hooks->before_layer(i, phase::backward);
+        }
+        pass.run_part(i, detail::backward_part::weights);
+        if (hooks != nullptr) {
+          hooks->after_layer(i, phase::backward);
+        }
+      }
+      announce(i, hooks);
+    }
+  }
+
+  /// The name of the first layer whose output for a micro-batch is not finite, or of what it receives; empty if all are.
+  /// Runs forward again.
+  [[nodiscard]] std::string find_non_finite(const batch_type& batch) {
+    for (const stage_transfer& each : plan_.values_in) {
+      const std::span<const Element> elements = value(each, batch);
+      if (!memory().all_finite(elements.data(), static_cast<index_t>(elements.size()))) {
+        return gradus::join({"the values that stage ", stage(), " receives"});
+      }
+    }
+    finder search{*this, batch.examples};
+    forward(batch, true, &search);
+    return std::move(search.place);
+  }
+
+ private:
+  /// Checks every layer's output before its memory is reused.
+  class finder final : public step_hooks {
+   public:
+    finder(network_stage& of, index_t examples) noexcept : of_{of}, examples_{examples} {}
+
+    void after_layer(std::size_t layer, phase /*which*/) override {
+      const Element* const output = of_.memory().value(layer + 1);
+      if (place.empty() && output != nullptr &&
+          !of_.memory().all_finite(output, of_.structure().batch_extents(layer + 1, examples_).size())) {
+        place = of_.structure().describe(layer);
+      }
+    }
+
+    std::string place;
+
+   private:
+    network_stage& of_;
+    index_t examples_;
+  };
+
+  [[nodiscard]] const graph& structure() const noexcept { return net_->structure(); }
+  [[nodiscard]] std::size_t stage() const { return structure().stages().stage_of(plan_.first); }
+  [[nodiscard]] Device& device() const noexcept { return net_->device(); }
+  [[nodiscard]] detail::network_memory<Element, Device>& memory() const noexcept { return *execution_.memory(); }
+
+  [[nodiscard]] std::size_t elements_of(const stage_transfer& transfer, index_t examples) const {
+    return static_cast<std::size_t>(structure().batch_extents(transfer.value_of, examples).size());
+  }
+  [[nodiscard]] image_batch<const Element, Device> images_of(const batch_type& batch) const {
+    return {device(), batch.images, structure().batch_extents(0, batch.examples)};
+  }
+  [[nodiscard]] step_context context_of(const batch_type& batch, bool training) const noexcept {
+    return {.training = training,
+            .seed = structure().options().seed,
+            .step = batch.options.step,
+            .first_example = batch.options.first_example};
+  }
+  [[nodiscard]] pass_type pass_over(phase which, const image_batch<const Element, Device>& images,
+                                    const step_context& context) {
+    return execution_.pass_over(structure(), which, images, context);
+  }
+
+  /// All gradients of the parameters of a layer are there.
+  void announce(std::size_t layer, step_hooks* hooks) const {
+    if (const graph::node& n = structure().nodes()[layer]; hooks != nullptr && !n.trained().empty()) {
+      hooks->gradients_ready(n.first_parameter, n.trained().size());
+    }
+  }
+
+  kernels::loss_sums run_backward(const batch_type& batch, detail::backward_part part, step_hooks* hooks) {
+    const step_context context = context_of(batch, true);
+    const image_batch<const Element, Device> images = images_of(batch);
+    memory().choose(batch.number);
+    kernels::loss_sums sums;
+    if (is_last()) {
+      pass_type pass = pass_over(phase::forward, images, context);
+      pass.begin();
+      sums = net_->compute_loss(pass, memory(), batch.all, batch.options.loss_scale, batch.options.global_examples);
+    }
+    pass_type pass = pass_over(phase::backward, images, context);
+    pass.begin();
+    for (std::size_t i = plan_.end; i-- > plan_.first;) {
+      if (plan_.plan.nodes[i].backward) {
+        if (hooks != nullptr) {
+          hooks->before_layer(i, phase::backward);
+        }
+        pass.run_part(i, part == detail::backward_part::inputs && plan_.later_weights[i] != 0
+                             ? detail::backward_part::inputs
+                             : detail::backward_part::all);
+        if (hooks != nullptr) {
+          hooks->after_layer(i, phase::backward);
+        }
+      }
+      if (part == detail::backward_part::all) {
+        announce(i, hooks);
+      }
+    }
+    return is_last() ? net_->with_late(sums) : sums;
+  }
+
+  network_type* net_;
+  execution_type execution_;
+  stage_plan plan_;
+};
+
+}  // namespace gradus::nn
