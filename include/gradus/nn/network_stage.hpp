@@ -14,6 +14,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/kernels/elementwise.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/detail/network/layer_execution.hpp"
 #include "gradus/nn/detail/network/layer_pass.hpp"
@@ -36,6 +37,7 @@ namespace gradus::nn {
 template <class Element, class Device>
 struct micro_batch {
   std::size_t number = 0;        ///< from 0, within the step
+  std::size_t count = 1;         ///< micro-batches of the step
   index_t examples = 0;          ///< the number of examples
   const Element* images = {};    ///< the first image, in the memory of the device; only the stage with the input reads it
   targets<Element, Device> all;  ///< what the scores are compared with; only the stage with the loss reads it
@@ -52,7 +54,8 @@ struct micro_batch {
 ///      sent; micro-batches run backward in ascending order. The last stage computes the loss at the beginning of
 ///      backward.
 /// Where backward is split (stage_depth::splits_backward), input_gradients and later weight_gradients run in place of
-/// backward, each in ascending order.
+/// backward, each in ascending order. The gradients of the parameters are added over the micro-batches; after the last
+/// one they are those of the step.
 ///
 /// The network outlives its stages and is not compiled again while they exist.
 template <class Element, class Device>
@@ -143,9 +146,8 @@ class network_stage {
     return sums;
   }
 
-  /// Runs the layers backward; the last stage computes the loss first, and returns its sums. The gradients of the
-  /// parameters are those of this micro-batch.
-  /// @param hooks  may be null; gradients_ready is called for each layer with parameters
+  /// Runs the layers backward; the last stage computes the loss first, and returns its sums.
+  /// @param hooks  may be null; in the last micro-batch gradients_ready is called for each layer with parameters
   kernels::loss_sums backward(const batch_type& batch, step_hooks* hooks) {
     return run_backward(batch, detail::backward_part::all, hooks);
   }
@@ -169,8 +171,20 @@ class network_stage {
         if (hooks != nullptr) {
           hooks->after_layer(i, phase::backward);
         }
+        add_gradients(i, batch);
       }
-      announce(i, hooks);
+      announce(i, batch, hooks);
+    }
+  }
+
+  /// The gradients of a step without examples: zeros. @param hooks  as of backward
+  void no_gradients(step_hooks* hooks) {
+    for (std::size_t i = plan_.end; i-- > plan_.first;) {
+      if (const gradient_range own = gradients_of(i); own.count > 0) {
+        device().fill_zero(net_->memory().gradients().data() + own.begin,
+                           static_cast<std::size_t>(own.count) * sizeof(number));
+      }
+      announce(i, {}, hooks);
     }
   }
 
@@ -231,9 +245,37 @@ class network_stage {
     return execution_.pass_over(structure(), which, images, context);
   }
 
-  /// All gradients of the parameters of a layer are there.
-  void announce(std::size_t layer, step_hooks* hooks) const {
-    if (const graph::node& n = structure().nodes()[layer]; hooks != nullptr && !n.trained().empty()) {
+  /// Elements of the flat buffer of gradients.
+  struct gradient_range {
+    index_t begin = 0;
+    index_t count = 0;
+  };
+
+  [[nodiscard]] gradient_range gradients_of(std::size_t layer) const {
+    const std::span<const parameter_description> own = structure().nodes()[layer].trained();
+    return own.empty() ? gradient_range{}
+                       : gradient_range{own.front().offset, own.back().offset + own.back().shape.size() - own.front().offset};
+  }
+
+  /// The gradients of a layer's parameters for a micro-batch are there: adds them to those of the micro-batches before.
+  void add_gradients(std::size_t layer, const batch_type& batch) {
+    const gradient_range own = gradients_of(layer);
+    if (own.count == 0 || batch.count == 1) {
+      return;
+    }
+    number* const gradients = net_->memory().gradients().data() + own.begin;
+    number* const sums = net_->memory().partial_gradients().data() + own.begin;
+    if (batch.number + 1 < batch.count) {
+      copy_or_add(device(), own.count, static_cast<const number*>(gradients), sums, batch.number > 0);
+    } else {
+      copy_or_add(device(), own.count, static_cast<const number*>(sums), gradients, true);
+    }
+  }
+
+  /// The gradients of a layer's parameters for the step are there, after those of the last micro-batch.
+  void announce(std::size_t layer, const batch_type& batch, step_hooks* hooks) const {
+    const graph::node& n = structure().nodes()[layer];
+    if (hooks != nullptr && !n.trained().empty() && batch.number + 1 == batch.count) {
       hooks->gradients_ready(n.first_parameter, n.trained().size());
     }
   }
@@ -255,15 +297,17 @@ class network_stage {
         if (hooks != nullptr) {
           hooks->before_layer(i, phase::backward);
         }
-        pass.run_part(i, part == detail::backward_part::inputs && plan_.later_weights[i] != 0
-                             ? detail::backward_part::inputs
-                             : detail::backward_part::all);
+        const bool later = part == detail::backward_part::inputs && plan_.later_weights[i] != 0;
+        pass.run_part(i, later ? detail::backward_part::inputs : detail::backward_part::all);
         if (hooks != nullptr) {
           hooks->after_layer(i, phase::backward);
         }
+        if (!later) {
+          add_gradients(i, batch);
+        }
       }
       if (part == detail::backward_part::all) {
-        announce(i, hooks);
+        announce(i, batch, hooks);
       }
     }
     return is_last() ? net_->with_late(sums) : sums;

@@ -37,6 +37,18 @@ struct stage_transfer {
   friend bool operator==(const stage_transfer&, const stage_transfer&) = default;
 };
 
+/// A layer, for the decision where to cut a network into stages. Bytes of values are those of the largest micro-batch.
+struct stage_layer {
+  std::size_t parameter_bytes = 0;  ///< values of its parameters
+  std::size_t trained_bytes = 0;    ///< of those that are trained
+  std::size_t buffer_bytes = 0;     ///< statistics, such as running means
+  std::size_t stored_bytes = 0;     ///< what backward needs of a micro-batch
+  std::size_t output_bytes = 0;     ///< its output
+  double work = 0;                  ///< of a forward pass over one example, about in multiply-adds
+  bool runs_backward = true;        ///< false: nothing of it is trained, nor of layers before it
+  bool may_begin = true;            ///< a stage may begin with it
+};
+
 /// A part of a stage's memory with a copy for each of several micro-batches.
 struct stage_region {
   std::size_t begin = 0;   ///< bytes from the beginning of the arena
@@ -565,6 +577,42 @@ class stage_planner {
                                            const plan_options& options = {}) {
   const detail::stage_uses uses{graph, whole, cuts};
   return detail::stage_planner{graph, whole, cuts, uses, stage, depth, options}.build();
+}
+
+/// What a micro-batch keeps of each layer from forward to backward, in bytes: its output, unless backward does not read
+/// it, and its state. With recomputation it is less.
+[[nodiscard]] inline dynamic_array<std::size_t> stored_bytes(const graph_description& graph,
+                                                             const execution_plan& whole) {
+  using duty = execution_plan::duty;
+  const std::size_t count = whole.nodes.size();
+  dynamic_array<unsigned char> read(whole.slots.size());  // by backward
+  const auto reads = [&](std::size_t value) { read[whole.slot_of_value[value]] = 1; };
+  dynamic_array<std::size_t> bytes(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const execution_plan::node& planned = whole.nodes[i];
+    if (!planned.backward) {
+      continue;
+    }
+    bytes[i] = graph.nodes[i].state_bytes;
+    if (graph.nodes[i].traits.backward_reads_output) {
+      reads(i + 1);
+    }
+    for (std::size_t k = 0; k < planned.targets.size(); ++k) {
+      if (graph.nodes[i].traits.backward_reads_inputs || planned.targets[k].mask != duty::none) {
+        reads(graph.nodes[i].inputs[k]);
+      }
+    }
+    if (planned.residual != execution_plan::none && planned.residual_target.mask != duty::none) {
+      reads(planned.residual);
+    }
+  }
+  reads(graph.scores);
+  for (std::size_t s = 1; s < whole.slots.size(); ++s) {
+    if (read[s] != 0) {
+      bytes[whole.slots[s].producer] += graph.nodes[whole.slots[s].producer].output_bytes;
+    }
+  }
+  return bytes;
 }
 
 /// Where a stage may begin: for each layer 1, or 0 where it overwrites the value of a layer before it.

@@ -30,6 +30,7 @@ struct pipeline_layer {
   std::size_t state_bytes = 0;      ///< parameters, their gradients, the state of the update rule, buffers
   std::size_t stored_bytes = 0;     ///< what backward needs of a micro-batch
   std::size_t output_bytes = 0;     ///< the output for a micro-batch
+  bool may_begin = true;            ///< a stage may begin with it
 };
 
 /// Options of cut_into_stages.
@@ -226,7 +227,7 @@ class stage_cutter {
           }
         }
         if (s + 1 < stored_.size() && end < layers_.size()) {
-          best[end] = std::max(best[end], transfer(end));
+          best[end] = layers_[end].may_begin ? std::max(best[end], transfer(end)) : infinite;
         }
       }
       before = std::move(best);
@@ -245,7 +246,8 @@ class stage_cutter {
       std::vector<std::size_t>& from = firsts.emplace_back(count);
       for (std::size_t end = s + 1; end < count; ++end) {
         const bool last = s + 1 == stored_.size();
-        if (last ? end != layers_.size() : end == layers_.size() || transfer(end) > longest) {
+        if (last ? end != layers_.size()
+                 : end == layers_.size() || !layers_[end].may_begin || transfer(end) > longest) {
           continue;
         }
         for (std::size_t first = end; first-- > s && sums_.time(first, end) <= longest;) {
@@ -278,7 +280,7 @@ class stage_cutter {
 
 }  // namespace detail
 
-/// Cuts a network into the stages of a schedule. Among all cuts that keep each rank within the limit of memory, the
+/// Cuts a network into the stages of a schedule, at layers that may begin one. Among all cuts that keep each rank within the limit of memory, the
 /// longest stage (or transfer between two stages, if that takes longer) is the shortest there is, within the tolerance,
 /// and the bytes at the cuts are the fewest. A value that skips stages passes through all of them, and counts at every
 /// cut. Takes time in proportion to the number of stages and the square of the number of layers, at most.
@@ -317,6 +319,11 @@ inline pipeline_stages cut_at(std::span<const pipeline_layer> layers, const pipe
     }
     if (layer == layers.size()) {
       raise<configuration_error>("cut_at", "names of layers", {"'", printable(name), "'"});
+    }
+    if (!layers[layer].may_begin) {
+      raise<configuration_error>("cut_at", "names of layers with which a stage may begin",
+                                 {"'", name, "', which overwrites the output of a layer before it"},
+                                 "cut before that layer");
     }
     if (layer <= (cuts.empty() ? 0 : cuts.back())) {
       raise<configuration_error>("cut_at", "names in the order of the layers, none of them the first layer",

@@ -83,9 +83,14 @@ class layer_execution {
   /// Takes the parameters, gradients and buffers of the layers of which this rank runs the stages.
   /// @throws device_error when there is too little memory; nothing changes then
   GRADUS_COLD void allocate_for_stages(const graph& net, strides_of_extents strides) {
+    const dynamic_array<layer_memory> needed = memory_of_layers(net);
+    take(net, std::make_unique<memory_type>(*device_, net, strides, whole_plan(net, needed, training_plan(net))), 1);
+  }
+
+  /// The memory of each layer, besides values and parameters, in training.
+  [[nodiscard]] dynamic_array<layer_memory> memory_of_layers(const graph& net) const {
     plan_options planning = training_plan(net);
-    const dynamic_array<layer_memory> needed = prepare_plan(net, planning);
-    take(net, std::make_unique<memory_type>(*device_, net, strides, whole_plan(net, needed, planning)), 1);
+    return prepare_plan(net, planning);
   }
 
   /// The plan of all layers, for stages: without offsets. What is recomputed and where is up to each stage.
@@ -111,8 +116,7 @@ class layer_execution {
   /// Takes the memory of a stage. @param shared  the parameters, gradients and buffers
   /// @throws device_error when there is too little memory; nothing changes then
   GRADUS_COLD void allocate_stage(const graph& net, const stage_plan& stage, const memory_type& shared) {
-    plan_options planning = training_plan(net);
-    dynamic_array<layer_memory> needed = prepare_plan(net, planning);
+    dynamic_array<layer_memory> needed = memory_of_layers(net);
     for (std::size_t i = 0; i < needed.size(); ++i) {
       if (i < stage.first || i >= stage.end) {
         needed[i] = {};
