@@ -100,13 +100,15 @@ class timeline {
   }
 
  private:
-  using key = std::array<std::uint32_t, 3>;  // channel, operation, sequence
+  using key = std::array<std::uint32_t, 4>;  // channel, tag, operation, sequence
   struct arrived {
     arrival last{};
     std::size_t parts = 0;
   };
 
-  static key key_of(const span& one) noexcept { return {one.channel, one.operation, one.sequence}; }
+  static key key_of(const span& one) noexcept {
+    return {one.channel, static_cast<std::uint32_t>(one.tag), one.operation, one.sequence};
+  }
 
   void move_to_zero() {
     std::int64_t begin = 0;
