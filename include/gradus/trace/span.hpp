@@ -94,7 +94,7 @@ struct span {
   std::int64_t bytes = -1;    ///< bytes moved; -1: does not apply
   std::int32_t step = -1;     ///< the training step; -1: none
   std::int32_t peer = -1;     ///< for a message the other rank; for a broadcast the root
-  std::int32_t tag = 0;       ///< for a message
+  std::int32_t tag = 0;       ///< for a message; for a collective of a comm::subset 1 + the first rank of the subset
   std::uint32_t channel = 0;  ///< index of the communicator; duplicates have other indices
   /// Zero-based index of this collective on its channel, or of this message for its channel, sender, receiver and tag.
   std::uint32_t sequence = 0;

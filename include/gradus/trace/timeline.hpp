@@ -80,6 +80,7 @@ class timeline {
     }
     move_to_zero();
     arrivals_.clear();
+    groups_.clear();
     find_arrivals();
   }
 
@@ -92,7 +93,7 @@ class timeline {
       return std::nullopt;
     }
     const auto found = arrivals_.find(key_of(part));
-    if (found == arrivals_.end() || (part.needs_all_ranks() && found->second.parts != ranks_.size())) {
+    if (found == arrivals_.end() || (part.needs_all_ranks() && found->second.parts != members_of(part))) {
       return std::nullopt;
     }
     const arrival& last = found->second.last;
@@ -100,13 +101,29 @@ class timeline {
   }
 
  private:
-  using key = std::array<std::uint32_t, 3>;  // channel, operation, sequence
+  using key = std::array<std::uint32_t, 4>;  // channel, tag, operation, sequence
   struct arrived {
     arrival last{};
     std::size_t parts = 0;
   };
 
-  static key key_of(const span& one) noexcept { return {one.channel, one.operation, one.sequence}; }
+  /// The ranks that have recorded collectives of a comm::subset.
+  struct group {
+    std::size_t members = 0;
+    std::size_t last_rank = 0;
+  };
+  using group_key = std::array<std::uint32_t, 2>;  // channel, tag
+
+  static group_key group_of(const span& one) noexcept { return {one.channel, static_cast<std::uint32_t>(one.tag)}; }
+
+  [[nodiscard]] std::size_t members_of(const span& one) const {
+    const auto found = one.tag == 0 ? groups_.end() : groups_.find(group_of(one));
+    return found == groups_.end() ? ranks_.size() : found->second.members;
+  }
+
+  static key key_of(const span& one) noexcept {
+    return {one.channel, static_cast<std::uint32_t>(one.tag), one.operation, one.sequence};
+  }
 
   void move_to_zero() {
     std::int64_t begin = 0;
@@ -128,6 +145,12 @@ class timeline {
   void find_arrivals() {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       for (const span& one : ranks_[rank].spans) {
+        if (one.needs_all_ranks() && one.tag != 0) {
+          group& in = groups_[group_of(one)];
+          if (in.members == 0 || in.last_rank != rank) {
+            in = {in.members + 1, rank};
+          }
+        }
         const bool root = one.is_collective() && one.peer == static_cast<std::int32_t>(rank);
         if (one.needs_all_ranks() || root) {
           arrived& found = arrivals_[key_of(one)];
@@ -141,6 +164,7 @@ class timeline {
 
   std::vector<rank_timeline> ranks_;
   std::map<key, arrived> arrivals_;
+  std::map<group_key, group> groups_;
   std::shared_ptr<const void> names_;
 };
 

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Options of collectives that are made of messages: algorithms, sizes of messages, and the nodes of the ranks.
+#pragma once
+
+#include <cstddef>          // std::size_t
+#include <source_location>  // std::source_location
+#include <string>           // std::string, std::to_string
+#include <string_view>      // std::string_view
+#include <vector>           // std::vector
+
+#include "gradus/comm/agreement.hpp"
+#include "gradus/comm/all_reduce_rule.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+
+namespace gradus::comm {
+
+/// Options of `collectives` and `subset`, the same on all ranks.
+struct collectives_options {
+  /// Algorithms of all_reduce by size. The default suits a network with latencies of some microseconds and bandwidths
+  /// of gigabytes a second; see tune_all_reduce.
+  std::vector<all_reduce_rule> all_reduce{
+      {.algorithm = all_reduce_algorithm::recursive_doubling, .largest_bytes = 16 * 1024},
+      {.algorithm = all_reduce_algorithm::binary_blocks, .largest_bytes = 1024 * 1024},
+      {.algorithm = all_reduce_algorithm::ring}};
+  /// Largest size of a message in bytes; long arrays are split so that receiving and combining overlap.
+  index_t segment_bytes = 1024 * 1024;
+  /// The node of each rank (for a subset, each rank of its base), counted from 0, for the hierarchical algorithms;
+  /// empty: all ranks are on one node. See nodes_of_ranks.
+  std::vector<int> node_of_rank{};
+  /// Reduce-scatters add in pairs of neighbors, then pairs of these, and so on, as halving_doubling does, in place of a
+  /// ring. The number of ranks has to be a power of two. See tree_ordered.
+  bool scatter_in_pairs = false;
+};
+
+namespace detail {
+
+/// Called by all ranks of a communicator, with its size.
+/// @throws configuration_error if options are invalid or differ between ranks
+template <class Communicator>
+void require_options(Communicator& world, std::string_view what, const collectives_options& options,
+                     std::source_location where = std::source_location::current()) {
+  require_all_reduce_rules(options.all_reduce);
+  if (options.segment_bytes < 1) {
+    raise<configuration_error>(what, "segment_bytes of at least 1", {options.segment_bytes}, {}, where);
+  }
+  std::string nodes;
+  for (const int each : options.node_of_rank) {
+    append_text(nodes, {nodes.empty() ? "" : " ", each});
+  }
+  require_agreement(world, what,
+                    {{"all_reduce", describe(options.all_reduce)},
+                     {"segment_bytes", std::to_string(options.segment_bytes)},
+                     {"node_of_rank", nodes}},
+                    where);
+  const int size = world.size();
+  if (!options.node_of_rank.empty() && options.node_of_rank.size() != static_cast<std::size_t>(size)) {
+    raise<configuration_error>(what, {"a node for each of ", size, " ranks"}, {options.node_of_rank.size()}, {}, where);
+  }
+}
+
+}  // namespace detail
+
+}  // namespace gradus::comm
