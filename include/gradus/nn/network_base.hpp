@@ -266,8 +266,8 @@ class network_base : public compiled_network<Element, Device> {
       use_loss_scale(this->device(), loss_scale);
     }
     const image_batch<Element, Device> gradient{
-        this->device(),
-        target.write == execution_plan::duty::layer ? memory.gradient(graph_.scores()) : nullptr, scores.extents()};
+        this->device(), target.write == execution_plan::duty::layer ? memory.gradient(graph_.scores()) : nullptr,
+        scores.extents()};
     const kernels::loss_sums sums = loss_->compute(scores, batch_targets, scale, gradient);
     if constexpr (kernels::has_loss_scale_application<Device, Element>) {
       apply_loss_scale(this->device(), gradient.size(), gradient.data());

@@ -367,8 +367,8 @@ class network_memory {
   bool forward_ = true;  // false in the backward pass
   dynamic_array<layer_memory> layers_;
   execution_plan plan_;
-  dynamic_array<stage_region> regions_;   // of a stage; else none
-  dynamic_array<std::size_t> shifts_;     // to the copies of the micro-batch that was chosen
+  dynamic_array<stage_region> regions_;  // of a stage; else none
+  dynamic_array<std::size_t> shifts_;    // to the copies of the micro-batch that was chosen
   bytes_tensor arena_;
   std::byte* values_in_;         // that of arena_, or of the caller
   std::size_t workspace_bytes_;  // of one stream

@@ -36,10 +36,10 @@ namespace gradus::nn {
 /// A micro-batch of a step, for the passes of a stage.
 template <class Element, class Device>
 struct micro_batch {
-  std::size_t number = 0;        ///< from 0, within the step
-  std::size_t count = 1;         ///< micro-batches of the step
-  index_t examples = 0;          ///< the number of examples
-  const Element* images = {};    ///< the first image, in the memory of the device; only the stage with the input reads it
+  std::size_t number = 0;      ///< from 0, within the step
+  std::size_t count = 1;       ///< micro-batches of the step
+  index_t examples = 0;        ///< the number of examples
+  const Element* images = {};  ///< the first image, in the memory of the device; only the stage with the input reads it
   targets<Element, Device> all;  ///< what the scores are compared with; only the stage with the loss reads it
   step_options options;          ///< of the step, with the first example of this micro-batch
 };
@@ -188,8 +188,8 @@ class network_stage {
     }
   }
 
-  /// The name of the first layer whose output for a micro-batch is not finite, or of what it receives; empty if all are.
-  /// Runs forward again.
+  /// The name of the first layer whose output for a micro-batch is not finite, or of what it receives; empty if all
+  /// are. Runs forward again.
   [[nodiscard]] std::string find_non_finite(const batch_type& batch) {
     for (const stage_transfer& each : plan_.values_in) {
       const std::span<const Element> elements = value(each, batch);
@@ -253,8 +253,9 @@ class network_stage {
 
   [[nodiscard]] gradient_range gradients_of(std::size_t layer) const {
     const std::span<const parameter_description> own = structure().nodes()[layer].trained();
-    return own.empty() ? gradient_range{}
-                       : gradient_range{own.front().offset, own.back().offset + own.back().shape.size() - own.front().offset};
+    return own.empty()
+               ? gradient_range{}
+               : gradient_range{own.front().offset, own.back().offset + own.back().shape.size() - own.front().offset};
   }
 
   /// The gradients of a layer's parameters for a micro-batch are there: adds them to those of the micro-batches before.

@@ -65,6 +65,7 @@ struct travelling_memory {
 /// Where the parameters of a strategy are updated.
 enum class update_scope : unsigned char {
   all,       ///< every rank updates all of them
+  stages,    ///< every rank updates all that it has: those of its stages of the network
   parts,     ///< a rank updates parts of parameters: the rule has to be elementwise
   elsewhere  ///< another rank does: this one keeps no state of the rule
 };
@@ -148,6 +149,10 @@ class strategy {
 
   /// The ranks that train; null: all ranks of the communicator.
   [[nodiscard]] virtual comm::any_communicator* group() noexcept { return nullptr; }
+
+  /// Where the ranks have different layers (update_scope::stages): makes the values of frozen parameters those of the
+  /// first rank with these layers. Called by all ranks, before start.
+  virtual void share_frozen(std::span<std::byte> /*values*/) {}
 
   /// What travels in a step: traces call transfers of this memory by these names.
   [[nodiscard]] virtual dynamic_array<travelling_memory> travelling() const { return {}; }

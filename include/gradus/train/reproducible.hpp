@@ -7,6 +7,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/data/sampler.hpp"
 #include "gradus/parallel/reproducible.hpp"
 #include "gradus/train/detail/reproducible/worker_batches.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
@@ -19,6 +20,12 @@ namespace detail {
 struct worker_parts {
   static constexpr bool nested = true;
   int virtual_workers = 1;
+
+  [[nodiscard]] static data::shard shard(const comm::any_communicator& group) noexcept {
+    return {.rank = group.rank(), .ranks = group.size(), .nested = nested};
+  }
+  template <class Network, class Communicator>
+  void prepare(Network& /*network*/, Communicator& /*communicator*/) const noexcept {}
 
   template <class Network, class Loader>
   [[nodiscard]] worker_batches<Network, Loader> batches(

@@ -84,7 +84,7 @@ template <class Element, class Device>
       .segments = parallel::segments_of(network.structure()),
       .of_layer = {}};
   for (const nn::graph::node& n : network.structure().nodes()) {
-    result.of_layer.push_back({.first = n.frozen ? 0 : n.first_parameter, .count = n.trained().size()});
+    result.of_layer.push_back({.first = n.frozen ? 0 : n.first_parameter, .count = n.trained_here().size()});
   }
   return result;
 }
@@ -147,7 +147,9 @@ class step_end_of final : public step_end {
   /// Makes the values those of rank 0, those of frozen layers too. Called by all ranks, when they have compared what
   /// they train.
   void start() {
-    if (group_->size() > 1 && !parameters_->frozen.empty()) {  // before the ranks may go on without each other
+    if (strategy_->scope() == parallel::update_scope::stages) {  // ranks have other layers
+      strategy_->share_frozen(std::as_writable_bytes(parameters_->frozen));
+    } else if (group_->size() > 1 && !parameters_->frozen.empty()) {  // before the ranks may go on without each other
       group_->broadcast(std::as_writable_bytes(parameters_->frozen), 0);
     }
     strategy_->start();

@@ -280,6 +280,7 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
   /// Networks are compared before the strategy shares memory or sends parameters: ranks whose networks differ
   /// would fail there, and say less.
   auto compared_parameters(Network& network, const Update& rule, Communicator& communicator) {
+    this->parts().prepare(network, communicator);
     auto parameters = trained_parameters_of<typename Network::element_type, device>(network);
     if constexpr (!elsewhere) {  // servers take no part in it
       comm::any_communicator_of<Communicator> group{communicator};

@@ -27,9 +27,9 @@ struct graph_description {
     bool multiplies = false;            ///< it has multiply-adds: its gradients of the weights take time
   };
 
-  dynamic_array<node> nodes;  ///< in the order in which they run forward
-  std::size_t scores = 0;     ///< the value that the loss reads
-  bool has_loss = false;      ///< false: no layer runs backward
+  dynamic_array<node> nodes;    ///< in the order in which they run forward
+  std::size_t scores = 0;       ///< the value that the loss reads
+  bool has_loss = false;        ///< false: no layer runs backward
   std::size_t input_bytes = 0;  ///< bytes of the network's input for the largest batch
 };
 

@@ -45,10 +45,10 @@ struct stage_cuts {
       valid = own[k - 1] < own[k];
     }
     if (!valid) {
-      raise<configuration_error>("network.compile_stages",
-                                 {"ascending first layers of stages, 0 and others below ", layers,
-                                  ", and the stages of this rank, ascending"},
-                                 {first_layers.size(), " first layers and ", own.size(), " stages of this rank"});
+      raise<configuration_error>(
+          "network.compile_stages",
+          {"ascending first layers of stages, 0 and others below ", layers, ", and the stages of this rank, ascending"},
+          {first_layers.size(), " first layers and ", own.size(), " stages of this rank"});
     }
   }
 };

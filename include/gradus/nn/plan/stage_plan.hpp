@@ -25,14 +25,17 @@ struct stage_depth {
   std::size_t stored = 1;
   /// Backward runs in two parts: gradients of the inputs, and later those of the weights.
   bool splits_backward = false;
+  /// Micro-batches whose gradients at the cuts are in memory at a time, at least. Two let the gradients of a
+  /// micro-batch come while those of the one before are sent on.
+  std::size_t gradients = 2;
 };
 
 /// What a stage sends to another one for each micro-batch: the memory of a slot, or that of its gradient.
 struct stage_transfer {
-  std::size_t slot = 0;        ///< of the execution plan
-  std::size_t peer = 0;        ///< the other stage
-  std::size_t number = 0;      ///< of this transfer among those of all stages in its direction
-  std::size_t value_of = 0;    ///< a value in the slot, which tells the elements of an example
+  std::size_t slot = 0;      ///< of the execution plan
+  std::size_t peer = 0;      ///< the other stage
+  std::size_t number = 0;    ///< of this transfer among those of all stages in its direction
+  std::size_t value_of = 0;  ///< a value in the slot, which tells the elements of an example
 
   friend bool operator==(const stage_transfer&, const stage_transfer&) = default;
 };
@@ -106,10 +109,10 @@ class stage_uses {
       if (plan.slots[out].producer == i) {
         writer[out] = stage;
       } else if (writer[out] != stage) {
-        raise<configuration_error>("network.compile_stages", "cuts between which a value is written",
-                                   {"a cut before layer ", i, ", which overwrites the value of layer ",
-                                    plan.slots[out].producer},
-                                   "network.cuts_allowed tells where a stage may begin");
+        raise<configuration_error>(
+            "network.compile_stages", "cuts between which a value is written",
+            {"a cut before layer ", i, ", which overwrites the value of layer ", plan.slots[out].producer},
+            "network.cuts_allowed tells where a stage may begin");
       }
       add(values_[out], stage);
       for (const std::size_t value : graph.nodes[i].inputs) {
@@ -389,8 +392,7 @@ class stage_planner {
     const std::size_t slots = plan.slots.size();
     dynamic_array<value_lifetime> lifetimes(slots);
     for (std::size_t s = 0; s < slots; ++s) {
-      plan.slots[s].value_offset = plan.slots[s].backward_offset = plan.slots[s].gradient_offset =
-          execution_plan::none;
+      plan.slots[s].value_offset = plan.slots[s].backward_offset = plan.slots[s].gradient_offset = execution_plan::none;
       if (values_[s].used()) {
         lifetimes[s] = lifetime_of(values_[s]);
       }
@@ -439,7 +441,7 @@ class stage_planner {
     }
     place_regions(others, other_places);
     result_.value_copies = depth_.stored + 1;
-    result_.gradient_copies = depth_.splits_backward ? depth_.stored + 1 : 2;
+    result_.gradient_copies = std::max(depth_.gradients, depth_.splits_backward ? depth_.stored + 1 : std::size_t{1});
     result_.received_bytes = place_together(received, received_places, result_.value_copies);
     static_cast<void>(place_together(crossing, crossing_places, result_.gradient_copies));
     for (std::size_t s = 0; s < slots; ++s) {
@@ -513,8 +515,8 @@ class stage_planner {
     dynamic_array<std::size_t*> list_places[2];
     for (std::size_t b = 0; b < buffers.size(); ++b) {
       // The first part of backward may be over for several micro-batches whose second part has not begun.
-      const bool stored = (buffers[b].first < backward && buffers[b].last >= backward) ||
-                          (buffers[b].last == after_backward());
+      const bool stored =
+          (buffers[b].first < backward && buffers[b].last >= backward) || (buffers[b].last == after_backward());
       result_.stored_bytes += stored ? rounded(buffers[b].bytes) : 0;
       const std::size_t list = stored && depth_.stored > 1 ? 1 : 0;
       lists[list].push_back(buffers[b]);
@@ -557,12 +559,12 @@ class stage_planner {
   plan_options options_;
   std::size_t count_;
   stage_plan result_;
-  dynamic_array<span_of_use> values_;     // of each slot, in this stage
-  dynamic_array<unsigned char> sent_;     // 1: the value of the slot goes to another stage
+  dynamic_array<span_of_use> values_;      // of each slot, in this stage
+  dynamic_array<unsigned char> sent_;      // 1: the value of the slot goes to another stage
   dynamic_array<unsigned char> received_;  // 1: it comes from one
-  dynamic_array<span_of_use> gradients_;  // of the memory of each slot's gradient, in this stage
-  dynamic_array<unsigned char> crosses_;  // 1: that memory comes from another stage or goes there
-  std::size_t end_ = 0;                   // of the regions so far
+  dynamic_array<span_of_use> gradients_;   // of the memory of each slot's gradient, in this stage
+  dynamic_array<unsigned char> crosses_;   // 1: that memory comes from another stage or goes there
+  std::size_t end_ = 0;                    // of the regions so far
 };
 
 }  // namespace detail

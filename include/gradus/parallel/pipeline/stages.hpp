@@ -280,10 +280,11 @@ class stage_cutter {
 
 }  // namespace detail
 
-/// Cuts a network into the stages of a schedule, at layers that may begin one. Among all cuts that keep each rank within the limit of memory, the
-/// longest stage (or transfer between two stages, if that takes longer) is the shortest there is, within the tolerance,
-/// and the bytes at the cuts are the fewest. A value that skips stages passes through all of them, and counts at every
-/// cut. Takes time in proportion to the number of stages and the square of the number of layers, at most.
+/// Cuts a network into the stages of a schedule, at layers that may begin one. Among all cuts that keep each rank
+/// within the limit of memory, the longest stage (or transfer between two stages, if that takes longer) is the shortest
+/// there is, within the tolerance, and the bytes at the cuts are the fewest. A value that skips stages passes through
+/// all of them, and counts at every cut. Takes time in proportion to the number of stages and the square of the number
+/// of layers, at most.
 /// @throws configuration_error when a time is negative, a layer reads a value of a later one, there are fewer layers
 ///         than stages, or no cuts keep within the limit of memory
 inline pipeline_stages cut_into_stages(std::span<const pipeline_layer> layers, const pipeline_schedule& schedule,

@@ -82,6 +82,12 @@ class batches {
   virtual kernels::loss_sums train_step(const nn::step_options& options, nn::step_hooks& observer) = 0;
   /// Where the batch first makes something that is not finite.
   [[nodiscard]] virtual std::string first_not_finite(const nn::step_options& options) = 0;
+  /// Before an evaluation: the statistics of the network become the same on all ranks that have them.
+  virtual void share_statistics(comm::any_communicator& group, std::span<std::byte> statistics) {
+    if (group.size() > 1 && !statistics.empty()) {
+      group.broadcast(statistics, 0);
+    }
+  }
   /// Ends an epoch or an evaluation: its sums on this rank become those of all ranks.
   virtual void sum_ranks(comm::any_communicator& group, sums& total) {
     if (group.size() > 1) {
@@ -153,16 +159,16 @@ void check_on_all(comm::any_communicator& group, void (*refuse)(comm::any_commun
 }
 
 /// Compares what the loader gives with what the network reads, and calls take(loader, part) with the part of each batch
-/// that belongs to this rank of `group`. It returns the largest number of examples of this rank, or 0.
+/// that belongs to this rank. It returns the largest number of examples of this rank, or 0.
 /// @param refuse  gives the other ranks the reason of an error
 GRADUS_COLD inline void take_shard(comm::any_communicator& group,
                                    void (*refuse)(comm::any_communicator&, std::string_view),
                                    const example_check& check, index_t (*take)(void* loader, const data::shard& part),
-                                   void* loader, bool nested, error_location where) {
+                                   void* loader, const data::shard& part, error_location where) {
   check_on_all(group, refuse, where, [&] {
     require_examples(check);
-    const index_t examples = take(loader, {.rank = group.rank(), .ranks = group.size(), .nested = nested});
-    require_batch_size(check, nested ? 0 : examples, group.size());
+    const index_t examples = take(loader, part);
+    require_batch_size(check, part.nested ? 0 : examples, part.ranks);
   });
 }
 
@@ -171,10 +177,7 @@ GRADUS_COLD inline void take_shard(comm::any_communicator& group,
 inline evaluation_report evaluate(batches& data, comm::any_communicator& group, std::span<std::byte> statistics,
                                   error_location where) {
   const auto began = clock::now();
-  const bool shared = group.size() > 1;
-  if (shared && !statistics.empty()) {
-    group.broadcast(statistics, 0);
-  }
+  data.share_statistics(group, statistics);
   sums total;
   batch_facts batch;
   try {

@@ -8,12 +8,14 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_convertible_v
+#include <utility>      // std::move
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/data/sampler.hpp"
 #include "gradus/nn/network_base.hpp"
 #include "gradus/optim/schedule.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
@@ -68,6 +70,15 @@ struct whole_parts {
   /// Whether parts are those of nested shards (data::shard::nested).
   static constexpr bool nested = false;
 
+  /// The part of each batch that belongs to this rank.
+  [[nodiscard]] static data::shard shard(const comm::any_communicator& group) noexcept {
+    return {.rank = group.rank(), .ranks = group.size()};
+  }
+
+  /// Before a trainer looks at the network's parameters. Called by all ranks.
+  template <class Network, class Communicator>
+  void prepare(Network& /*network*/, Communicator& /*communicator*/) const noexcept {}
+
   template <class Network, class Loader>
   [[nodiscard]] batches_of<Network, Loader> batches(
       comm::any_communicator& /*group*/, Network& network, Loader& loader,
@@ -84,6 +95,9 @@ struct parts_of_strategy {
     static_assert(
         !requires(const Strategy& options) { options.virtual_workers; },
         "gradus: to train by parallel::reproducible, include gradus/train/reproducible.hpp");
+    static_assert(
+        !requires(const Strategy& options) { options.stages_per_rank; },
+        "gradus: to train by parallel::hybrid, include gradus/train/hybrid.hpp");
     return {};
   }
 };
@@ -104,8 +118,11 @@ class trainer_base {
   [[nodiscard]] std::uint64_t steps() const noexcept { return loop_.steps(); }
 
  protected:
-  explicit trainer_base(Network& network, const Parts& parts = {}) : network_{&network}, parts_{parts} {}
+  explicit trainer_base(Network& network, Parts parts = {}) : network_{&network}, parts_{std::move(parts)} {}
   ~trainer_base() = default;
+
+  /// How this rank computes its part of a batch.
+  [[nodiscard]] Parts& parts() noexcept { return parts_; }
 
   /// @throws configuration_error when ranks differ
   void require_same(comm::any_communicator& group, const std::string& rule, const std::string& strategy) {
@@ -138,7 +155,7 @@ class trainer_base {
             return 0;  // a loader of the program that does not say it
           }
         },
-        &loader, Parts::nested, where);
+        &loader, parts_.shard(group), where);
   }
 
   template <class Loader>

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Pipelines of stages, and replicas of them: data and model parallelism in one strategy.
+#pragma once
+
+#include <algorithm>    // std::max
+#include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::uint8_t
+#include <limits>       // std::numeric_limits
+#include <memory>       // std::make_unique, std::unique_ptr
+#include <optional>     // std::optional
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <utility>      // std::move
+#include <vector>       // std::vector
+
+#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/subset.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/nn/plan/compile_options.hpp"
+#include "gradus/optim/parameter_update.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/parallel/all_reduce.hpp"
+#include "gradus/parallel/pipeline/rule.hpp"
+#include "gradus/parallel/strategy.hpp"
+
+namespace gradus::parallel {
+
+namespace detail {
+
+template <class Element, class Communicator>
+class hybrid_state;
+
+}  // namespace detail
+
+/// Cuts the network into stages, each on a rank, and trains replicas of this pipeline: hybrid parallelism (Awan et al.,
+/// "HyPar-Flow: exploiting MPI and Keras for scalable hybrid-parallel DNN training with TensorFlow", 2020). A rank
+/// holds the parameters, gradients and state of the update rule of its stage only, so a network may be larger than a
+/// rank.
+///
+/// @code
+///   #include <gradus/train/hybrid.hpp>
+///   train::trainer trainer{net, optim::sgd{.momentum = 0.9}, world, parallel::hybrid{.stages = 4, .micro_batches =
+///   16}};
+/// @endcode
+///
+/// Ranks 0 to stages - 1 are the first replica, the next ones the second; each replica trains its share of every batch,
+/// cut into micro-batches. Values go from stage to stage, gradients back, in the order of a schedule that is checked
+/// before the first step; the gradients of a stage are summed over the replicas behind backward, as by
+/// parallel::all_reduce. The trainer cuts the network, so the program, the network and the loader are those of other
+/// strategies; a network that was compiled keeps its values. What does not fit a rank is not compiled by the program:
+/// `compile` then has the options.
+///
+/// With one replica a step gives the same bits as one process with a micro_batch_size of max_batch_size /
+/// micro_batches, rounded up; with several replicas the same up to rounding. Statistics of batch normalization are
+/// those of a micro-batch.
+struct hybrid {
+  /// The name of the strategy in messages.
+  static constexpr std::string_view name = "hybrid";
+
+  /// The ranks of a replica; the number of ranks is a multiple of it.
+  int stages = 1;
+  /// Micro-batches of the largest batch of a replica. More make the ranks wait less, and each pass smaller.
+  int micro_batches = 1;
+  /// The order of passes: parallel::gpipe, parallel::one_f_one_b or parallel::zero_bubble.
+  pipeline_rule schedule = one_f_one_b;
+  /// Stages of each rank; above 1 for parallel::one_f_one_b, which then interleaves them.
+  int stages_per_rank = 1;
+  /// The names of the first layers of all stages but the first; empty: the cuts are chosen so that the longest stage is
+  /// as short as it can be.
+  std::vector<std::string> first_layers{};
+  /// What a rank may take, in bytes: parameters, gradients, the state of the rule and values.
+  std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
+  /// The options of a network that is not compiled yet: a rank then takes memory for its stages only.
+  std::optional<nn::compile_options> compile{};
+  /// How gradients are summed over the replicas of a stage.
+  all_reduce gradients{};
+
+  /// @param ranks  of the communicator
+  /// @throws configuration_error when the numbers do not go together
+  void check(int ranks) const {
+    if (stages < 1 || micro_batches < 1 || stages_per_rank < 1) {
+      raise<configuration_error>(
+          "parallel::hybrid", "stages, micro_batches and stages_per_rank of at least 1",
+          {"stages = ", stages, ", micro_batches = ", micro_batches, ", stages_per_rank = ", stages_per_rank});
+    }
+    if (ranks % stages != 0) {
+      raise<configuration_error>("parallel::hybrid", {"a multiple of ", stages, " ranks, the ranks of a replica"},
+                                 {ranks, " ranks"}, "start that many ranks, or choose other stages");
+    }
+    if (schedule.make == nullptr) {
+      raise<configuration_error>("parallel::hybrid", "a schedule", "none", "write .schedule = parallel::one_f_one_b");
+    }
+    static_cast<void>(schedule.make(stages, 1, stages_per_rank));
+  }
+
+  /// The object of one rank that brings its gradients together; see gradient_strategy.
+  template <class Element, class Communicator>
+  using state = detail::hybrid_state<Element, Communicator>;
+};
+
+namespace detail {
+
+/// The ranks of the replica of a rank.
+[[nodiscard]] inline std::vector<int> ranks_of_replica(const hybrid& options, int rank) {
+  std::vector<int> ranks;
+  const int first = rank / options.stages * options.stages;
+  for (int each = first; each < first + options.stages; ++each) {
+    ranks.push_back(each);
+  }
+  return ranks;
+}
+
+/// The ranks with the stages of a rank, in all replicas.
+[[nodiscard]] inline std::vector<int> ranks_of_stage(const hybrid& options, int rank, int size) {
+  std::vector<int> ranks;
+  for (int each = rank % options.stages; each < size; each += options.stages) {
+    ranks.push_back(each);
+  }
+  return ranks;
+}
+
+/// Sums the gradients of a stage over the replicas, and what the update rule needs of all gradients over the stages.
+template <class Element, class Communicator>
+class hybrid_state final : public strategy<Element> {
+  using group_type = comm::subset<Communicator>;
+
+ public:
+  /// Called by all ranks, with the parameters of this rank's stages.
+  /// @throws configuration_error when options make no sense
+  hybrid_state(const hybrid& options, Communicator& communicator, const flat_parameters<Element>& parameters)
+      : options_{(options.check(communicator.size()), options)},
+        replicas_{communicator.duplicate(), ranks_of_stage(options, communicator.rank(), communicator.size())},
+        stages_{communicator.duplicate(), ranks_of_replica(options, communicator.rank())},
+        gradients_{options.gradients, replicas_, parameters},
+        parameters_{parameters} {}
+
+  GRADUS_COLD ~hybrid_state() override = default;
+
+  /// The same text on all ranks. What the stages are is compared when the network is cut.
+  [[nodiscard]] std::string describe() const override {
+    return gradus::join({hybrid::name, ": ", options_.stages, " ranks of a replica with ", options_.stages_per_rank,
+                         " stages each, ", options_.micro_batches, " micro-batches, ", options_.schedule.name,
+                         ", buckets of ", options_.gradients.bucket_bytes, " bytes"});
+  }
+  void start() override { gradients_.start(); }
+  void share_frozen(std::span<std::byte> values) override {
+    if (replicas_.size() > 1 && !values.empty()) {
+      const std::span bytes{reinterpret_cast<std::uint8_t*>(values.data()), values.size()};
+      comm::broadcast(replicas_, bytes, 0).wait();
+    }
+  }
+  void gradients_ready(std::size_t first, std::size_t count) override { gradients_.gradients_ready(first, count); }
+  void end_of_step(double learning_rate) override { gradients_.end_of_step(learning_rate); }
+  void complete() override { gradients_.complete(); }
+
+  /// @throws configuration_error for a rule that needs more of all gradients than this strategy tells it
+  void use(optim::parameter_update<Element>& rule) override {
+    rule_ = &rule;
+    if (rule.scales_loss() && rule.gradient_norm()) {  // it clips, too
+      raise<configuration_error>("parallel::hybrid", "a rule that scales the loss or clips by the norm", rule.name(),
+                                 "clip by value, or use bfloat16, which needs no scale");
+    }
+    if (rule.clips_norm() && options_.stages_per_rank > 1) {
+      raise<configuration_error>("parallel::hybrid", "one stage of each rank where the rule clips by the norm",
+                                 {options_.stages_per_rank, " stages"}, "write .stages_per_rank = 1");
+    }
+  }
+
+  void finish(const update_call& update) override {
+    if (rule_->clips_norm()) {
+      finish_clipped(update);
+    } else if (rule_->scales_loss()) {
+      finish_scaled(update);
+    } else {
+      gradients_.finish(update);
+    }
+  }
+  [[nodiscard]] bool may_be_late() const noexcept override {
+    return rule_ != nullptr && !rule_->clips_norm() && !rule_->scales_loss() && gradients_.may_be_late();
+  }
+  bool finish_until(std::size_t first, std::size_t count, const update_call& update) override {
+    return gradients_.finish_until(first, count, update);
+  }
+
+  [[nodiscard]] update_scope scope() const noexcept override { return update_scope::stages; }
+  [[nodiscard]] bool sums_squares() const noexcept override { return true; }
+  [[nodiscard]] dynamic_array<travelling_memory> travelling() const override { return gradients_.travelling(); }
+
+ private:
+  /// Waits for all sums over the replicas.
+  void collect() {
+    const auto nothing = [](std::span<const optim::segment> /*arrived*/) {};
+    gradients_.finish(update_call{nothing});
+  }
+
+  /// The squares are added in the order of the segments of the whole network, from the last layer to the first, so that
+  /// their sum has the bits of one process: from the rank of each stage to that of the stage before.
+  void finish_clipped(const update_call& update) {
+    collect();
+    std::span<double> sum = rule_->squares();
+    const int size = stages_.size();
+    if (stages_.rank() + 1 < size) {
+      comm::receive(stages_, stages_.rank() + 1, sum).wait();
+    }
+    rule_->test(parameters_.segments, parameters_.gradients.data());
+    sum = rule_->squares();
+    if (stages_.rank() > 0) {
+      comm::send(stages_, stages_.rank() - 1, std::span<const double>{sum}).wait();
+    }
+    if (size > 1) {
+      comm::broadcast(stages_, sum, 0).wait();
+    }
+    rule_->use_norm();
+    update(parameters_.segments);
+  }
+
+  /// A step that is skipped because one stage has a gradient that is not finite is skipped by all.
+  void finish_scaled(const update_call& update) {
+    collect();
+    double found[] = {0};
+    for (const Element each : parameters_.gradients) {
+      if (!is_finite(each)) {
+        found[0] = 1;
+      }
+    }
+    comm::all_reduce(stages_, std::span{found}).wait();
+    if (found[0] > 0 && !parameters_.gradients.empty()) {
+      parameters_.gradients.front() = std::numeric_limits<Element>::infinity();
+    }
+    update(parameters_.segments);
+  }
+
+  hybrid options_;
+  group_type replicas_;  // of this rank's stages
+  group_type stages_;    // of this rank's replica
+  all_reduce_state<Element, group_type, gradients_on<Element, group_type>> gradients_;
+  flat_parameters<Element> parameters_;
+  optim::parameter_update<Element>* rule_ = nullptr;
+};
+
+}  // namespace detail
+
+static_assert(gradient_strategy<hybrid>);
+
+}  // namespace gradus::parallel

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A network as parallel/pipeline/stages.hpp cuts it, and its stages by the options of parallel::hybrid.
+#pragma once
+
+#include <cstddef>  // std::size_t
+#include <span>     // std::span
+#include <string>   // std::string
+#include <utility>  // std::move
+#include <vector>   // std::vector
+
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/nn/compiled_network.hpp"
+#include "gradus/nn/plan/compile_options.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/plan/stage_cuts.hpp"
+#include "gradus/nn/plan/stage_plan.hpp"
+#include "gradus/parallel/hybrid.hpp"
+#include "gradus/parallel/pipeline/schedule.hpp"
+#include "gradus/parallel/pipeline/stages.hpp"
+
+namespace gradus::parallel {
+
+/// The layers of a network for a micro-batch. Times are estimates, in multiply-adds: a layer's two halves of backward
+/// take as long as forward, and a pass over an element as long as 16 multiply-adds.
+/// @param options  of compile; micro_batch_size is that of the pipeline
+/// @throws configuration_error as network::compile_stages
+template <class Element, class Device>
+[[nodiscard]] std::vector<pipeline_layer> pipeline_layers(nn::compiled_network<Element, Device>& network,
+                                                          const nn::compile_options& options) {
+  const dynamic_array<nn::stage_layer> described = network.stage_layers(options);
+  const nn::graph& graph = network.structure();
+  const index_t examples =
+      options.micro_batch_size.examples > 0 ? options.micro_batch_size.examples : options.max_batch_size;
+  std::vector<pipeline_layer> layers(described.size());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const nn::stage_layer& from = described[i];
+    const double time = from.work * static_cast<double>(examples);
+    pipeline_layer& to = layers[i];
+    to.name = graph.name(i);
+    to.inputs.assign(graph.nodes()[i].inputs.begin(), graph.nodes()[i].inputs.end());
+    to.forward = time;
+    to.input_gradients = from.runs_backward ? time : 0;
+    to.weight_gradients = from.trained_bytes > 0 && from.runs_backward ? time : 0;
+    // Values, gradients, sums of gradients, and one buffer of the update rule.
+    to.state_bytes = from.parameter_bytes + 3 * from.trained_bytes + from.buffer_bytes;
+    to.stored_bytes = from.stored_bytes;
+    to.output_bytes = from.output_bytes;
+    to.may_begin = from.may_begin;
+  }
+  return layers;
+}
+
+/// The options with which hybrid compiles a network: its own, or those of a network that is compiled, with the
+/// micro-batches of the pipeline.
+/// @throws configuration_error when there are none, or the network is compiled for inference
+template <class Network>
+[[nodiscard]] nn::compile_options compile_options_of(const hybrid& options, const Network& network) {
+  if (network.inference()) {
+    raise<configuration_error>("parallel::hybrid", "a network to train", "one that is compiled for inference");
+  }
+  if (!network.compiled() && !options.compile) {
+    raise<configuration_error>("parallel::hybrid", "a compiled network, or the options to compile it", "neither",
+                               "write parallel::hybrid{.stages = ..., .compile = nn::compile_options{.max_batch_size "
+                               "= ...}}; net.compile takes memory for all layers");
+  }
+  nn::compile_options result = options.compile ? *options.compile : network.structure().options();
+  if (result.max_batch_size < 1) {
+    raise<configuration_error>("parallel::hybrid", "compile with a max_batch_size of at least 1",
+                               {result.max_batch_size});
+  }
+  result.micro_batch_size = (result.max_batch_size - 1) / options.micro_batches + 1;
+  return result;
+}
+
+/// The stages of a network: where it is cut, and what follows.
+struct network_stages {
+  nn::stage_cuts cuts;     ///< without the stages of a rank
+  pipeline_stages stages;  ///< their times, memory and step
+  std::string text;        ///< a table for people
+};
+
+/// Cuts a network as the options say. The same on all ranks with the same network, options and kind of device.
+/// @param compiled  of compile_options_of
+/// @throws configuration_error when the network cannot be cut so
+template <class Network>
+[[nodiscard]] network_stages cut_network(Network& network, const hybrid& options, const nn::compile_options& compiled) {
+  const std::vector<pipeline_layer> layers = pipeline_layers(network, compiled);
+  const auto count = static_cast<int>((compiled.max_batch_size - 1) / compiled.micro_batch_size.examples + 1);
+  const pipeline_schedule schedule = options.schedule.make(options.stages, count, options.stages_per_rank);
+  const stage_options limits{.memory_limit = options.memory_limit};
+  network_stages result;
+  result.stages = options.first_layers.empty() ? cut_into_stages(layers, schedule, limits)
+                                               : cut_at(layers, schedule, options.first_layers, limits);
+  for (const pipeline_stage& each : result.stages.stages) {
+    result.cuts.first_layers.push_back(each.first);
+  }
+  result.text = stages_text(layers, result.stages);
+  return result;
+}
+
+}  // namespace gradus::parallel

@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Runs the steps of a pipeline on one rank: the passes of its stages in the order of a schedule, and what crosses cuts.
+#pragma once
+
+#include <algorithm>  // std::max, std::min
+#include <cstddef>    // std::size_t
+#include <cstdint>    // std::uint64_t
+#include <memory>     // std::make_unique, std::unique_ptr
+#include <span>       // std::span
+#include <string>     // std::string
+#include <utility>    // std::move
+#include <vector>     // std::vector
+
+#include "gradus/comm/request.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/kernels/elementwise.hpp"
+#include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/network_base.hpp"
+#include "gradus/nn/network_stage.hpp"
+#include "gradus/nn/phase.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/plan/stage_plan.hpp"
+#include "gradus/nn/score_observer.hpp"
+#include "gradus/nn/step_hooks.hpp"
+#include "gradus/nn/step_options.hpp"
+#include "gradus/nn/targets.hpp"
+#include "gradus/parallel/pipeline/channel.hpp"
+#include "gradus/parallel/pipeline/rule.hpp"
+#include "gradus/parallel/pipeline/schedule.hpp"
+#include "gradus/parallel/pipeline/simulated_schedule.hpp"
+
+namespace gradus::parallel {
+
+/// A batch of one replica.
+template <class Element, class Device>
+struct pipeline_batch {
+  const Element* images = nullptr;     ///< the first image, in the memory of the device
+  index_t examples = 0;                ///< the number of images; the same on all ranks of the replica
+  nn::targets<Element, Device> all{};  ///< what the scores are compared with
+};
+
+namespace detail {
+
+/// The schedules of steps of 1, 2, ..., `most` micro-batches, checked, and what each stage stores.
+class schedules_of_steps {
+ public:
+  /// @throws configuration_error when a schedule is not complete, or its ranks would wait for each other forever
+  schedules_of_steps(const pipeline_rule& rule, int ranks, int most, int stages_per_rank)
+      : stored_(static_cast<std::size_t>(ranks * stages_per_rank)) {
+    for (int micro_batches = 1; micro_batches <= most; ++micro_batches) {
+      const pipeline_schedule& made = schedules_.emplace_back(rule.make(ranks, micro_batches, stages_per_rank));
+      const std::vector<int> stored = simulate_schedule(made).stored;
+      for (std::size_t s = 0; s < stored_.size(); ++s) {
+        stored_[s] = std::max(stored_[s], static_cast<std::size_t>(stored[s]));
+      }
+    }
+  }
+
+  /// Of a step. @pre 0 < micro_batches <= most
+  [[nodiscard]] const pipeline_schedule& of(int micro_batches) const noexcept {
+    return schedules_[static_cast<std::size_t>(micro_batches) - 1];
+  }
+  /// Micro-batches that a stage stores at a time, at most.
+  [[nodiscard]] std::size_t stored(std::size_t stage) const noexcept { return stored_[stage]; }
+
+ private:
+  std::vector<pipeline_schedule> schedules_;
+  std::vector<std::size_t> stored_;
+};
+
+}  // namespace detail
+
+/// Runs steps on one rank of a replica. Values and gradients are sent as soon as they are there, and the memory for
+/// those of the next micro-batches is ready before they come, so ranks wait only for what they need next.
+///
+/// The results are the same bits as those of one process with micro-batches of the same size.
+template <class Element, class Device>
+class pipeline_runner {
+  using stage_type = nn::network_stage<Element, Device>;
+  using micro_batch_type = nn::micro_batch<Element, Device>;
+
+ public:
+  /// Takes the memory of this rank's stages.
+  /// @param net      compiled by compile_stages with the stages of this rank, stage s on rank s mod channel.size()
+  /// @param rule     of the schedules
+  /// @param channel  to the other ranks of the replica; it outlives this object, as the network does
+  /// @throws configuration_error when stages and ranks do not go together
+  /// @throws device_error when there is too little memory
+  pipeline_runner(nn::network_base<Element, Device>& net, const pipeline_rule& rule, pipeline_channel<Element>& channel)
+      : net_{&net},
+        channel_{&channel},
+        micro_batch_size_{net.structure().examples_at_once()},
+        schedules_{rule, channel.size(), most_micro_batches(net.structure()),
+                   stages_per_rank(net.structure(), channel)} {
+    const nn::graph& graph = net.structure();
+    stages_of_rank_.resize(graph.stages().stages());
+    for (const std::size_t stage : graph.stages().own) {
+      if (stage % static_cast<std::size_t>(channel.size()) != static_cast<std::size_t>(channel.rank())) {
+        raise<configuration_error>("pipeline_runner", {"stages that are ", channel.rank(), " mod ", channel.size()},
+                                   {"stage ", stage});
+      }
+      own_.push_back(std::make_unique<own_stage>(net, stage, depth_of(stage, rule), most_micro_batches(graph)));
+      stages_of_rank_[stage] = own_.back().get();
+    }
+  }
+
+  /// Whether this rank has the loss.
+  [[nodiscard]] bool has_loss() const noexcept { return stages_of_rank_.back() != nullptr; }
+  /// Whether this rank reads the images.
+  [[nodiscard]] bool has_input() const noexcept { return stages_of_rank_.front() != nullptr; }
+  /// Bytes of the stages of this rank, without parameters.
+  [[nodiscard]] std::size_t memory_bytes() const {
+    std::size_t bytes = 0;
+    for (const auto& each : own_) {
+      bytes += each->stage.memory_bytes();
+    }
+    return bytes;
+  }
+
+  /// Runs a step: forward, loss and backward of all micro-batches. Called by all ranks of the replica.
+  /// @param hooks  may be null; gradients are ready in the order of backward, each once
+  /// @return  the sums of losses and of right answers on the rank with the loss; zeros on the others
+  /// @throws communication_error with the stage and the pass when a rank fails or is late
+  kernels::loss_sums train(const pipeline_batch<Element, Device>& batch, const nn::step_options& options,
+                           nn::step_hooks* hooks) {
+    not_finite_.clear();
+    if (batch.examples == 0) {
+      for (std::size_t s = own_.size(); s-- > 0;) {
+        own_[s]->stage.no_gradients(hooks);
+      }
+      return {};
+    }
+    begin(batch, options);
+    kernels::loss_sums total;
+    guarded([&, this] {
+      progress_hooks moving{*this, hooks};
+      receive_more(true);
+      for (const pipeline_action& action : schedules_.of(count_).of_rank(channel_->rank())) {
+        total += run(action, moving);
+      }
+    });
+    return total;
+  }
+
+  /// The sums of losses and of right answers of a batch, outside training. Called by all ranks of the replica.
+  /// @param observer  of the scores; may be null
+  kernels::loss_sums evaluate(const pipeline_batch<Element, Device>& batch,
+                              nn::score_observer<Element, Device>* observer) {
+    kernels::loss_sums total;
+    if (batch.examples == 0) {
+      return total;
+    }
+    begin(batch, {});
+    guarded([&, this] {
+      receive_more(false);
+      for (int m = 0; m < count_; ++m) {
+        for (const auto& each : own_) {
+          wait_for_values(*each, m, "evaluation");
+          each->stage.forward(micro_batch(*each, m), false, nullptr);
+          send_values(*each, m);
+          if (each->stage.is_last()) {
+            total += each->stage.evaluate(micro_batch(*each, m), observer);
+          }
+          ++each->done;
+          receive_more(false);
+        }
+      }
+    });
+    return total;
+  }
+
+  /// What was first seen not finite in the last step on the rank with the loss; empty if all was finite.
+  [[nodiscard]] const std::string& first_not_finite() const noexcept { return not_finite_; }
+
+ private:
+  /// A stage of this rank and its messages. Requests are those of each transfer and micro-batch.
+  struct own_stage {
+    own_stage(nn::network_base<Element, Device>& net, std::size_t which, const nn::stage_depth& depth, int most)
+        : number{which}, stored{depth.stored}, stage{net, which, depth} {
+      const auto micro_batches = static_cast<std::size_t>(most);
+      values_in.resize(stage.plan().values_in.size());
+      values_out.resize(stage.plan().values_out.size());
+      gradients_in.resize(stage.plan().gradients_in.size());
+      gradients_out.resize(stage.plan().gradients_out.size());
+      for (auto* const all : {&values_in, &values_out, &gradients_in, &gradients_out}) {
+        for (auto& of_transfer : *all) {
+          of_transfer.resize(micro_batches);
+        }
+      }
+    }
+
+    using request_table = std::vector<std::vector<comm::request>>;
+
+    std::size_t number;
+    std::size_t stored;
+    stage_type stage;
+    request_table values_in;
+    request_table values_out;
+    request_table gradients_in;
+    request_table gradients_out;
+    // Of the step: the next micro-batch
+    int next_values = 0;     // whose values are to be received,
+    int next_gradients = 0;  // whose gradients are,
+    int backward = 0;        // that runs backward, or its first part,
+    int done = 0;            // and that frees the memory of its values.
+  };
+
+  /// Moves messages on between two layers.
+  class progress_hooks final : public nn::step_hooks {
+   public:
+    progress_hooks(pipeline_runner& runner, nn::step_hooks* hooks) noexcept : runner_{&runner}, hooks_{hooks} {}
+
+    void before_layer(std::size_t layer, nn::phase which) override {
+      runner_->move_on();
+      if (hooks_ != nullptr) {
+        hooks_->before_layer(layer, which);
+      }
+    }
+    void after_layer(std::size_t layer, nn::phase which) override {
+      if (hooks_ != nullptr) {
+        hooks_->after_layer(layer, which);
+      }
+    }
+    void gradients_ready(std::size_t first, std::size_t count) override {
+      if (hooks_ != nullptr) {
+        hooks_->gradients_ready(first, count);
+      }
+    }
+
+   private:
+    pipeline_runner* runner_;
+    nn::step_hooks* hooks_;
+  };
+
+  [[nodiscard]] static int most_micro_batches(const nn::graph& graph) {
+    return static_cast<int>((graph.options().max_batch_size - 1) / graph.examples_at_once() + 1);
+  }
+  [[nodiscard]] static int stages_per_rank(const nn::graph& graph, const pipeline_channel<Element>& channel) {
+    const std::size_t stages = graph.stages().stages();
+    const auto ranks = static_cast<std::size_t>(channel.size());
+    if (stages == 0 || stages % ranks != 0) {
+      raise<configuration_error>("pipeline_runner", {"a multiple of ", ranks, " stages, the ranks of a replica"},
+                                 {stages});
+    }
+    return static_cast<int>(stages / ranks);
+  }
+
+  /// Gradients for another stage of this rank stay where they are until that stage runs backward.
+  [[nodiscard]] nn::stage_depth depth_of(std::size_t stage, const pipeline_rule& rule) const {
+    nn::stage_depth depth{.stored = schedules_.stored(stage), .splits_backward = rule.splits_backward};
+    if (const auto& own = net_->structure().stages().own; own.size() > 1) {
+      for (const std::size_t each : own) {
+        depth.gradients = std::max(depth.gradients, schedules_.stored(each) + 1);
+      }
+    }
+    return depth;
+  }
+
+  void begin(const pipeline_batch<Element, Device>& batch, const nn::step_options& options) {
+    batch_ = batch;
+    options_ = options;
+    options_.global_examples = options.global_examples > 0 ? options.global_examples : batch.examples;
+    count_ = static_cast<int>((batch.examples - 1) / micro_batch_size_ + 1);
+    for (const auto& each : own_) {
+      each->next_values = each->next_gradients = each->backward = each->done = 0;
+    }
+  }
+
+  /// Runs the actions of a step. Its messages are over afterwards, also after an error.
+  template <class Body>
+  void guarded(const Body& body) {
+    try {
+      body();
+      for (const auto& each : own_) {
+        for (auto* const all : {&each->values_out, &each->gradients_out}) {
+          for (auto& of_transfer : *all) {
+            for (comm::request& pending : of_transfer) {
+              pending.wait();
+            }
+          }
+        }
+      }
+    } catch (...) {
+      for (const auto& each : own_) {
+        for (auto* const all : {&each->values_in, &each->values_out, &each->gradients_in, &each->gradients_out}) {
+          for (auto& of_transfer : *all) {
+            for (comm::request& pending : of_transfer) {
+              pending.cancel();
+            }
+          }
+        }
+      }
+      throw;
+    }
+  }
+
+  kernels::loss_sums run(const pipeline_action& action, progress_hooks& hooks) {
+    own_stage& own = *stages_of_rank_[static_cast<std::size_t>(action.stage)];
+    const int m = action.micro_batch;
+    kernels::loss_sums sums;
+    switch (action.pass) {
+      case pipeline_pass::forward:
+        wait_for_values(own, m, "forward");
+        own.stage.forward(micro_batch(own, m), true, &hooks);
+        send_values(own, m);
+        break;
+      case pipeline_pass::backward:
+      case pipeline_pass::input_gradients: {
+        const bool whole = action.pass == pipeline_pass::backward;
+        wait_for_gradients(own, m);
+        sums = whole ? own.stage.backward(micro_batch(own, m), &hooks)
+                     : own.stage.input_gradients(micro_batch(own, m), &hooks);
+        if (own.stage.is_last() && !is_finite(sums.loss) && not_finite_.empty()) {
+          not_finite_ = own.stage.find_non_finite(micro_batch(own, m));
+        }
+        send_gradients(own, m);
+        ++own.backward;
+        own.done += whole ? 1 : 0;
+        break;
+      }
+      case pipeline_pass::weight_gradients:
+        own.stage.weight_gradients(micro_batch(own, m), &hooks);
+        ++own.done;
+        break;
+    }
+    receive_more(true);
+    return sums;
+  }
+
+  [[nodiscard]] micro_batch_type micro_batch(const own_stage& own, int m) const {
+    const index_t first = m * micro_batch_size_;
+    micro_batch_type result;
+    result.number = static_cast<std::size_t>(m);
+    result.count = static_cast<std::size_t>(count_);
+    result.examples = std::min(micro_batch_size_, batch_.examples - first);
+    result.images = own.number == 0 ? batch_.images + first * net_->structure().batch_extents(0, 1).size() : nullptr;
+    if (own.stage.is_last()) {
+      result.all = nn::part_of_targets(batch_.all, net_->target_description(), first, result.examples);
+    }
+    result.options = options_;
+    result.options.first_example += static_cast<std::uint64_t>(first);
+    return result;
+  }
+
+  [[nodiscard]] int rank_of(std::size_t stage) const noexcept {
+    return static_cast<int>(stage % static_cast<std::size_t>(channel_->size()));
+  }
+  [[nodiscard]] int value_tag(const nn::stage_transfer& transfer) const noexcept {
+    return static_cast<int>(2 * transfer.number);
+  }
+  [[nodiscard]] int gradient_tag(const nn::stage_transfer& transfer) const noexcept {
+    return static_cast<int>(2 * transfer.number + 1);
+  }
+
+  /// Begins to receive what there is memory for.
+  void receive_more(bool gradients) {
+    for (const auto& each : own_) {
+      receive_values(*each, -1);
+      if (gradients) {
+        receive_gradients(*each, -1);
+      }
+    }
+  }
+
+  /// Begins to receive the values of micro-batches for which there is memory, and of those up to `needed`, for which
+  /// it waits until there is.
+  void receive_values(own_stage& own, int needed) {
+    const nn::stage_plan& plan = own.stage.plan();
+    const int copies = static_cast<int>(plan.value_copies);
+    while (own.next_values < count_ && own.next_values < own.done + copies) {
+      const int m = own.next_values;
+      // Values that were received may have been sent on from the same memory.
+      for (std::size_t t = 0; m >= copies && t < plan.values_out.size(); ++t) {
+        comm::request& before = own.values_out[t][static_cast<std::size_t>(m - copies)];
+        if (m > needed && !before.test()) {
+          return;
+        }
+        wait(before, own, m, "forward", "values to", plan.values_out[t].peer);
+      }
+      for (std::size_t t = 0; t < plan.values_in.size(); ++t) {
+        const nn::stage_transfer& transfer = plan.values_in[t];
+        if (stages_of_rank_[transfer.peer] != nullptr) {
+          continue;  // wait_for_values copies them
+        }
+        own.values_in[t][static_cast<std::size_t>(m)] = channel_->receive(
+            rank_of(transfer.peer), own.stage.value(transfer, micro_batch(own, m)), value_tag(transfer));
+      }
+      ++own.next_values;
+    }
+  }
+
+  void receive_gradients(own_stage& own, int needed) {
+    const nn::stage_plan& plan = own.stage.plan();
+    const int copies = static_cast<int>(plan.gradient_copies);
+    const int freed = own.done;
+    while (own.next_gradients < count_ && own.next_gradients < freed + copies) {
+      const int m = own.next_gradients;
+      for (std::size_t t = 0; m >= copies && t < plan.gradients_out.size(); ++t) {
+        comm::request& before = own.gradients_out[t][static_cast<std::size_t>(m - copies)];
+        if (m > needed && !before.test()) {
+          return;
+        }
+        wait(before, own, m, "backward", "gradients to", plan.gradients_out[t].peer);
+      }
+      for (std::size_t t = 0; t < plan.gradients_in.size(); ++t) {
+        const nn::stage_transfer& transfer = plan.gradients_in[t];
+        if (stages_of_rank_[transfer.peer] != nullptr) {
+          continue;  // wait_for_gradients copies them
+        }
+        own.gradients_in[t][static_cast<std::size_t>(m)] = channel_->receive(
+            rank_of(transfer.peer), own.stage.gradient(transfer, micro_batch(own, m)), gradient_tag(transfer));
+      }
+      ++own.next_gradients;
+    }
+  }
+
+  void wait_for_values(own_stage& own, int m, const char* pass) {
+    const nn::stage_plan& plan = own.stage.plan();
+    receive_values(own, m);
+    for (std::size_t t = 0; t < plan.values_in.size(); ++t) {
+      const nn::stage_transfer& transfer = plan.values_in[t];
+      if (own_stage* const from = stages_of_rank_[transfer.peer]; from != nullptr) {
+        const micro_batch_type batch = micro_batch(*from, m);
+        copy(from->stage.value(transfer, batch), own.stage.value(transfer, batch));
+      }
+      wait(own.values_in[t][static_cast<std::size_t>(m)], own, m, pass, "values from", transfer.peer);
+    }
+    // Forward overwrites the values of the micro-batch before in the same memory.
+    const int before = m - static_cast<int>(own.stored);
+    for (std::size_t t = 0; before >= 0 && t < plan.values_out.size(); ++t) {
+      wait(own.values_out[t][static_cast<std::size_t>(before)], own, m, pass, "values to", plan.values_out[t].peer);
+    }
+  }
+
+  void wait_for_gradients(own_stage& own, int m) {
+    const nn::stage_plan& plan = own.stage.plan();
+    receive_gradients(own, m);
+    for (std::size_t t = 0; t < plan.gradients_in.size(); ++t) {
+      const nn::stage_transfer& transfer = plan.gradients_in[t];
+      if (own_stage* const from = stages_of_rank_[transfer.peer]; from != nullptr) {
+        const micro_batch_type batch = micro_batch(*from, m);
+        copy(from->stage.gradient(transfer, batch), own.stage.gradient(transfer, batch));
+      }
+      wait(own.gradients_in[t][static_cast<std::size_t>(m)], own, m, "backward", "gradients from", transfer.peer);
+    }
+    const int before = m - static_cast<int>(plan.gradient_copies);
+    for (std::size_t t = 0; before >= 0 && t < plan.gradients_out.size(); ++t) {
+      wait(own.gradients_out[t][static_cast<std::size_t>(before)], own, m, "backward", "gradients to",
+           plan.gradients_out[t].peer);
+    }
+  }
+
+  void send_values(own_stage& own, int m) {
+    const nn::stage_plan& plan = own.stage.plan();
+    for (std::size_t t = 0; t < plan.values_out.size(); ++t) {
+      const nn::stage_transfer& transfer = plan.values_out[t];
+      if (stages_of_rank_[transfer.peer] != nullptr) {
+        continue;
+      }
+      own.values_out[t][static_cast<std::size_t>(m)] =
+          channel_->send(rank_of(transfer.peer), own.stage.value(transfer, micro_batch(own, m)), value_tag(transfer));
+    }
+  }
+
+  void send_gradients(own_stage& own, int m) {
+    const nn::stage_plan& plan = own.stage.plan();
+    for (std::size_t t = 0; t < plan.gradients_out.size(); ++t) {
+      const nn::stage_transfer& transfer = plan.gradients_out[t];
+      if (stages_of_rank_[transfer.peer] != nullptr) {
+        continue;
+      }
+      own.gradients_out[t][static_cast<std::size_t>(m)] = channel_->send(
+          rank_of(transfer.peer), own.stage.gradient(transfer, micro_batch(own, m)), gradient_tag(transfer));
+    }
+  }
+
+  /// Between two stages of this rank.
+  void copy(std::span<const Element> from, std::span<Element> to) {
+    copy_or_add(net_->device(), static_cast<index_t>(from.size()), from.data(), to.data(), false);
+  }
+
+  /// Between two layers: what other ranks wait for goes on.
+  void move_on() {
+    for (const auto& each : own_) {
+      const auto moves = [](auto& table, int first, int end) {
+        for (auto& of_transfer : table) {
+          for (int m = std::max(first, 0); m < end; ++m) {
+            static_cast<void>(of_transfer[static_cast<std::size_t>(m)].test());
+          }
+        }
+      };
+      moves(each->values_out, each->done - 1, std::min(count_, each->done + static_cast<int>(each->stored)));
+      moves(each->gradients_out, each->backward - 2, each->backward);
+      moves(each->values_in, each->done, each->next_values);
+      moves(each->gradients_in, each->backward, each->next_gradients);
+    }
+  }
+
+  GRADUS_NEVER_INLINE void wait(comm::request& pending, const own_stage& own, int m, const char* pass, const char* what,
+                                std::size_t peer) {
+    try {
+      pending.wait();
+    } catch (error& failure) {
+      failure.add_context({"stage ", own.number, ", ", pass, " of micro-batch ", m, ", ", what, " stage ", peer},
+                          error_location::current());
+      throw;
+    }
+  }
+
+  nn::network_base<Element, Device>* net_;
+  pipeline_channel<Element>* channel_;
+  index_t micro_batch_size_;
+  detail::schedules_of_steps schedules_;
+  std::vector<std::unique_ptr<own_stage>> own_;  // ascending
+  std::vector<own_stage*> stages_of_rank_;       // by stage; null: of another rank
+  std::string not_finite_;
+  // Of the step:
+  pipeline_batch<Element, Device> batch_;
+  nn::step_options options_;
+  int count_ = 0;  // micro-batches
+};
+
+}  // namespace gradus::parallel
