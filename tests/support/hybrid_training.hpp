@@ -58,7 +58,7 @@ inline const gradus::data::image_dataset& dataset_for_pipelines() {
   return dataset;
 }
 
-/// What a rank has at the end: parameters and buffers by name, and what all ranks are told.
+/// What a rank has at the end: parameters and buffers by name, and the reports.
 template <class Element>
 struct hybrid_outcome {
   std::map<std::string, std::vector<Element>> values;

@@ -395,7 +395,7 @@ class compiled_network : public network_structure {
     return result;
   }
 
-  /// Calls body() while the graph is compiled with other options; what it was before, it is afterwards.
+  /// Calls body() while the graph is compiled with other options, and restores what it was.
   template <class Body>
   auto as_compiled(const compile_options& options, const stage_cuts* stages, const Body& body) {
     const compile_options before = graph_.options();

@@ -92,7 +92,7 @@ class network_memory {
   /// The parameters, gradients and buffers of a network of which this rank runs some stages, without values, with the
   /// plan of the whole network. What the stages run is in memories of their own, which share these.
   /// @param whole  the plan
-  GRADUS_COLD network_memory(Device& device, const graph& net, strides_of_extents strides, execution_plan whole)
+  network_memory(Device& device, const graph& net, strides_of_extents strides, execution_plan whole)
       : device_{&device},
         plan_{std::move(whole)},
         arena_{take(device, 0)},
@@ -114,8 +114,7 @@ class network_memory {
   /// The memory of a stage for some micro-batches, with the parameters, gradients and buffers of `shared`, which
   /// outlives this object.
   /// @param layers  memory of each layer; the workspace is that of the layers of the stage
-  GRADUS_COLD network_memory(Device& device, dynamic_array<layer_memory> layers, stage_plan stage,
-                             const network_memory& shared)
+  network_memory(Device& device, dynamic_array<layer_memory> layers, stage_plan stage, const network_memory& shared)
       : device_{&device},
         layers_{std::move(layers)},
         plan_{std::move(stage.plan)},

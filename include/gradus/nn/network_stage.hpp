@@ -9,7 +9,6 @@
 #include <string>   // std::string
 #include <utility>  // std::move
 
-#include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"

@@ -17,7 +17,6 @@
 
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/subset.hpp"
-#include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
@@ -141,7 +140,7 @@ class hybrid_state final : public strategy<Element> {
         gradients_{options.gradients, replicas_, parameters},
         parameters_{parameters} {}
 
-  GRADUS_COLD ~hybrid_state() override = default;
+  ~hybrid_state() override = default;
 
   /// The same text on all ranks. What the stages are is compared when the network is cut.
   [[nodiscard]] std::string describe() const override {

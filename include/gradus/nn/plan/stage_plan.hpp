@@ -9,7 +9,6 @@
 #include <span>       // std::span
 #include <utility>    // std::move
 
-#include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/nn/layer.hpp"
@@ -387,7 +386,7 @@ class stage_planner {
     return result;
   }
 
-  GRADUS_COLD void place() {
+  void place() {
     execution_plan& plan = result_.plan;
     const std::size_t slots = plan.slots.size();
     dynamic_array<value_lifetime> lifetimes(slots);

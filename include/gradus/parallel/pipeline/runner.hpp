@@ -13,7 +13,6 @@
 #include <vector>     // std::vector
 
 #include "gradus/comm/request.hpp"
-#include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
@@ -501,8 +500,7 @@ class pipeline_runner {
     }
   }
 
-  GRADUS_NEVER_INLINE void wait(comm::request& pending, const own_stage& own, int m, const char* pass, const char* what,
-                                std::size_t peer) {
+  void wait(comm::request& pending, const own_stage& own, int m, const char* pass, const char* what, std::size_t peer) {
     try {
       pending.wait();
     } catch (error& failure) {

@@ -82,7 +82,7 @@ class layer_execution {
 
   /// Takes the parameters, gradients and buffers of the layers of which this rank runs the stages.
   /// @throws device_error when there is too little memory; nothing changes then
-  GRADUS_COLD void allocate_for_stages(const graph& net, strides_of_extents strides) {
+  void allocate_for_stages(const graph& net, strides_of_extents strides) {
     const dynamic_array<layer_memory> needed = memory_of_layers(net);
     take(net, std::make_unique<memory_type>(*device_, net, strides, whole_plan(net, needed, training_plan(net))), 1);
   }
@@ -115,7 +115,7 @@ class layer_execution {
 
   /// Takes the memory of a stage. @param shared  the parameters, gradients and buffers
   /// @throws device_error when there is too little memory; nothing changes then
-  GRADUS_COLD void allocate_stage(const graph& net, const stage_plan& stage, const memory_type& shared) {
+  void allocate_stage(const graph& net, const stage_plan& stage, const memory_type& shared) {
     dynamic_array<layer_memory> needed = memory_of_layers(net);
     for (std::size_t i = 0; i < needed.size(); ++i) {
       if (i < stage.first || i >= stage.end) {

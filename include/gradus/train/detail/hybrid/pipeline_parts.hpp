@@ -16,7 +16,6 @@
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/subset.hpp"
-#include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"

@@ -116,12 +116,13 @@ class trainer_base {
   [[nodiscard]] Network& network() noexcept { return *network_; }
   /// Steps done since construction, or since the beginning of the training that train::restore has given it.
   [[nodiscard]] std::uint64_t steps() const noexcept { return loop_.steps(); }
+  /// How this rank computes its part of a batch.
+  [[nodiscard]] const Parts& parts() const noexcept { return parts_; }
 
  protected:
   explicit trainer_base(Network& network, Parts parts = {}) : network_{&network}, parts_{std::move(parts)} {}
   ~trainer_base() = default;
 
-  /// How this rank computes its part of a batch.
   [[nodiscard]] Parts& parts() noexcept { return parts_; }
 
   /// @throws configuration_error when ranks differ
