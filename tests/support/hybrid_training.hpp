@@ -78,9 +78,14 @@ struct hybrid_setup {
   bool freezes = false;
 };
 
-template <class Layout, class Element = float, class Communicator, class Rule, class Strategy>
+struct no_callback {
+  void operator()(const gradus::train::step_report& /*step*/) const {}
+};
+
+template <class Layout, class Element = float, class Communicator, class Rule, class Strategy,
+          class Callback = no_callback>
 hybrid_outcome<Element> train_with_skips(Communicator& world, const Rule& rule, const Strategy& strategy,
-                                         const hybrid_setup& how) {
+                                         const hybrid_setup& how, const Callback& callback = {}) {
   namespace nn = gradus::nn;
   namespace train = gradus::train;
   hybrid_outcome<Element> result;
@@ -108,7 +113,7 @@ hybrid_outcome<Element> train_with_skips(Communicator& world, const Rule& rule, 
     }
     void on_epoch(const train::epoch_report& epoch) { result->losses.push_back(epoch.loss); }
   };
-  trainer.fit(loader, {.epochs = how.epochs, .learning_rate = 0.05}, recorder{&result});
+  trainer.fit(loader, {.epochs = how.epochs, .learning_rate = 0.05}, recorder{&result}, callback);
   const train::evaluation_report report = trainer.evaluate(test);
   result.evaluation_loss = report.loss;
   result.evaluation_accuracy = report.accuracy;
