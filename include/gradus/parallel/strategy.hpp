@@ -150,7 +150,9 @@ class strategy {
   /// The ranks that train; null: all ranks of the communicator.
   [[nodiscard]] virtual comm::any_communicator* group() noexcept { return nullptr; }
 
-  /// Where the ranks have different layers (update_scope::stages): makes the values of frozen parameters those of the
+  /// Where the ranks have different layers (update_scope::stages): the first rank that runs a stage.
+  [[nodiscard]] virtual int rank_of_stage(std::size_t /*stage*/) const noexcept { return 0; }
+  /// The same: makes the values of frozen parameters those of the
   /// first rank with these layers. Called by all ranks, before start.
   virtual void share_frozen(std::span<std::byte> /*values*/) {}
 

@@ -136,6 +136,9 @@ class restorer {
     for (std::size_t i = 0; i < wanted_.entries(); ++i) {
       const state_array& one = wanted_.arrays()[i];
       const state_origin& to = state_access::origin(wanted_, i);
+      if (to.memory == nullptr && !training_->elsewhere()) {
+        continue;  // a stage of another rank
+      }
       switch (to.kind) {
         case state_kind::value:
         case state_kind::rule:
@@ -149,8 +152,12 @@ class restorer {
           read_one(one, to, one.name);
           break;
         case state_kind::buffers_of_rank:
-          if (to.copy_of == group_->rank() && same_ranks() && source_->find(one.name) != source_->entries()) {
-            read_one(one, to, one.name);
+          if (to.copy_of == group_->rank() && same_ranks()) {
+            // A training in other stages has others.
+            const std::size_t found = source_->find(one.name);
+            if (found != source_->entries() && same_form(source_->entry(found), one)) {
+              read_one(one, to, one.name);
+            }
           }
           break;
         case state_kind::sums:
