@@ -187,6 +187,7 @@ class reproducible_state final : public base_for_scope<Element, scope_of<Strateg
   void use(optim::parameter_update<Element>& update) override { inner_.use(update); }
   void gather_state() override { inner_.gather_state(); }
   void fetch_state() override { inner_.fetch_state(); }
+  [[nodiscard]] double gather_gradients() override { return inner_.gather_gradients(); }
   [[nodiscard]] bool sums_squares() const noexcept override { return inner_.sums_squares(); }
   [[nodiscard]] comm::any_communicator* group() noexcept override { return inner_.group(); }
   [[nodiscard]] dynamic_array<travelling_memory> travelling() const override { return inner_.travelling(); }
