@@ -35,9 +35,10 @@ struct parameter_gradient_norm {
 
 /// A measured step.
 struct gradient_norms_report {
-  std::uint64_t step = 0;                           ///< step_report::step
-  double all = 0;                                   ///< of the gradients of all parameters that are trained, together
-  std::vector<parameter_gradient_norm> parameters;  ///< of each, in the order of network::parameters(): last layer first
+  std::uint64_t step = 0;  ///< step_report::step
+  double all = 0;          ///< of the gradients of all parameters that are trained, together
+  std::vector<parameter_gradient_norm>
+      parameters;  ///< of each, in the order of network::parameters(): last layer first
 };
 
 /// The report as a table: a line for all parameters, and one for each.
@@ -88,9 +89,9 @@ struct gradient_norms_options {
 ///
 /// A measured step reads the gradients once, with sums in double. Where a rank does not have the sums of all, it gets
 /// them: with sharded_update over messages by one gathering, with synchronous servers as it pulls values. On a GPU the
-/// gradients are copied to the host. An update that is put off (overlap_forward) is completed at once, and staged values
-/// arrive, as for a checkpoint. Other steps cost nothing. With optim::scaled_loss a step that begins a fit is not
-/// measured.
+/// gradients are copied to the host. An update that is put off (overlap_forward) is completed at once, and staged
+/// values arrive, as for a checkpoint. Other steps cost nothing. With optim::scaled_loss a step that begins a fit is
+/// not measured.
 class gradient_norms {
  public:
   /// @throws configuration_error if options.every is 0

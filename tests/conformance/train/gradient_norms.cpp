@@ -157,23 +157,21 @@ void check_strategies(const Rule& rule) {
   using parallel::parameter_server;
   const outcome want = run_alone(rule, {.every = 3});
   const auto check = [&](int count, const auto& strategy, std::string_view name) {
-    require_same(
-        gradus::comm::run_ranks(count, [&](auto& world) { return run(world, strategy, rule, {.every = 3}); }), want,
-        name);
+    require_same(gradus::comm::run_ranks(count, [&](auto& world) { return run(world, strategy, rule, {.every = 3}); }),
+                 want, name);
   };
   for (const int count : {2, 3}) {
     check(count, parallel::all_reduce{}, "all_reduce");
     check(count, parallel::all_reduce{.bucket_bytes = 64, .first_bucket_bytes = 64, .overlap_forward = true},
           "all_reduce behind forward");
     check(count, parallel::sharded_update{}, "sharded_update in memory");
-    require_same(gradus::comm::run_ranks(count,
-                                         [&](gradus::comm::threads& world) {
-                                           gradus::comm::collectives around{world.duplicate()};
-                                           return run(
-                                               around,
-                                               parallel::sharded_update{.bucket_bytes = 500, .first_bucket_bytes = 500},
-                                               rule, {.every = 3});
-                                         }),
+    require_same(gradus::comm::run_ranks(
+                     count,
+                     [&](gradus::comm::threads& world) {
+                       gradus::comm::collectives around{world.duplicate()};
+                       return run(around, parallel::sharded_update{.bucket_bytes = 500, .first_bucket_bytes = 500},
+                                  rule, {.every = 3});
+                     }),
                  want, "sharded_update by messages");
   }
   check(1, parameter_server{.colocate = true}, "a server beside its worker");
@@ -222,9 +220,8 @@ BOOST_AUTO_TEST_CASE(on_ranks_and_servers_are_those_of_one_process) {
 }
 
 BOOST_AUTO_TEST_CASE(of_staged_servers_are_those_of_the_update) {
-  const auto ranks = gradus::comm::run_ranks(3, [&](auto& world) {
-    return run(world, parallel::parameter_server{.servers = 1, .staged = true});
-  });
+  const auto ranks = gradus::comm::run_ranks(
+      3, [&](auto& world) { return run(world, parallel::parameter_server{.servers = 1, .staged = true}); });
   require_same(ranks, ranks.front(), "staged", 0);
   for (const train::gradient_norms_report& each : ranks[0].reports) {  // measured each step, the values are the newest
     BOOST_TEST(fits_weights(each, ranks[0], 1e-8), "step " << each.step);
@@ -233,9 +230,8 @@ BOOST_AUTO_TEST_CASE(of_staged_servers_are_those_of_the_update) {
 
 // Of the sums as they travelled: their update is what the weights show.
 BOOST_AUTO_TEST_CASE(of_rounded_gradients_are_those_of_the_update) {
-  const auto ranks = gradus::comm::run_ranks(3, [](auto& world) {
-    return run(world, parallel::compressed_all_reduce<gradus::bfloat16>{});
-  });
+  const auto ranks = gradus::comm::run_ranks(
+      3, [](auto& world) { return run(world, parallel::compressed_all_reduce<gradus::bfloat16>{}); });
   require_same(ranks, ranks.front(), "compressed_all_reduce", 0);
   for (const train::gradient_norms_report& each : ranks[0].reports) {
     BOOST_TEST(fits_weights(each, ranks[0], 1e-9), "step " << each.step);
@@ -245,8 +241,7 @@ BOOST_AUTO_TEST_CASE(of_rounded_gradients_are_those_of_the_update) {
 }
 
 BOOST_AUTO_TEST_CASE(with_model_averaging_are_those_of_the_own_gradient) {
-  const auto ranks =
-      gradus::comm::run_ranks(2, [](auto& world) { return run(world, parallel::model_averaging{}); });
+  const auto ranks = gradus::comm::run_ranks(2, [](auto& world) { return run(world, parallel::model_averaging{}); });
   for (const outcome& rank : ranks) {
     BOOST_TEST(rank.reports.size() == 14U);
     for (const train::gradient_norms_report& each : rank.reports) {
@@ -292,10 +287,9 @@ BOOST_AUTO_TEST_CASE(of_reproducible_training_are_the_same_bits_on_any_number_of
   gradus::comm::self alone;
   const outcome want = run<float>(alone, reproducible{parallel::all_reduce{}}, momentum, how);
   const auto check = [&](int count, const auto& strategy, std::string_view name) {
-    require_same(
-        gradus::comm::run_ranks(
-            count, [&](auto& world) { return run<float>(world, reproducible{strategy}, momentum, how); }),
-        want, name, 0);
+    require_same(gradus::comm::run_ranks(
+                     count, [&](auto& world) { return run<float>(world, reproducible{strategy}, momentum, how); }),
+                 want, name, 0);
   };
   for (const int count : {2, 4}) {
     check(count, parallel::all_reduce{}, "all_reduce");
@@ -303,11 +297,10 @@ BOOST_AUTO_TEST_CASE(of_reproducible_training_are_the_same_bits_on_any_number_of
     require_same(gradus::comm::run_ranks(count,
                                          [&](gradus::comm::threads& world) {
                                            gradus::comm::collectives around{world.duplicate()};
-                                           return run<float>(
-                                               around,
-                                               reproducible{parallel::sharded_update{.bucket_bytes = 500,
-                                                                                     .first_bucket_bytes = 500}},
-                                               momentum, how);
+                                           return run<float>(around,
+                                                             reproducible{parallel::sharded_update{
+                                                                 .bucket_bytes = 500, .first_bucket_bytes = 500}},
+                                                             momentum, how);
                                          }),
                  want, "sharded_update by messages", 0);
     check(count + 1, parallel::parameter_server{.servers = 1}, "a server");
@@ -317,8 +310,8 @@ BOOST_AUTO_TEST_CASE(of_reproducible_training_are_the_same_bits_on_any_number_of
 // The gradients are multiplied by the scale of their step, which changes here: the norms are those of the rule.
 BOOST_AUTO_TEST_CASE(of_scaled_losses_are_divided_by_the_scale_of_their_step) {
   const auto rule_of = [](double initial) {
-    return optim::scaled_loss<optim::clipped_norm<optim::sgd>>{
-        .rule = optim::watched_norm(plain), .scaling = {.initial = initial, .growth_interval = 2}};
+    return optim::scaled_loss<optim::clipped_norm<optim::sgd>>{.rule = optim::watched_norm(plain),
+                                                               .scaling = {.initial = initial, .growth_interval = 2}};
   };
   gradus::comm::self alone;
   const outcome one = run<gradus::float16>(alone, parallel::all_reduce{}, rule_of(2));
@@ -385,8 +378,9 @@ struct own_parts {
 BOOST_AUTO_TEST_CASE(of_a_strategy_that_does_not_give_the_gradients_are_refused) {
   gradus::comm::self alone;
   BOOST_CHECK_EXCEPTION(run(alone, own_parts{}), gradus::configuration_error, [](const auto& failure) {
-    return contains(failure.what(), "a strategy that gives the gradients of the last update, got a strategy of the "
-                                    "program.") &&
+    return contains(failure.what(),
+                    "a strategy that gives the gradients of the last update, got a strategy of the "
+                    "program.") &&
            contains(failure.what(), "override gather_gradients") && contains(failure.what(), "gradient_norms.cpp");
   });
 }

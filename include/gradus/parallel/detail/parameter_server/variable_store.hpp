@@ -50,8 +50,8 @@ class variable_store {
 
   /// The number of the buffer of the sums of gradients.
   static constexpr std::size_t gradient_sums = std::numeric_limits<std::size_t>::max();
-  /// A part of a buffer of the state: of 0 the values, then of those of optim::buffers_of_parameters. Of `gradient_sums`
-  /// what the last update was made with.
+  /// A part of a buffer of the state: of 0 the values, then of those of optim::buffers_of_parameters. Of
+  /// `gradient_sums` what the last update was made with.
   /// @throws configuration_error if there is none, or its elements are not those of the values
   [[nodiscard]] virtual std::span<std::uint8_t> buffer(std::size_t number, std::size_t part) = 0;
   /// Updates of each part, with those before set_updates. @pre no part is ahead of the others
