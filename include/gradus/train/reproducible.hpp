@@ -9,6 +9,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/parallel/reproducible.hpp"
 #include "gradus/train/detail/reproducible/worker_batches.hpp"
+#include "gradus/train/detail/reproducible/worker_epoch.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
 
 namespace gradus::train {
@@ -18,13 +19,20 @@ namespace detail {
 /// How a rank computes its part of a batch by parallel::reproducible.
 struct worker_parts {
   static constexpr bool nested = true;
-  int virtual_workers = 1;
+  worker_epoch epoch;
 
+  /// Of a training.
+  template <class Network, class Loader>
+  [[nodiscard]] worker_batches<Network, Loader> batches(comm::any_communicator& group, Network& network,
+                                                        Loader& loader) {
+    return {epoch, group, network, loader};
+  }
+  /// Of an evaluation, also within an epoch of a training.
   template <class Network, class Loader>
   [[nodiscard]] worker_batches<Network, Loader> batches(
       comm::any_communicator& group, Network& network, Loader& loader,
-      typename worker_batches<Network, Loader>::observer_type* observer = nullptr) const {
-    return {virtual_workers, group, network, loader, observer};
+      typename worker_batches<Network, Loader>::observer_type* observer) const {
+    return {epoch.all, group, network, loader, observer};
   }
 };
 
@@ -32,7 +40,9 @@ template <class Strategy>
 struct parts_of_strategy<parallel::reproducible<Strategy>> {
   using type = worker_parts;
   [[nodiscard]] static type make(const parallel::reproducible<Strategy>& options) noexcept {
-    return {options.virtual_workers};
+    type parts;
+    parts.epoch.all = options.virtual_workers;
+    return parts;
   }
 };
 
