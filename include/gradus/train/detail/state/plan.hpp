@@ -18,6 +18,7 @@
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/exact_sum.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
@@ -27,6 +28,7 @@
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/parallel/strategy.hpp"
+#include "gradus/train/detail/reproducible/worker_epoch.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
 #include "gradus/train/step_end.hpp"
@@ -43,7 +45,14 @@ struct training_parts {
   loop* progress;
   step_end_of<element>* end;
   comm::any_communicator* group;
+  worker_epoch* workers = nullptr;  // of reproducible training
 
+  /// The epoch so far of virtual workers is a part of the state.
+  [[nodiscard]] bool workers_within_epoch() const {
+    return workers != nullptr && progress->position().step_in_epoch != 0;
+  }
+  /// Virtual workers of a rank.
+  [[nodiscard]] int workers_of_rank() const { return workers->all / group->size(); }
   [[nodiscard]] bool elsewhere() const { return end->strategy().scope() == parallel::update_scope::elsewhere; }
 };
 
@@ -52,11 +61,14 @@ struct trainer_access {
   [[nodiscard]] static loop& loop_of(trainer_base<Network, Parts>& trainer) noexcept {
     return trainer.loop_;
   }
-  /// Whether ranks compute their parts worker by worker, with statistics that are brought together at the end of an
-  /// epoch.
+  /// Null unless the rank computes its part worker by worker.
   template <class Network, class Parts>
-  [[nodiscard]] static constexpr bool has_workers(const trainer_base<Network, Parts>& /*trainer*/) noexcept {
-    return Parts::nested;
+  [[nodiscard]] static worker_epoch* workers_of(trainer_base<Network, Parts>& trainer) noexcept {
+    if constexpr (requires { trainer.parts_.epoch; }) {
+      return &trainer.parts_.epoch;
+    } else {
+      return nullptr;
+    }
   }
 
   /// @throws configuration_error for a step_end of the program's own
@@ -65,7 +77,7 @@ struct trainer_access {
     using network = std::remove_reference_t<decltype(trainer.network())>;
     using parts = training_parts<network>;
     if constexpr (requires { trainer.communicator(); }) {
-      return parts{&trainer.network(), &loop_of(trainer), &trainer.step_, &trainer.step_.group()};
+      return parts{&trainer.network(), &loop_of(trainer), &trainer.step_, &trainer.step_.group(), workers_of(trainer)};
     } else {
       auto* const end = dynamic_cast<step_end_of<typename parts::element>*>(trainer.end_);
       if (end == nullptr) {
@@ -95,7 +107,7 @@ struct state_access {
     state.origins_.clear();
     dynamic_array<state_fact> facts;  // of another training only those of the program
     for (state_fact& each : state.facts_) {
-      if (!each.name.starts_with("callback ") && each.name != "loss scale") {
+      if (!each.name.starts_with("callback ") && each.name != "loss scale" && each.name != "virtual workers") {
         facts.push_back(std::move(each));
       }
     }
@@ -383,10 +395,23 @@ void plan_state(const training_parts<Network>& training, training_state& state) 
   }
   plan_buffers(training, state);
   dynamic_array<double>& sums = state_access::sums_of(state);
-  sums = dynamic_array<double>(static_cast<std::size_t>(ranks) * 4);
+  const std::size_t numbers =
+      training.workers == nullptr ? 0 : exact_sum::numbers + static_cast<std::size_t>(training.workers->all);
+  sums = dynamic_array<double>(static_cast<std::size_t>(ranks) * 4 + numbers);
   state_access::add(state, "trainer.sums", element_name<double>, sizeof(double),
                     {.shape = {ranks, 4}, .axes = {ranks, 4, 1, 1}, .strides = {4, 1, 1, 1}}, 0,
                     {.kind = state_kind::sums, .memory = reinterpret_cast<std::byte*>(sums.data())});
+  if (training.workers == nullptr) {
+    return;
+  }
+  state_access::add(
+      state, "trainer.workers", element_name<double>, sizeof(double), static_cast<index_t>(numbers), 0,
+      {.kind = state_kind::worker_numbers, .memory = reinterpret_cast<std::byte*>(sums.data() + ranks * 4)});
+  for (int worker = 0; worker < training.workers->all && graph.buffer_elements() != 0; ++worker) {
+    state_access::add(state, gradus::join({"trainer.worker", worker, ".buffers"}), type, element_bytes,
+                      graph.buffer_elements(), worker / training.workers_of_rank(),
+                      {.kind = state_kind::worker_buffers, .copy_of = worker});
+  }
 }
 
 }  // namespace gradus::train::detail
