@@ -273,11 +273,11 @@ void plan_rule(const training_parts<Network>& training, training_state& state,
                const dynamic_array<std::string>& of_parameters, int copy_of, int owner) {
   using element = typename training_parts<Network>::element;
   const bool elsewhere = training.elsewhere();
-  const dynamic_array<state_parameter> parameters =
+  const dynamic_array<state_parameter> all =
       parameters_of_state(training.network->structure(), training.end->strategy());
   const auto trained = [&](std::string_view name, std::string_view type, index_t element_bytes, std::byte* memory,
                            std::size_t number) {
-    for (const state_parameter& each : parameters) {
+    for (const state_parameter& each : all) {
       if (!each.trained) {
         continue;
       }
@@ -342,10 +342,10 @@ void plan_buffers(const training_parts<Network>& training, training_state& state
     const int owner = graph.in_stages() ? strategy.rank_of_stage(graph.stages().stage_of(i)) : 0;
     ranks_of_network = owner < ranks_of_network ? ranks_of_network : owner + 1;
     for (const nn::buffer_description& each : n.layer->buffers()) {
-      state_access::add(state, gradus::join({n.name, ".", each.name}), type, element_bytes, each.size, owner,
-                        {.kind = state_kind::buffer,
-                         .memory = n.here ? reinterpret_cast<std::byte*>(std::addressof(*own->elements.data()))
-                                          : nullptr});
+      state_access::add(
+          state, gradus::join({n.name, ".", each.name}), type, element_bytes, each.size, owner,
+          {.kind = state_kind::buffer,
+           .memory = n.here ? reinterpret_cast<std::byte*>(std::addressof(*own->elements.data())) : nullptr});
       own += n.here ? 1 : 0;
       elements[static_cast<std::size_t>(owner)] += each.size;
     }
