@@ -299,10 +299,12 @@ void plan_rule(const training_parts<Network>& training, training_state& state,
     return;
   }
   for (const optim::state_buffer& each : training.end->rule().buffers()) {
-    if (each.elements == 0) {
+    if (each.elements == 0 && !training.network->structure().in_stages()) {
       continue;
     }
-    const auto element_bytes = static_cast<index_t>(each.bytes.size()) / each.elements;
+    // A stage without parameters knows those of others.
+    const auto element_bytes =
+        each.elements == 0 ? index_t{sizeof(element)} : static_cast<index_t>(each.bytes.size()) / each.elements;
     const std::string_view type =
         each.element.empty() && element_bytes == sizeof(element) ? element_name<element> : each.element;
     if (type.empty()) {
