@@ -4,13 +4,10 @@
 // synchronous training without them ends with a message that names the rank, on all others. A server process that is
 // killed ends any training, with a message that names it. No rank hangs. The job cannot be finalized without the
 // process: it ends by MPI_Abort.
-#include <sys/wait.h>
-#include <unistd.h>
-
+// Cases of 4 ranks: asynchronous backup server synchronous
 #include <chrono>
 #include <csignal>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -19,6 +16,7 @@
 #include <vector>
 
 #include "../support/communicators_mpi.hpp"
+#include "../support/lost_rank.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
@@ -139,36 +137,21 @@ void run_case(const std::string& name, comm::mpi& world) {
   }
 }
 
-/// Goes on as a child. mpiexec ends a job when one of its processes is killed, so its processes only look after the
-/// ranks: the one whose rank is killed stays until the job ends.
-void go_on_as_a_child() {
-  const pid_t child = fork();
-  if (child == 0) {
-    return;
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  while (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
-    pause();
-  }
-  std::_Exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  go_on_as_a_child();
+  communicator_tests::go_on_as_a_child();
   comm::mpi_environment environment{argc, argv, {.grace = std::chrono::seconds{5}, .exit_code = 0}};
   communicator_tests::require_ranks(environment, argc, argv);
   const communicator_tests::watchdog guard{std::chrono::seconds{300}};
   everybody = std::make_unique<communicator_tests::content_ranks>();
   std::string complaint = communicator_tests::failure_of([&] {
     comm::mpi world{environment};
-    run_case(argv[argc - 1], world);
+    run_case(communicator_tests::argument_of("--case", argc, argv), world);
   });
   if (complaint.empty() && !everybody->all_content()) {
     complaint = "other ranks do not come to an end";
   }
-  communicator_tests::report_verdict(environment, argc, argv, complaint);
+  communicator_tests::report_verdict(environment.rank(), argc, argv, complaint);
   MPI_Abort(MPI_COMM_WORLD, complaint.empty() ? 0 : 1);
 }

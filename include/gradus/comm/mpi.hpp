@@ -22,6 +22,7 @@
 
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/detail/mpi/blocking_calls.hpp"
 #include "gradus/comm/detail/mpi/check.hpp"
 #include "gradus/comm/detail/mpi/element.hpp"
 #include "gradus/comm/detail/mpi/operation.hpp"
@@ -68,9 +69,11 @@ class mpi {
 
   /// The ranks of `ranks`, with separate messages: the MPI communicator is duplicated, not taken over. Called by all
   /// its ranks.
-  mpi(mpi_environment& environment, MPI_Comm ranks) {
+  /// @throws communication_error if a rank fails or does not call it within mpi_options::time_limit
+  mpi(mpi_environment& environment, MPI_Comm ranks) : limit_{environment.options_.time_limit} {
     detail::mpi_process& process = *environment.process_;
-    const std::uint64_t number = process.number_channel(ranks);
+    const detail::mpi_blocking_calls call{process, std::string_view{"comm::mpi"}, limit_, ranks == MPI_COMM_WORLD};
+    const std::uint64_t number = process.number_channel(ranks, call);
     int rank = 0;
     int size = 1;
     if (ranks != MPI_COMM_NULL) {
@@ -79,8 +82,11 @@ class mpi {
     }
     // Before MPI_Comm_dup returns on any rank, which could then leave.
     auto membership = process.join(number, rank, size);
-    MPI_Comm own = MPI_COMM_NULL;
-    detail::check_mpi(process.enter([&] { return MPI_Comm_dup(ranks, &own); }), "comm::mpi", "MPI_Comm_dup");
+    const MPI_Comm own = call([ranks] {
+      MPI_Comm made = MPI_COMM_NULL;
+      detail::check_mpi(MPI_Comm_dup(ranks, &made), "comm::mpi", "MPI_Comm_dup");
+      return made;
+    });
     channel_ = std::make_unique<detail::mpi_channel>(environment.process_, own, std::move(membership));
   }
 
