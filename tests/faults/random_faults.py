@@ -217,7 +217,7 @@ class Case:
         self.told = []  # what happened
         self.longest = 0.0  # seconds from a fault to the end of its job
         self.hits = collections.Counter()
-        self.misnamed = False  # a server has named other ranks
+        self.misnamed = False  # asynchronous workers have named no rank
 
     def title(self):
         return f"case {self.number}: {self.training.name()}: {', '.join(self.faults)}"
@@ -461,12 +461,6 @@ class Case:
                 named = re.search(rf"rank {victim} failed: the disk of this rank is on fire", own[rank])
             else:
                 named = re.search(rf"(no answer from )?\branks? [\d, and]*\b{victim}\b", own[rank])
-            # A server that misses gradients does not ask why: it may name workers that wait for the one that is missing,
-            # or none.
-            if not named and "servers" in self.training.strategy and re.search(
-                    "did not arrive within|did not answer within|no worker has been heard of", own[rank]):
-                self.misnamed = True
-                named = True
             named_by += 1 if named else 0
             # Threads cannot be asked: a rank may name one that itself waits for the one that stands still.
             if not named and not (threads and fault == "stall"):
@@ -573,7 +567,7 @@ def main():
                      if not what.startswith("step-") else "truncated"] += count
     print("faults by strategy: " + ", ".join(f"{name} {count}" for name, count in sorted(by_strategy.items())))
     print("faults by kind: " + ", ".join(f"{name} {count}" for name, count in sorted(by_fault.items())))
-    print(f"servers that named other ranks, or none: {sum(case.misnamed for case, _ in done)} cases")
+    print(f"asynchronous servers whose workers named no rank: {sum(case.misnamed for case, _ in done)} cases")
     failed = [case.number for case, complaint in done if complaint]
     print(f"{len(done)} cases, {sum(by_fault.values())} faults that came in time, "
           f"{max((case.longest for case, _ in done), default=0):.1f} s from a fault to the end of its job at most, "

@@ -5,7 +5,7 @@
 
 #include <mpi.h>
 
-#include <algorithm>        // std::min
+#include <algorithm>        // std::find, std::min
 #include <chrono>           // std::chrono::milliseconds
 #include <climits>          // INT_MAX
 #include <concepts>         // std::same_as
@@ -29,6 +29,7 @@
 #include "gradus/comm/detail/mpi/process.hpp"
 #include "gradus/comm/mpi_environment.hpp"
 #include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 
@@ -211,6 +212,30 @@ class mpi {
   [[nodiscard]] std::string ask_others(const call_description& waiting_for) {
     detail::require_open(detail::caller{*this}, "ask_others", std::source_location::current());
     return channel_->process().ask_others(waiting_for);
+  }
+
+  /// Asks the other ranks of the job, and returns those of this communicator that do not answer within half a second:
+  /// they are dead, stopped, or busy outside of the library for so long.
+  /// @param waiting_for  the activity of this rank, for ranks that ask it meanwhile
+  /// @throws communication_error if another rank has failed
+  [[nodiscard]] dynamic_array<int> silent_ranks(std::string_view waiting_for,
+                                                const std::source_location& where = std::source_location::current()) {
+    detail::require_open(detail::caller{*this}, "silent_ranks", where);
+    detail::mpi_process& process = channel_->process();
+    const dynamic_array<int> silent = process.silent_ranks(waiting_for);
+    if (process.failed()) {
+      process.raise(waiting_for, channel_->world(), where);
+    }
+    dynamic_array<int> own;
+    if (!silent.empty()) {
+      const dynamic_array<int> of_world = process.ranks_in_world(native(), size());
+      for (int rank = 0; rank < size(); ++rank) {
+        if (std::find(silent.begin(), silent.end(), of_world[static_cast<std::size_t>(rank)]) != silent.end()) {
+          own.push_back(rank);
+        }
+      }
+    }
+    return own;
   }
 
  private:

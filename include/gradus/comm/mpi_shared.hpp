@@ -295,6 +295,13 @@ class mpi_shared {
     return channel_->process().ask_others(waiting_for);
   }
 
+  /// See mpi::silent_ranks.
+  [[nodiscard]] dynamic_array<int> silent_ranks(std::string_view waiting_for,
+                                                const std::source_location& where = std::source_location::current()) {
+    detail::require_open(detail::caller{*this}, "silent_ranks", where);
+    return channel_->messages().silent_ranks(waiting_for, where);
+  }
+
  private:
   mpi_shared() noexcept = default;
 

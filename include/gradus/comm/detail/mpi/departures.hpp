@@ -104,9 +104,6 @@ class mpi_departures {
     }
   }
 
- private:
-  static_assert(sizeof(departure_notice) <= sizeof(mpi_notice::text));
-
   /// The ranks of a communicator as ranks of the world.
   [[nodiscard]] dynamic_array<int> ranks_in_world(MPI_Comm communicator, int size) {
     dynamic_array<int> own(static_cast<std::size_t>(size));
@@ -125,6 +122,9 @@ class mpi_departures {
     });
     return of_world;
   }
+
+ private:
+  static_assert(sizeof(departure_notice) <= sizeof(mpi_notice::text));
 
   mpi_notices* notices_;
   std::mutex mutex_;  // protects the memberships

@@ -241,7 +241,25 @@ class mpi_process {
 
   /// Asks the other ranks and returns their answers as text: "; rank 2 is at barrier; no answer from ranks 1, 3".
   std::string ask_others(const activity& waiting_for) {
+    const dynamic_array<int> silent = silent_ranks(waiting_for);
+    const std::scoped_lock lock{mutex_};
+    std::string text;
+    for (int other = 0; other < size(); ++other) {
+      if (const std::string& answer = answers_[static_cast<std::size_t>(other)]; !answer.empty()) {
+        append_text(text, {"; rank ", other, " is at ", answer});
+      }
+    }
+    if (!silent.empty()) {
+      append_text(text, {"; no answer from ", ranks_text(silent)});
+    }
+    return text;
+  }
+
+  /// Asks the other ranks, and returns those that do not answer within half a second: ranks of the world. Ends early if
+  /// a rank fails.
+  [[nodiscard]] dynamic_array<int> silent_ranks(const activity& waiting_for) {
     constexpr std::chrono::milliseconds patience{500};
+    const std::scoped_lock one_at_a_time{asking_};
     {
       const std::scoped_lock lock{mutex_};
       for (std::string& each : answers_) {
@@ -263,17 +281,12 @@ class mpi_process {
     };
     poll_for(
         patience, [&, this] { return all_answered() || failed(); }, spins_);
-    const std::scoped_lock lock{mutex_};
-    std::string text;
-    for (int other = 0; other < size(); ++other) {
-      if (const std::string& answer = answers_[static_cast<std::size_t>(other)]; !answer.empty()) {
-        append_text(text, {"; rank ", other, " is at ", answer});
-      }
-    }
-    if (!silent.empty()) {
-      append_text(text, {"; no answer from ", ranks_text(silent)});
-    }
-    return text;
+    return silent;
+  }
+
+  /// The ranks of a communicator as ranks of the world.
+  [[nodiscard]] dynamic_array<int> ranks_in_world(MPI_Comm communicator, int size) {
+    return departures_.ranks_in_world(communicator, size);
   }
 
   /// Ends a failed job: gives the other ranks time to print their messages, then ends all processes.
@@ -375,6 +388,7 @@ class mpi_process {
   mpi_notices notices_;
   mpi_departures departures_{notices_};
   int spins_ = 0;
+  std::mutex asking_;
   std::mutex mutex_;  // protects the members below
   std::string failure_;
   int failed_rank_ = -1;
