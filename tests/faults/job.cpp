@@ -154,8 +154,7 @@ void train(Communicator& world, const Strategy& strategy, const options& chosen,
   }
   fault_callback fault{chosen, world.rank()};
   trainer.fit(loader, {.epochs = chosen.epochs, .learning_rate = 0.02},
-              gradus::train::checkpoints{
-                  saves, {.every = in_parts ? 0 : chosen.every, .keep = 3, .time_limit = world.time_limit()}},
+              gradus::train::checkpoints{saves, {.every = chosen.every, .keep = 3, .time_limit = world.time_limit()}},
               fault);
   if (first) {
     limit_files(RLIM_INFINITY);
