@@ -9,11 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "gradus/comm/self.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/data/synthetic.hpp"
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/train/hybrid.hpp"
 #include "gradus/train/trainer.hpp"
@@ -75,26 +77,25 @@ struct hybrid_setup {
   gradus::nn::compile_options compile{};
   bool compiled_before = true;
   int epochs = 2;
+  double learning_rate = 0.05;
   bool freezes = false;
 };
 
-template <class Layout, class Element = float, class Communicator, class Rule, class Strategy>
-hybrid_outcome<Element> train_with_skips(Communicator& world, const Rule& rule, const Strategy& strategy,
-                                         const hybrid_setup& how) {
+/// Trains on one rank. @param build  adds the layers and the loss to a network
+template <class Layout, class Element = float, class Communicator, class Rule, class Strategy, class Build>
+hybrid_outcome<Element> train_on_rank(Communicator& world, const Rule& rule, const Strategy& strategy,
+                                      const hybrid_setup& how, const gradus::data::image_dataset& dataset,
+                                      const Build& build) {
   namespace nn = gradus::nn;
   namespace train = gradus::train;
   hybrid_outcome<Element> result;
   gradus::cpu device{{.intra_op_threads = 1}};
   gradus::data::loader<Element, Layout> loader{
-      device, dataset_for_pipelines(), {.global_batch_size = how.batch_size, .seed = 11}};
+      device, dataset, {.global_batch_size = how.batch_size, .seed = 11}};
   gradus::data::loader<Element, Layout> test{
-      device, dataset_for_pipelines(), {.global_batch_size = how.batch_size, .shuffle = false}};
-  nn::network<Element, Layout> net{device, {2, 9, 8}};
-  build_network_with_skips(net);
-  if (how.freezes) {
-    net.freeze("norm");
-    net.freeze("block0_*");
-  }
+      device, dataset, {.global_batch_size = how.batch_size, .shuffle = false}};
+  nn::network<Element, Layout> net{device, {dataset.shape().c, dataset.shape().h, dataset.shape().w}};
+  build(net);
   if (how.compiled_before) {
     net.compile(how.compile);
   }
@@ -108,7 +109,7 @@ hybrid_outcome<Element> train_with_skips(Communicator& world, const Rule& rule, 
     }
     void on_epoch(const train::epoch_report& epoch) { result->losses.push_back(epoch.loss); }
   };
-  trainer.fit(loader, {.epochs = how.epochs, .learning_rate = 0.05}, recorder{&result});
+  trainer.fit(loader, {.epochs = how.epochs, .learning_rate = how.learning_rate}, recorder{&result});
   const train::evaluation_report report = trainer.evaluate(test);
   result.evaluation_loss = report.loss;
   result.evaluation_accuracy = report.accuracy;
@@ -126,6 +127,39 @@ hybrid_outcome<Element> train_with_skips(Communicator& world, const Rule& rule, 
     }
   }
   return result;
+}
+
+/// The same with the network above.
+template <class Layout, class Element = float, class Communicator, class Rule, class Strategy>
+hybrid_outcome<Element> train_with_skips(Communicator& world, const Rule& rule, const Strategy& strategy,
+                                         const hybrid_setup& how) {
+  return train_on_rank<Layout, Element>(world, rule, strategy, how, dataset_for_pipelines(), [&](auto& net) {
+    build_network_with_skips(net);
+    if (how.freezes) {
+      net.freeze("norm");
+      net.freeze("block0_*");
+    }
+  });
+}
+
+/// The same steps in one process, with the micro-batches of a pipeline. @param train  as train_with_skips
+template <class Train>
+auto train_alone(const Train& train, const hybrid_setup& how, int micro_batches) {
+  hybrid_setup whole = how;
+  whole.compile.micro_batch_size = (how.compile.max_batch_size - 1) / micro_batches + 1;
+  whole.compiled_before = true;
+  gradus::comm::self process;
+  return train(process, gradus::parallel::all_reduce{}, whole);
+}
+
+/// The values of all ranks; those of replicas are the same.
+template <class Element>
+std::map<std::string, std::vector<Element>> values_of_ranks(const std::vector<hybrid_outcome<Element>>& ranks) {
+  std::map<std::string, std::vector<Element>> all;
+  for (const auto& rank : ranks) {
+    all.insert(rank.values.begin(), rank.values.end());
+  }
+  return all;
 }
 
 }  // namespace gradus_test
