@@ -214,6 +214,7 @@ class message_checker {
     int next_values = 0;
     int next_gradients = 0;
     int forwards = 0;
+    int backward = 0;
     int done = 0;
     int most_stored = 0;
     std::size_t step = 0;
@@ -496,7 +497,13 @@ class message_checker {
   }
   bool receive_gradients(stage& own, int needed) {
     const int copies = static_cast<int>(own.plan->gradient_copies);
-    while (own.next_gradients < own.count && own.next_gradients < own.done + copies) {
+    int freed = own.done;
+    for (const transfer_type& transfer : own.plan->gradients_out) {
+      if (same_rank(own, transfer)) {
+        freed = std::min(freed, stages_[transfer.peer].backward);
+      }
+    }
+    while (own.next_gradients < own.count && own.next_gradients < freed + copies) {
       const int m = own.next_gradients;
       for (std::size_t t = 0; m >= copies && t < own.plan->gradients_out.size(); ++t) {
         const message& before = own.gradients_out[t][static_cast<std::size_t>(m - copies)];
@@ -547,7 +554,7 @@ class message_checker {
     always(r, [this, r, count, number] {
       for (std::size_t s = r; s < stages_.size(); s += ranks_.size()) {
         stage& own = stages_[s];
-        own.next_values = own.next_gradients = own.forwards = own.done = 0;
+        own.next_values = own.next_gradients = own.forwards = own.backward = own.done = 0;
         own.step = number;
         own.count = count;
         own.gradients_of.assign(graph_.nodes.size(), 0);
@@ -659,7 +666,10 @@ class message_checker {
           wait_for_gradients(r, own, m);
           always(r, [this, &own, m, whole] { run_backward(own, m, whole); });
           send(r, own, m, false);
-          always(r, [&own, whole] { own.done += whole ? 1 : 0; });
+          always(r, [&own, whole] {
+            ++own.backward;
+            own.done += whole ? 1 : 0;
+          });
           break;
         }
         case pass_kind::weight_gradients:
@@ -687,10 +697,12 @@ class message_checker {
           if (is_last(own)) {
             run_group(own, {accesses_.loss().front().front()}, m, true);
           }
-          ++own.done;
         });
-        receive_more(r, false);
       }
+      for (std::size_t s = r; s < stages_.size(); s += ranks_.size()) {
+        always(r, [this, s] { ++stages_[s].done; });
+      }
+      receive_more(r, false);
     }
     end(r, false);
   }

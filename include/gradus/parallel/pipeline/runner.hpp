@@ -165,9 +165,12 @@ class pipeline_runner {
           if (each->stage.is_last()) {
             total += each->stage.evaluate(micro_batch(*each, m), observer);
           }
-          ++each->done;
-          receive_more(false);
         }
+        // Only now: a later stage of this rank copies values from an earlier one.
+        for (const auto& each : own_) {
+          ++each->done;
+        }
+        receive_more(false);
       }
     });
     return total;
@@ -396,7 +399,12 @@ class pipeline_runner {
   void receive_gradients(own_stage& own, int needed) {
     const nn::stage_plan& plan = own.stage.plan();
     const int copies = static_cast<int>(plan.gradient_copies);
-    const int freed = own.done;
+    int freed = own.done;
+    for (const nn::stage_transfer& transfer : plan.gradients_out) {
+      if (const own_stage* const to = stages_of_rank_[transfer.peer]; to != nullptr) {
+        freed = std::min(freed, to->backward);  // it copies them when it runs backward
+      }
+    }
     while (own.next_gradients < count_ && own.next_gradients < freed + copies) {
       const int m = own.next_gradients;
       for (std::size_t t = 0; m >= copies && t < plan.gradients_out.size(); ++t) {
