@@ -9,11 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "gradus/comm/self.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/data/synthetic.hpp"
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/train/hybrid.hpp"
 #include "gradus/train/state.hpp"
@@ -77,6 +79,7 @@ struct hybrid_setup {
   gradus::nn::compile_options compile{};
   bool compiled_before = true;
   int epochs = 2;
+  double learning_rate = 0.05;
   bool freezes = false;
   std::uint64_t capture_after = 0;                    // steps; 0: never
   const gradus::train::state_source* from = nullptr;  // goes on from it
@@ -99,25 +102,21 @@ struct no_callback {
   void operator()(const gradus::train::step_report& /*step*/) const {}
 };
 
-template <class Layout, class Element = float, class Communicator, class Rule, class Strategy,
+/// Trains on one rank. @param build  adds the layers and the loss to a network
+template <class Layout, class Element = float, class Communicator, class Rule, class Strategy, class Build,
           class Callback = no_callback>
-hybrid_outcome<Element> train_with_skips(Communicator& world, const Rule& rule, const Strategy& strategy,
-                                         const hybrid_setup& how, const Callback& callback = {},
-                                         gradus::train::training_state* state = nullptr) {
+hybrid_outcome<Element> train_on_rank(Communicator& world, const Rule& rule, const Strategy& strategy,
+                                      const hybrid_setup& how, const gradus::data::image_dataset& dataset,
+                                      const Build& build, const Callback& callback = {},
+                                      gradus::train::training_state* state = nullptr) {
   namespace nn = gradus::nn;
   namespace train = gradus::train;
   hybrid_outcome<Element> result;
   gradus::cpu device{{.intra_op_threads = 1}};
-  gradus::data::loader<Element, Layout> loader{
-      device, dataset_for_pipelines(), {.global_batch_size = how.batch_size, .seed = 11}};
-  gradus::data::loader<Element, Layout> test{
-      device, dataset_for_pipelines(), {.global_batch_size = how.batch_size, .shuffle = false}};
-  nn::network<Element, Layout> net{device, {2, 9, 8}};
-  build_network_with_skips(net);
-  if (how.freezes) {
-    net.freeze("norm");
-    net.freeze("block0_*");
-  }
+  gradus::data::loader<Element, Layout> loader{device, dataset, {.global_batch_size = how.batch_size, .seed = 11}};
+  gradus::data::loader<Element, Layout> test{device, dataset, {.global_batch_size = how.batch_size, .shuffle = false}};
+  nn::network<Element, Layout> net{device, {dataset.shape().c, dataset.shape().h, dataset.shape().w}};
+  build(net);
   if (how.compiled_before) {
     net.compile(how.compile);
   }
@@ -134,7 +133,7 @@ hybrid_outcome<Element> train_with_skips(Communicator& world, const Rule& rule, 
   if (how.from != nullptr) {
     train::restore(trainer, *how.from);
   }
-  trainer.fit(loader, {.epochs = how.epochs, .learning_rate = 0.05}, recorder{&result}, callback,
+  trainer.fit(loader, {.epochs = how.epochs, .learning_rate = how.learning_rate}, recorder{&result}, callback,
               state_taker{state, how.capture_after});
   const train::evaluation_report report = trainer.evaluate(test);
   result.evaluation_loss = report.loss;
@@ -153,6 +152,42 @@ hybrid_outcome<Element> train_with_skips(Communicator& world, const Rule& rule, 
     }
   }
   return result;
+}
+
+/// The same with the network above.
+template <class Layout, class Element = float, class Communicator, class Rule, class Strategy,
+          class Callback = no_callback>
+hybrid_outcome<Element> train_with_skips(Communicator& world, const Rule& rule, const Strategy& strategy,
+                                         const hybrid_setup& how, const Callback& callback = {},
+                                         gradus::train::training_state* state = nullptr) {
+  const auto build = [&](auto& net) {
+    build_network_with_skips(net);
+    if (how.freezes) {
+      net.freeze("norm");
+      net.freeze("block0_*");
+    }
+  };
+  return train_on_rank<Layout, Element>(world, rule, strategy, how, dataset_for_pipelines(), build, callback, state);
+}
+
+/// The same steps in one process, with the micro-batches of a pipeline. @param train  as train_with_skips
+template <class Train>
+auto train_alone(const Train& train, const hybrid_setup& how, int micro_batches) {
+  hybrid_setup whole = how;
+  whole.compile.micro_batch_size = (how.compile.max_batch_size - 1) / micro_batches + 1;
+  whole.compiled_before = true;
+  gradus::comm::self process;
+  return train(process, gradus::parallel::all_reduce{}, whole);
+}
+
+/// The values of all ranks; those of replicas are the same.
+template <class Element>
+std::map<std::string, std::vector<Element>> values_of_ranks(const std::vector<hybrid_outcome<Element>>& ranks) {
+  std::map<std::string, std::vector<Element>> all;
+  for (const auto& rank : ranks) {
+    all.insert(rank.values.begin(), rank.values.end());
+  }
+  return all;
 }
 
 }  // namespace gradus_test

@@ -6,7 +6,6 @@
 #include <boost/test/unit_test.hpp>
 #include <chrono>
 #include <cmath>
-#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -29,39 +28,24 @@ namespace hybrid_training {
 namespace nn = gradus::nn;
 namespace optim = gradus::optim;
 namespace parallel = gradus::parallel;
-using gradus_test::hybrid_outcome;
 using gradus_test::hybrid_setup;
 using gradus_test::train_with_skips;
+using gradus_test::values_of_ranks;
 
 constexpr optim::sgd momentum{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01};
-
-/// The same steps in one process. @param replicas  of which each has an equal share of the batch
-template <class Layout, class Rule>
-hybrid_outcome<float> alone(const Rule& rule, const hybrid_setup& how, int micro_batches) {
-  hybrid_setup whole = how;
-  whole.compile.micro_batch_size = (how.compile.max_batch_size - 1) / micro_batches + 1;
-  whole.compiled_before = true;
-  gradus::comm::self process;
-  return train_with_skips<Layout>(process, rule, parallel::all_reduce{}, whole);
-}
-
-/// The values of all ranks; those of replicas are the same.
-std::map<std::string, std::vector<float>> joined(const std::vector<hybrid_outcome<float>>& ranks) {
-  std::map<std::string, std::vector<float>> all;
-  for (const auto& rank : ranks) {
-    all.insert(rank.values.begin(), rank.values.end());
-  }
-  return all;
-}
 
 template <class Layout, class Rule>
 void require_bits_of_one_process(const Rule& rule, const parallel::hybrid& options, const hybrid_setup& how) {
   BOOST_TEST_CONTEXT(options.stages << " ranks, " << options.stages_per_rank << " stages each, "
                                     << options.micro_batches << " micro-batches, " << options.schedule.name) {
-    const auto want = alone<Layout>(rule, how, options.micro_batches);
+    const auto want = gradus_test::train_alone(
+        [&](auto& world, const auto& strategy, const hybrid_setup& whole) {
+          return train_with_skips<Layout>(world, rule, strategy, whole);
+        },
+        how, options.micro_batches);
     const auto ranks = gradus::comm::run_ranks(
         options.stages, [&](auto& world) { return train_with_skips<Layout>(world, rule, options, how); });
-    BOOST_TEST((joined(ranks) == want.values));
+    BOOST_TEST((values_of_ranks(ranks) == want.values));
     for (const auto& rank : ranks) {
       BOOST_TEST(rank.losses == want.losses, boost::test_tools::per_element());
       BOOST_TEST(rank.norms == want.norms, boost::test_tools::per_element());
@@ -133,7 +117,7 @@ BOOST_AUTO_TEST_CASE(replicas_of_pipelines_equal_one_process_up_to_rounding) {
       const auto want = gradus::comm::run_ranks(replicas, [&](auto& world) {
         return train_with_skips<gradus::nhwc>(world, momentum, parallel::all_reduce{}, data);
       });
-      const auto got = joined(ranks);
+      const auto got = values_of_ranks(ranks);
       for (const auto& [name, values] : want.front().values) {
         const auto found = got.find(name);
         BOOST_TEST_REQUIRE((found != got.end()));
@@ -165,11 +149,15 @@ std::vector<std::unique_ptr<gradus::train::training_state>> states_of(int ranks,
 }
 
 BOOST_AUTO_TEST_CASE(a_state_does_not_depend_on_the_stages) {
+  const auto alone = [](const hybrid_setup& setup) {
+    gradus::comm::self process;
+    return train_with_skips<gradus::nhwc>(process, momentum, parallel::all_reduce{}, setup);
+  };
   hybrid_setup how{.compile = {.max_batch_size = 12, .seed = 3, .micro_batch_size = 3}, .epochs = 2};
   for (const bool freezes : {false, true}) {
     how.freezes = freezes;
     how.capture_after = 0;
-    const auto want = alone<gradus::nhwc>(momentum, how, 4);
+    const auto want = alone(how);
     how.capture_after = 7;  // within the second epoch
     const parallel::hybrid four{.stages = 4, .micro_batches = 4};
     const auto states = states_of(4, four, how);
@@ -182,11 +170,11 @@ BOOST_AUTO_TEST_CASE(a_state_does_not_depend_on_the_stages) {
     goes_on.capture_after = 0;
     goes_on.from = &whole;
     const auto require = [&](const auto& ranks, const char* name) {
-      BOOST_TEST((joined(ranks) == want.values), name << (freezes ? ", frozen layers" : ""));
+      BOOST_TEST((values_of_ranks(ranks) == want.values), name << (freezes ? ", frozen layers" : ""));
       BOOST_TEST(ranks.front().losses.back() == want.losses.back(), name);
       BOOST_TEST(ranks.front().evaluation_loss == want.evaluation_loss, name);
     };
-    require(std::vector{alone<gradus::nhwc>(momentum, goes_on, 4)}, "one process");
+    require(std::vector{alone(goes_on)}, "one process");
     for (const parallel::hybrid& other :
          {four, parallel::hybrid{.stages = 2, .micro_batches = 4, .schedule = parallel::zero_bubble},
           parallel::hybrid{.stages = 2, .micro_batches = 4, .stages_per_rank = 2}}) {

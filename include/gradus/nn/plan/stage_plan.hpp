@@ -92,6 +92,7 @@ class stage_uses {
       }
     };
     dynamic_array<std::size_t> writer(plan.slots.size());  // the stage that writes a slot
+    add(values_[0], 0);                                    // it has the input, also where it only passes it on
     for (std::size_t i = 0; i < count; ++i) {
       moves_to(i);
       if (!plan.nodes[i].forward) {

@@ -298,6 +298,21 @@ class restorer {
     staged_.push_back({.array = &one, .to = &to, .logical = std::move(bytes)});
   }
 
+  /// @param sums  loss, right answers, examples and labels of each rank
+  /// @throws format_error unless all but the losses count something
+  static void require_counts(std::span<const double> sums) {
+    constexpr double most = 9007199254740992;  // 2^53: all whole numbers up to it are doubles
+    double total = 0;
+    for (std::size_t k = 0; k < sums.size(); ++k) {
+      const bool is_loss = k % 4 == 0;
+      total += is_loss ? 0 : sums[k];
+      if (!is_loss && !(sums[k] >= 0 && total <= most)) {
+        raise<format_error>(restoring, "numbers of right answers, examples and labels in 'trainer.sums'", {sums[k]},
+                            "the state is damaged");
+      }
+    }
+  }
+
   /// Each rank goes on with its own sums; on another number of ranks, the first one with those of all.
   void read_sums() {
     state_entry wanted{
@@ -307,6 +322,7 @@ class restorer {
     const std::size_t i = index_of(*source_, wanted.name, wanted);
     dynamic_array<double> all(static_cast<std::size_t>(ranks_) * 4);  // no more than the source has
     source_->read(i, 0, {reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(double)});
+    require_counts({all.data(), all.size()});
     for (int rank = 0; rank < ranks_; ++rank) {
       if (same_ranks() ? rank == group_->rank() : group_->rank() == 0) {
         for (std::size_t k = 0; k < 4; ++k) {
