@@ -516,8 +516,9 @@ class pipeline_runner {
     try {
       pending.wait();
     } catch (error& failure) {
-      failure.add_context({"stage ", own.number, ", ", pass, " of micro-batch ", m, ", ", what, " stage ", peer},
-                          error_location::current());
+      const std::string place =
+          gradus::join({"stage ", own.number, ", ", pass, " of micro-batch ", m, ", ", what, " stage ", peer});
+      failure.add_context(place, error_location::current());
       throw;
     }
   }
