@@ -516,8 +516,9 @@ class pipeline_runner {
     try {
       pending.wait();
     } catch (error& failure) {
+      const std::size_t stage = own.number;
       const std::string place =
-          gradus::join({"stage ", own.number, ", ", pass, " of micro-batch ", m, ", ", what, " stage ", peer});
+          gradus::join({"stage ", stage, ", ", pass, " of micro-batch ", m, ", ", what, " stage ", peer});
       failure.add_context(place, error_location::current());
       throw;
     }
