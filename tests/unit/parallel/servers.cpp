@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gradus/comm/threads.hpp"
+#include "gradus/core/dynamic_array.hpp"
 #include "gradus/optim/lars.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/sgd.hpp"
@@ -74,6 +75,7 @@ class noting_channel final : public parallel::detail::message_channel {
   gradus::comm::request receive(int peer, std::span<std::uint8_t> data, int tag) override {
     return inner_.receive(peer, data, tag);
   }
+  gradus::dynamic_array<int> silent_ranks(std::string_view what) override { return inner_.silent_ranks(what); }
   void fail(std::string_view reason) noexcept override { inner_.fail(reason); }
   int rank() const noexcept override { return inner_.rank(); }
   std::chrono::milliseconds time_limit() const noexcept override { return inner_.time_limit(); }
