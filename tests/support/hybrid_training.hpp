@@ -90,10 +90,8 @@ hybrid_outcome<Element> train_on_rank(Communicator& world, const Rule& rule, con
   namespace train = gradus::train;
   hybrid_outcome<Element> result;
   gradus::cpu device{{.intra_op_threads = 1}};
-  gradus::data::loader<Element, Layout> loader{
-      device, dataset, {.global_batch_size = how.batch_size, .seed = 11}};
-  gradus::data::loader<Element, Layout> test{
-      device, dataset, {.global_batch_size = how.batch_size, .shuffle = false}};
+  gradus::data::loader<Element, Layout> loader{device, dataset, {.global_batch_size = how.batch_size, .seed = 11}};
+  gradus::data::loader<Element, Layout> test{device, dataset, {.global_batch_size = how.batch_size, .shuffle = false}};
   nn::network<Element, Layout> net{device, {dataset.shape().c, dataset.shape().h, dataset.shape().w}};
   build(net);
   if (how.compiled_before) {
