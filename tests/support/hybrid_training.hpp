@@ -18,7 +18,9 @@
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/train/hybrid.hpp"
+#include "gradus/train/state.hpp"
 #include "gradus/train/trainer.hpp"
+#include "gradus/train/training_state.hpp"
 
 namespace gradus_test {
 
@@ -79,13 +81,34 @@ struct hybrid_setup {
   int epochs = 2;
   double learning_rate = 0.05;
   bool freezes = false;
+  std::uint64_t capture_after = 0;                    // steps; 0: never
+  const gradus::train::state_source* from = nullptr;  // goes on from it
+};
+
+/// Takes the state of a training.
+struct state_taker {
+  gradus::train::training_state* to = nullptr;
+  std::uint64_t after = 0;
+
+  template <class Trainer>
+  void on_step(Trainer& trainer, const gradus::train::step_report& step) const {
+    if (to != nullptr && step.step + 1 == after) {
+      gradus::train::capture(trainer, *to);
+    }
+  }
+};
+
+struct no_callback {
+  void operator()(const gradus::train::step_report& /*step*/) const {}
 };
 
 /// Trains on one rank. @param build  adds the layers and the loss to a network
-template <class Layout, class Element = float, class Communicator, class Rule, class Strategy, class Build>
+template <class Layout, class Element = float, class Communicator, class Rule, class Strategy, class Build,
+          class Callback = no_callback>
 hybrid_outcome<Element> train_on_rank(Communicator& world, const Rule& rule, const Strategy& strategy,
                                       const hybrid_setup& how, const gradus::data::image_dataset& dataset,
-                                      const Build& build) {
+                                      const Build& build, const Callback& callback = {},
+                                      gradus::train::training_state* state = nullptr) {
   namespace nn = gradus::nn;
   namespace train = gradus::train;
   hybrid_outcome<Element> result;
@@ -107,7 +130,11 @@ hybrid_outcome<Element> train_on_rank(Communicator& world, const Rule& rule, con
     }
     void on_epoch(const train::epoch_report& epoch) { result->losses.push_back(epoch.loss); }
   };
-  trainer.fit(loader, {.epochs = how.epochs, .learning_rate = how.learning_rate}, recorder{&result});
+  if (how.from != nullptr) {
+    train::restore(trainer, *how.from);
+  }
+  trainer.fit(loader, {.epochs = how.epochs, .learning_rate = how.learning_rate}, recorder{&result}, callback,
+              state_taker{state, how.capture_after});
   const train::evaluation_report report = trainer.evaluate(test);
   result.evaluation_loss = report.loss;
   result.evaluation_accuracy = report.accuracy;
@@ -128,16 +155,19 @@ hybrid_outcome<Element> train_on_rank(Communicator& world, const Rule& rule, con
 }
 
 /// The same with the network above.
-template <class Layout, class Element = float, class Communicator, class Rule, class Strategy>
+template <class Layout, class Element = float, class Communicator, class Rule, class Strategy,
+          class Callback = no_callback>
 hybrid_outcome<Element> train_with_skips(Communicator& world, const Rule& rule, const Strategy& strategy,
-                                         const hybrid_setup& how) {
-  return train_on_rank<Layout, Element>(world, rule, strategy, how, dataset_for_pipelines(), [&](auto& net) {
+                                         const hybrid_setup& how, const Callback& callback = {},
+                                         gradus::train::training_state* state = nullptr) {
+  const auto build = [&](auto& net) {
     build_network_with_skips(net);
     if (how.freezes) {
       net.freeze("norm");
       net.freeze("block0_*");
     }
-  });
+  };
+  return train_on_rank<Layout, Element>(world, rule, strategy, how, dataset_for_pipelines(), build, callback, state);
 }
 
 /// The same steps in one process, with the micro-batches of a pipeline. @param train  as train_with_skips

@@ -136,7 +136,7 @@ inline void require_lists(any_communicator& group, std::span<const int> list, bo
     const auto same = std::count(digests.begin(), digests.end(), each);
     right = right && each.mistake == list_mistake::none &&
             (each.ranks == 0 || static_cast<std::uint64_t>(same) == each.ranks);
-    longest = std::max(longest, static_cast<std::size_t>(each.ranks));
+    longest = std::max<std::size_t>(longest, each.ranks);
   }
   if (right) {
     return;
@@ -147,7 +147,7 @@ inline void require_lists(any_communicator& group, std::span<const int> list, bo
   group.all_gather(bytes.subspan(own * longest * sizeof(int), longest * sizeof(int)), bytes, where);
   dynamic_array<std::span<const int>> lists(size);
   for (std::size_t rank = 0; rank < size; ++rank) {
-    lists[rank] = {ranks.data() + rank * longest, static_cast<std::size_t>(digests[rank].ranks)};
+    lists[rank] = {ranks.data() + rank * longest, digests[rank].ranks};
   }
   raise_wrong_list({digests.data(), size}, {lists.data(), size}, where);
 }

@@ -149,6 +149,9 @@ class hybrid_state final : public strategy<Element> {
                          ", buckets of ", options_.gradients.bucket_bytes, " bytes"});
   }
   void start() override { gradients_.start(); }
+  [[nodiscard]] int rank_of_stage(std::size_t stage) const noexcept override {
+    return static_cast<int>(stage % static_cast<std::size_t>(options_.stages));
+  }
   void share_frozen(std::span<std::byte> values) override {
     if (replicas_.size() > 1 && !values.empty()) {
       const std::span bytes{reinterpret_cast<std::uint8_t*>(values.data()), values.size()};
@@ -187,6 +190,9 @@ class hybrid_state final : public strategy<Element> {
   bool finish_until(std::size_t first, std::size_t count, const update_call& update) override {
     return gradients_.finish_until(first, count, update);
   }
+
+  /// A rank has the gradients of its stages only.
+  [[nodiscard]] double gather_gradients() override { return this->refuse_gradients(); }
 
   [[nodiscard]] update_scope scope() const noexcept override { return update_scope::stages; }
   [[nodiscard]] bool sums_squares() const noexcept override { return true; }

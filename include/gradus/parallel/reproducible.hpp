@@ -6,6 +6,7 @@
 #include <bit>          // std::has_single_bit
 #include <concepts>     // std::derived_from
 #include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint64_t
 #include <memory>       // std::make_unique, std::unique_ptr
 #include <span>         // std::span
 #include <string>       // std::string
@@ -127,6 +128,22 @@ reproducible(Strategy, int) -> reproducible<Strategy>;
 
 namespace detail {
 
+/// A strategy around one of servers, for checkpoints.
+template <class Element>
+class strategy_around_servers : public server_strategy<Element> {
+ public:
+  void fetch_from_servers(std::size_t buffer, std::span<Element> to) override {
+    servers_->fetch_from_servers(buffer, to);
+  }
+  void store_on_servers(std::size_t buffer, std::span<const Element> from, std::uint64_t updates) override {
+    servers_->store_on_servers(buffer, from, updates);
+  }
+  [[nodiscard]] std::uint64_t updates_of_servers() override { return servers_->updates_of_servers(); }
+
+ protected:
+  server_strategy<Element>* servers_ = nullptr;  // the strategy within
+};
+
 /// What a strategy around one of servers, of ranks that update parts, or of another one derives from.
 template <class Element, update_scope scope>
 struct base_for_scope {
@@ -138,7 +155,7 @@ struct base_for_scope<Element, update_scope::parts> {
 };
 template <class Element>
 struct base_for_scope<Element, update_scope::elsewhere> {
-  using type = server_strategy<Element>;
+  using type = strategy_around_servers<Element>;
 };
 
 template <class Strategy>
@@ -161,7 +178,11 @@ class reproducible_state final : public base_for_scope<Element, scope_of<Strateg
                      const flat_parameters<Element>& parameters)
       : virtual_workers_{options.virtual_workers},
         channel_{channel_of(options, communicator)},
-        inner_{options_of_inner(options), channel_, parameters} {}
+        inner_{options_of_inner(options), channel_, parameters} {
+    if constexpr (on_servers) {
+      this->servers_ = &inner_;
+    }
+  }
 
   /// What a trainer calls in place of the rule: where the rule clips by the norm, squares are summed without rounding.
   [[nodiscard]] optim::parameter_update<Element>& rule_of_step(optim::parameter_update<Element>& rule) {
@@ -184,9 +205,11 @@ class reproducible_state final : public base_for_scope<Element, scope_of<Strateg
     return inner_.finish_until(first, count, update);
   }
   void complete() override { inner_.complete(); }
+  void settle() override { inner_.settle(); }
   void use(optim::parameter_update<Element>& update) override { inner_.use(update); }
   void gather_state() override { inner_.gather_state(); }
   void fetch_state() override { inner_.fetch_state(); }
+  [[nodiscard]] double gather_gradients() override { return inner_.gather_gradients(); }
   [[nodiscard]] bool sums_squares() const noexcept override { return inner_.sums_squares(); }
   [[nodiscard]] comm::any_communicator* group() noexcept override { return inner_.group(); }
   [[nodiscard]] dynamic_array<travelling_memory> travelling() const override { return inner_.travelling(); }

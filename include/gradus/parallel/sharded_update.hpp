@@ -6,7 +6,7 @@
 #include <cstddef>          // std::byte, std::size_t
 #include <memory>           // std::unique_ptr
 #include <source_location>  // std::source_location
-#include <span>             // std::as_bytes, std::span
+#include <span>             // std::as_bytes, std::as_writable_bytes, std::span
 #include <string>           // std::string
 #include <string_view>      // std::string_view
 #include <type_traits>      // std::conditional_t
@@ -215,6 +215,17 @@ class scattered_update final : public partial_strategy<Element> {
       }
       whole_ = true;
     }
+  }
+
+  /// Every rank gets the sums of all shards: as many bytes as values travel in a step.
+  [[nodiscard]] double gather_gradients() override {
+    const optim::state_buffer all{.name = "gradients",
+                                  .bytes = std::as_writable_bytes(parameters_.gradients),
+                                  .elements = static_cast<index_t>(parameters_.gradients.size())};
+    for (const parameter_blocks& blocks : blocks_) {
+      gather_blocks(values_, blocks, all);
+    }
+    return 1;
   }
 
   /// The buckets, by their numbers.

@@ -131,6 +131,12 @@ class strategy {
   /// The state of the rule becomes whole on this rank, where that takes no other rank's help. Between steps.
   virtual void fetch_state() {}
 
+  /// The gradients become those of the last update, on every rank that trains: their sums over the ranks. Called by all
+  /// of them, between steps, after settle, as often as they want. Nothing where `finish` leaves the sums on all ranks.
+  /// @return  what to multiply the gradients by, so that they are those of a mean loss: 1, unless each rank has its own
+  /// @throws configuration_error if the strategy cannot give them
+  [[nodiscard]] virtual double gather_gradients() { return 1; }
+
   // For checkpoints, between steps.
 
   /// What is under way arrives, so that the state is that of one step. Called by all ranks that train.
@@ -150,12 +156,23 @@ class strategy {
   /// The ranks that train; null: all ranks of the communicator.
   [[nodiscard]] virtual comm::any_communicator* group() noexcept { return nullptr; }
 
-  /// Where the ranks have different layers (update_scope::stages): makes the values of frozen parameters those of the
+  /// Where the ranks have different layers (update_scope::stages): the first rank that runs a stage.
+  [[nodiscard]] virtual int rank_of_stage(std::size_t /*stage*/) const noexcept { return 0; }
+  /// The same: makes the values of frozen parameters those of the
   /// first rank with these layers. Called by all ranks, before start.
   virtual void share_frozen(std::span<std::byte> /*values*/) {}
 
   /// What travels in a step: traces call transfers of this memory by these names.
   [[nodiscard]] virtual dynamic_array<travelling_memory> travelling() const { return {}; }
+
+ protected:
+  /// @throws configuration_error with the first line of describe()
+  [[nodiscard]] double refuse_gradients() const {
+    const std::string text = describe();
+    raise<configuration_error>("strategy.gather_gradients", "a strategy that gives the gradients of the last update",
+                               std::string_view{text}.substr(0, text.find('\n')),
+                               "override gather_gradients in the strategy, or train with parallel::all_reduce");
+  }
 };
 
 /// A strategy whose ranks each update parts of the parameters. Only elementwise rules can be used with it.
@@ -163,6 +180,8 @@ template <class Element>
 class partial_strategy : public strategy<Element> {
  public:
   void gather_state() override = 0;
+  /// Not unless it is overridden: a rank has the sums of its parts only.
+  [[nodiscard]] double gather_gradients() override { return this->refuse_gradients(); }
   /// Always update_scope::parts.
   [[nodiscard]] update_scope scope() const noexcept final { return update_scope::parts; }
 };
@@ -174,6 +193,8 @@ class server_strategy : public strategy<Element> {
  public:
   void use(optim::parameter_update<Element>& update) override = 0;
   void end_of_step(double learning_rate) override = 0;
+  /// Not unless it is overridden: servers have the sums.
+  [[nodiscard]] double gather_gradients() override { return this->refuse_gradients(); }
   /// Always update_scope::elsewhere.
   [[nodiscard]] update_scope scope() const noexcept final { return update_scope::elsewhere; }
 

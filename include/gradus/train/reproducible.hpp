@@ -10,6 +10,7 @@
 #include "gradus/data/sampler.hpp"
 #include "gradus/parallel/reproducible.hpp"
 #include "gradus/train/detail/reproducible/worker_batches.hpp"
+#include "gradus/train/detail/reproducible/worker_epoch.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
 
 namespace gradus::train {
@@ -18,20 +19,26 @@ namespace detail {
 
 /// How a rank computes its part of a batch by parallel::reproducible.
 struct worker_parts {
-  static constexpr bool nested = true;
-  int virtual_workers = 1;
+  worker_epoch epoch;
 
   [[nodiscard]] static data::shard shard(const comm::any_communicator& group) noexcept {
-    return {.rank = group.rank(), .ranks = group.size(), .nested = nested};
+    return {.rank = group.rank(), .ranks = group.size(), .nested = true};
   }
   template <class Network, class Communicator>
   void prepare(Network& /*network*/, Communicator& /*communicator*/) const noexcept {}
 
+  /// Of a training.
+  template <class Network, class Loader>
+  [[nodiscard]] worker_batches<Network, Loader> batches(comm::any_communicator& group, Network& network,
+                                                        Loader& loader) {
+    return {epoch, group, network, loader};
+  }
+  /// Of an evaluation, also within an epoch of a training.
   template <class Network, class Loader>
   [[nodiscard]] worker_batches<Network, Loader> batches(
       comm::any_communicator& group, Network& network, Loader& loader,
-      typename worker_batches<Network, Loader>::observer_type* observer = nullptr) const {
-    return {virtual_workers, group, network, loader, observer};
+      typename worker_batches<Network, Loader>::observer_type* observer) const {
+    return {epoch.all, group, network, loader, observer};
   }
 };
 
@@ -39,7 +46,9 @@ template <class Strategy>
 struct parts_of_strategy<parallel::reproducible<Strategy>> {
   using type = worker_parts;
   [[nodiscard]] static type make(const parallel::reproducible<Strategy>& options) noexcept {
-    return {options.virtual_workers};
+    type parts;
+    parts.epoch.all = options.virtual_workers;
+    return parts;
   }
 };
 

@@ -3,16 +3,19 @@
 // Takes the whole state of a training, and gives it back: the heart of checkpoints.
 #pragma once
 
-#include <cstddef>      // std::byte, std::size_t
+#include <algorithm>    // std::copy, std::fill
+#include <cstddef>      // std::byte, std::ptrdiff_t, std::size_t
 #include <cstdint>      // std::uint64_t, std::uint8_t
-#include <cstring>      // std::memcpy
+#include <cstring>      // std::memcpy, std::memset
 #include <exception>    // std::exception
+#include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::remove_reference_t
 
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/exact_sum.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/streamed_copy.hpp"
 #include "gradus/core/text.hpp"
@@ -20,6 +23,7 @@
 #include "gradus/device/device_policy.hpp"
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/train/callback_state.hpp"
+#include "gradus/train/detail/reproducible/worker_epoch.hpp"
 #include "gradus/train/detail/state/agree.hpp"
 #include "gradus/train/detail/state/check.hpp"
 #include "gradus/train/detail/state/plan.hpp"
@@ -53,6 +57,9 @@ void take_constant_facts(const training_parts<Network>& training, training_state
   state.set_fact("strategy", std::string_view{strategy}.substr(0, strategy.find_first_of(" \n")));
   state.set_fact("ranks", join({training.group->size()}));
   state.set_fact("seed", join({training.network->seed()}));
+  if (training.workers != nullptr) {
+    state.set_fact("virtual workers", join({training.workers->all}));
+  }
 }
 
 /// The texts of this moment.
@@ -81,6 +88,23 @@ void take_facts(const training_parts<Network>& training, training_state& state, 
   }
 }
 
+/// The exact loss of the epoch so far, and which virtual workers had examples, of all ranks: sums of whole numbers,
+/// which are the same on any number of ranks. At the end of an epoch all are 0.
+template <class Network>
+void take_worker_numbers(const training_parts<Network>& training, std::span<double> numbers) {
+  std::fill(numbers.begin(), numbers.end(), 0.0);
+  if (!training.workers_within_epoch()) {
+    return;
+  }
+  worker_epoch& epoch = *training.workers;
+  epoch.loss.write(numbers.template first<exact_sum::numbers>());
+  const auto first = exact_sum::numbers + static_cast<std::size_t>(training.group->rank() * training.workers_of_rank());
+  std::copy(epoch.trained.begin(), epoch.trained.end(), numbers.begin() + static_cast<std::ptrdiff_t>(first));
+  if (training.group->size() > 1) {
+    training.group->sum(numbers);
+  }
+}
+
 template <class Network>
 void take_state(const training_parts<Network>& training, training_state& state) {
   using element = typename training_parts<Network>::element;
@@ -100,8 +124,12 @@ void take_state(const training_parts<Network>& training, training_state& state) 
   }
   dynamic_array<double>& sums = state_access::sums_of(state);
   const double(&own)[4] = training.progress->position().epoch.values;
+  const auto of_ranks = static_cast<std::size_t>(group.size()) * 4;
   group.all_gather({reinterpret_cast<const std::uint8_t*>(own), sizeof(own)},
-                   {reinterpret_cast<std::uint8_t*>(sums.data()), sums.size() * sizeof(double)});
+                   {reinterpret_cast<std::uint8_t*>(sums.data()), of_ranks * sizeof(double)});
+  if (training.workers != nullptr) {
+    take_worker_numbers(training, {sums.data() + of_ranks, sums.size() - of_ranks});
+  }
   std::uint64_t server_updates = 0;
   if (elsewhere) {  // all workers have met: no push is under way until they meet again
     if (asks_servers) {
@@ -122,9 +150,18 @@ void take_state(const training_parts<Network>& training, training_state& state) 
     if (bytes == 0 || state_access::is_flat(state, i, flat_bytes)) {
       continue;
     }
-    const std::byte* const source = from.memory + one.held.begin * one.element_bytes;
     auto* const to = const_cast<std::byte*>(one.data);
-    if (from.kind == state_kind::sums) {
+    if (from.kind == state_kind::worker_buffers) {
+      if (training.workers_within_epoch()) {
+        const auto own_worker = static_cast<std::size_t>(from.copy_of % training.workers_of_rank());
+        std::memcpy(to, training.workers->statistics.data() + own_worker * bytes, bytes);
+      } else {
+        std::memset(to, 0, bytes);
+      }
+      continue;
+    }
+    const std::byte* const source = from.memory + one.held.begin * one.element_bytes;
+    if (from.kind == state_kind::sums || from.kind == state_kind::worker_numbers) {
       std::memcpy(to, source, bytes);
     } else if constexpr (has_host_memory<typename Network::device_type>) {
       streamed_copy(to, source, bytes);
@@ -157,18 +194,12 @@ void take_state(const training_parts<Network>& training, training_state& state) 
 /// @endcode
 ///
 /// @param state  its earlier content is replaced, except for facts of other names
-/// @throws configuration_error when a buffer of the rule has elements of an unknown type, or within an epoch of
-///         reproducible training (parallel::reproducible): virtual workers have statistics of their own until its end
+/// @throws configuration_error when a buffer of the rule has elements of an unknown type
 /// @throws communication_error if a rank fails or does not call it
 template <class Trainer>
 void capture(Trainer& trainer, training_state& state, error_location where = error_location::current()) {
   at_call(where, [&] {
     const auto training = detail::trainer_access::parts_of(trainer);
-    if (const index_t step = training.progress->position().step_in_epoch;
-        step != 0 && detail::trainer_access::has_workers(trainer)) {
-      raise<configuration_error>("train::capture", "the end of an epoch, where reproducible training has the state",
-                                 {"step ", step, " of an epoch"}, "call it in on_epoch, or outside of fit");
-    }
     try {
       detail::take_state(training, state);
     } catch (const std::exception& failure) {
@@ -189,13 +220,16 @@ void capture(Trainer& trainer, training_state& state, error_location where = err
 /// the bit. Another number of ranks, layout, device or strategy continues with the same examples and the same values;
 /// sums are rounded in another order. What does not fit then: running statistics are those of rank 0, sums of the epoch
 /// so far count once, and ranks that trained each by itself (model_averaging) go on from the mean of their values and
-/// of the rule's state.
+/// of the rule's state. Reproducible training (parallel::reproducible) goes on to the bit on any number of ranks and by
+/// any of its strategies, with as many virtual workers; a state of the end of an epoch takes another number of them
+/// too.
 ///
 /// If a rank cannot use or read the state, all ranks throw, and nothing has changed.
 ///
 /// @param source  a training_state, the states of all ranks (state_parts), or a file; all ranks give the same
 /// @throws shape_error with the names of arrays that are missing, unexpected or of another shape
-/// @throws configuration_error for another rule, its hyper-parameters, or another seed
+/// @throws configuration_error for another rule, its hyper-parameters, or another seed, or if reproducible training is
+///         to go on within an epoch of a training with another number of virtual workers, or none
 /// @throws format_error if the source is no state of a training
 template <class Trainer>
 void restore(Trainer& trainer, const state_source& source, const restore_options& options = {},

@@ -142,13 +142,15 @@ enum class state_kind : unsigned char {
   rule_number,      ///< of the update rule, for all
   buffer,           ///< of a layer
   buffers_of_rank,  ///< all of them, of another rank
-  sums              ///< of the epoch so far
+  sums,             ///< of the epoch so far
+  worker_numbers,   ///< of reproducible training: the loss of the epoch so far without rounding, and who has examples
+  worker_buffers    ///< of reproducible training: all buffers of a virtual worker
 };
 
 /// Where an array of a state comes from on this rank.
 struct state_origin {
   state_kind kind = state_kind::value;
-  int copy_of = 0;              ///< the rank, where ranks differ
+  int copy_of = 0;              ///< the rank, where ranks differ; of worker_buffers the virtual worker
   std::byte* memory = nullptr;  ///< all of the array, in the memory of the device (of sums: in the host's)
   std::size_t buffer = 0;       ///< of servers: 0 the values, then the buffers of the rule
   index_t offset = 0;           ///< in the flat buffers, in elements
@@ -178,6 +180,9 @@ struct state_array : state_entry {
 ///   trainer.sums                      (ranks, 4): loss, right answers, examples and labels of the epoch so far
 ///   trainer.rank1.conv1.weight, ...   of the other ranks, where each trains by itself (model_averaging)
 ///   trainer.rank1.buffers             all buffers of another rank's network
+///   trainer.workers                   of parallel::reproducible: the exact loss of the epoch so far, then a 1 for each
+///                                     virtual worker that had examples in it
+///   trainer.worker3.buffers           all buffers of a virtual worker; 0 at the end of an epoch
 ///
 /// Elements are copied in the memory order of the network, and brought into the logical order by `read`. Keep the
 /// object from one capture to the next: it then copies and allocates nothing.

@@ -17,6 +17,7 @@
 #include "../../support/communicators.hpp"            // the suite
 #include "../../support/communicators_archetype.hpp"  // minimal_communicator
 #include "gradus/comm/collectives.hpp"
+#include "gradus/comm/hierarchical.hpp"
 #include "gradus/comm/recorded.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/subset.hpp"
@@ -280,6 +281,57 @@ BOOST_AUTO_TEST_CASE(a_subset_of_all_ranks_has_the_collectives_of_the_base) {
     }
   }
   BOOST_TEST(three[2].calls.size() == 3U);  // one rank sends nothing
+}
+
+BOOST_AUTO_TEST_CASE(nodes_are_those_of_the_ranks_of_the_base) {
+  const subset_suite::watchdog guard{std::chrono::seconds{120}};
+  const auto calls = subset_comm::run_ranks(5, [](subset_comm::threads& world) {
+    const auto kept = std::make_shared<kept_calls>();
+    subset_comm::recorded<subset_comm::threads, kept_calls> base{world.duplicate(), kept};
+    subset_comm::subset own{
+        std::move(base),
+        world.rank() == 4 ? std::vector{4} : std::vector{3, 0, 2, 1},
+        {.all_reduce = subset_comm::parse_all_reduce_spec("hierarchical_ring"), .node_of_rank = {0, 1, 0, 1, 0}}};
+    std::vector<float> data(1000, static_cast<float>(world.rank()));
+    subset_comm::all_reduce(own, data).wait();
+    subset_suite::require(data[999] == (world.rank() == 4 ? 4.0F : 6.0F), "the sum");
+    return *kept;
+  });
+  // The nodes are {3, 1} and {0, 2}. Between nodes rank 3 sends to rank 0 and rank 1 to rank 2, and back.
+  for (int rank = 0; rank < 4; ++rank) {
+    BOOST_TEST(calls[static_cast<std::size_t>(rank)].count(subset_comm::call_kind::send) > 0);
+    for (const auto& each : calls[static_cast<std::size_t>(rank)].calls) {
+      BOOST_TEST((each.kind != subset_comm::call_kind::send || each.peer != (rank ^ 1)), rank << " to " << each.peer);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(bases) {
+  const subset_suite::watchdog guard{std::chrono::seconds{120}};
+  const auto sums_are_right = [](auto base) {
+    const int rank = base.rank();
+    subset_comm::subset own{std::move(base), rank == 1 ? std::vector{1} : std::vector{3, 0, 2}};
+    std::vector<float> registered(1000);
+    [[maybe_unused]] const auto kept = subset_comm::register_memory(own, registered);
+    const auto copy = own.duplicate();
+    subset_comm::reserve_messages(own, 4);
+    std::vector<float> data(1000, static_cast<float>(rank));
+    subset_comm::all_reduce(own, data).wait();
+    subset_suite::require(data[999] == (rank == 1 ? 1.0F : 5.0F), "the sum");
+    subset_comm::broadcast(own, data, own.size() - 1).wait();
+    subset_suite::require(data[999] == (rank == 1 ? 1.0F : 5.0F), "the copy");
+  };
+  BOOST_TEST(subset_suite::failure_of([&] {
+               subset_comm::run_ranks(4, [&](subset_comm::threads& world) {
+                 sums_are_right(subset_comm::collectives{world.duplicate()});
+                 sums_are_right(subset_comm::tree_ordered{world.duplicate()});
+                 sums_are_right(subset_comm::hierarchical{world.duplicate(), subset_comm::self{}, world.duplicate()});
+               });
+             }) == "");
+  subset_comm::subset alone{subset_comm::self{}, {0}};
+  std::vector<float> data(10, 2.0F);
+  subset_comm::all_reduce(alone, data).wait();
+  BOOST_TEST(data[9] == 2.0F);
 }
 
 BOOST_AUTO_TEST_CASE(a_subset_is_a_base_of_other_communicators) {

@@ -2,10 +2,18 @@
 //
 // Pipelines and their replicas on thread ranks: one meaning with one process that computes the same micro-batches.
 #include <algorithm>
+#include <atomic>
 #include <boost/test/unit_test.hpp>
+#include <chrono>
 #include <cmath>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "../../support/hybrid_training.hpp"
+#include "../../support/waiting.hpp"
+#include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/optim/adam.hpp"
@@ -13,6 +21,7 @@
 #include "gradus/optim/lamb.hpp"
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/pipeline/rule.hpp"
+#include "gradus/train/training_state.hpp"
 
 namespace hybrid_training {
 
@@ -122,6 +131,183 @@ BOOST_AUTO_TEST_CASE(replicas_of_pipelines_equal_one_process_up_to_rounding) {
       BOOST_TEST(ranks.front().evaluated == 53);
     }
   }
+}
+
+/// The states of all ranks after some steps.
+template <class Strategy>
+std::vector<std::unique_ptr<gradus::train::training_state>> states_of(int ranks, const Strategy& strategy,
+                                                                      const hybrid_setup& how) {
+  std::vector<std::unique_ptr<gradus::train::training_state>> states(static_cast<std::size_t>(ranks));
+  for (auto& each : states) {
+    each = std::make_unique<gradus::train::training_state>();
+  }
+  gradus::comm::run_ranks(ranks, [&](auto& world) {
+    return train_with_skips<gradus::nhwc>(world, momentum, strategy, how, {},
+                                          states[static_cast<std::size_t>(world.rank())].get());
+  });
+  return states;
+}
+
+BOOST_AUTO_TEST_CASE(a_state_does_not_depend_on_the_stages) {
+  const auto alone = [](const hybrid_setup& setup) {
+    gradus::comm::self process;
+    return train_with_skips<gradus::nhwc>(process, momentum, parallel::all_reduce{}, setup);
+  };
+  hybrid_setup how{.compile = {.max_batch_size = 12, .seed = 3, .micro_batch_size = 3}, .epochs = 2};
+  for (const bool freezes : {false, true}) {
+    how.freezes = freezes;
+    how.capture_after = 0;
+    const auto want = alone(how);
+    how.capture_after = 7;  // within the second epoch
+    const parallel::hybrid four{.stages = 4, .micro_batches = 4};
+    const auto states = states_of(4, four, how);
+    std::vector<const gradus::train::training_state*> parts;
+    for (const auto& each : states) {
+      parts.push_back(each.get());
+    }
+    const gradus::train::state_parts whole{parts};
+    hybrid_setup goes_on = how;
+    goes_on.capture_after = 0;
+    goes_on.from = &whole;
+    const auto require = [&](const auto& ranks, const char* name) {
+      BOOST_TEST((values_of_ranks(ranks) == want.values), name << (freezes ? ", frozen layers" : ""));
+      BOOST_TEST(ranks.front().losses.back() == want.losses.back(), name);
+      BOOST_TEST(ranks.front().evaluation_loss == want.evaluation_loss, name);
+    };
+    require(std::vector{alone(goes_on)}, "one process");
+    for (const parallel::hybrid& other :
+         {four, parallel::hybrid{.stages = 2, .micro_batches = 4, .schedule = parallel::zero_bubble},
+          parallel::hybrid{.stages = 2, .micro_batches = 4, .stages_per_rank = 2}}) {
+      require(gradus::comm::run_ranks(
+                  other.stages,
+                  [&](auto& world) { return train_with_skips<gradus::nhwc>(world, momentum, other, goes_on); }),
+              "other stages");
+    }
+    // And from one process to stages.
+    const auto state = states_of(1, parallel::all_reduce{}, how);
+    goes_on.from = state.front().get();
+    require(gradus::comm::run_ranks(
+                4, [&](auto& world) { return train_with_skips<gradus::nhwc>(world, momentum, four, goes_on); }),
+            "from one process");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(replicas_go_on_from_their_state_to_the_bit) {
+  const parallel::hybrid options{.stages = 2, .micro_batches = 2};
+  hybrid_setup how{.compile = {.max_batch_size = 6, .seed = 3}, .capture_after = 7};
+  const auto states = states_of(4, options, how);
+  std::vector<const gradus::train::training_state*> parts;
+  for (const auto& each : states) {
+    parts.push_back(each.get());
+  }
+  const gradus::train::state_parts whole{parts};
+  hybrid_setup goes_on = how;
+  goes_on.capture_after = how.capture_after = 0;
+  goes_on.from = &whole;
+  const auto run = [&](const hybrid_setup& setup) {
+    return gradus::comm::run_ranks(
+        4, [&](auto& world) { return train_with_skips<gradus::nhwc>(world, momentum, options, setup); });
+  };
+  const auto want = run(how);
+  const auto got = run(goes_on);
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    BOOST_TEST((got[rank].values == want[rank].values));  // buffers, too
+    BOOST_TEST(got[rank].losses.back() == want[rank].losses.back());
+  }
+}
+
+/// The message of each of three ranks, of which rank 1 says nothing more after two steps.
+std::vector<std::string> messages_behind_a_silent_rank() {
+  std::vector<std::string> messages(3);
+  std::atomic<int> failed{0};
+  try {
+    gradus::comm::run_ranks(3, [&](gradus::comm::threads& world) {
+      world.set_time_limit(std::chrono::milliseconds{600});
+      const auto falls_silent = [&](const gradus::train::step_report& step) {
+        if (world.rank() == 1 && step.step == 1) {
+          gradus_test::comes_true([&] { return failed == 2; });
+          throw std::runtime_error{"gone"};
+        }
+      };
+      try {
+        train_with_skips<gradus::nhwc>(world, momentum, parallel::hybrid{.stages = 3, .micro_batches = 4},
+                                       {.compile = {.max_batch_size = 12}}, falls_silent);
+      } catch (const gradus::communication_error& failure) {
+        messages[static_cast<std::size_t>(world.rank())] = failure.what();
+        ++failed;
+        throw;
+      }
+    });
+  } catch (const std::exception& /*first*/) {
+  }
+  return messages;
+}
+
+BOOST_AUTO_TEST_CASE(ranks_that_wait_for_a_stage_name_it) {
+  const std::vector<std::string> messages = messages_behind_a_silent_rank();
+  BOOST_TEST(gradus_test::contains(messages[0], "stage 0, backward of micro-batch 0, gradients from stage"),
+             messages[0]);
+  BOOST_TEST(gradus_test::contains(messages[0], "rank 1 did not arrive"), messages[0]);
+  BOOST_TEST(gradus_test::contains(messages[2], "stage 2, forward of micro-batch 0, values from stage 1"), messages[2]);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_that_cut_differently_learn_it_before_the_first_step) {
+  std::vector<std::string> messages(2);
+  try {
+    gradus::comm::run_ranks(2, [&](auto& world) {
+      const parallel::hybrid options{
+          .stages = 2, .micro_batches = 2, .first_layers = {world.rank() == 0 ? "concat" : "dropout"}};
+      try {
+        train_with_skips<gradus::nhwc>(world, momentum, options, {.compile = {.max_batch_size = 12}});
+      } catch (const gradus::configuration_error& failure) {
+        messages[static_cast<std::size_t>(world.rank())] = failure.what();
+        throw;
+      }
+    });
+  } catch (const std::exception& /*first*/) {
+  }
+  for (const std::string& message : messages) {
+    BOOST_TEST(gradus_test::contains(message, "stages of the network"), message);
+    BOOST_TEST(gradus_test::contains(message, "'concat'"), message);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
+  const auto message_of = [](const parallel::hybrid& options, int ranks, const hybrid_setup& how) {
+    std::string message;
+    try {
+      gradus::comm::run_ranks(
+          ranks, [&](auto& world) { return train_with_skips<gradus::nhwc>(world, momentum, options, how); });
+    } catch (const gradus::configuration_error& failure) {
+      message = failure.what();
+    }
+    return message;
+  };
+  const hybrid_setup how{.compile = {.max_batch_size = 12}};
+  const auto require = [](const std::string& message, const char* part) {
+    BOOST_TEST(gradus_test::contains(message, part), message);
+  };
+  require(message_of({.stages = 2}, 3, how), "a multiple of 2 ranks");
+  require(message_of({.stages = 0}, 1, how), "at least 1");
+  require(message_of({.stages = 2, .schedule = parallel::gpipe, .stages_per_rank = 2}, 2, how), "1 stage of each rank");
+  require(message_of({.stages = 2, .first_layers = {"no_layer"}}, 2, how), "'no_layer'");
+  require(message_of({.stages = 2, .memory_limit = 1000}, 2, how), "larger memory_limit");
+  require(message_of({.stages = 2}, 2, {.compiled_before = false}), "the options to compile it");
+}
+
+BOOST_AUTO_TEST_CASE(a_network_in_stages_refuses_passes_over_all_layers) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  nn::network<float, gradus::nhwc> net{device, {2, 9, 8}};
+  gradus_test::build_network_with_skips(net);
+  net.compile_stages({.max_batch_size = 4}, {.first_layers = {0, 5}, .own = {1}});
+  const gradus::image_tensor<float, gradus::nhwc> images{device, {4, 2, 9, 8}};
+  BOOST_CHECK_EXCEPTION(static_cast<void>(net.forward(images.view())), gradus::configuration_error,
+                        [](const auto& failure) { return gradus_test::contains(failure.what(), "cut into 2 stages"); });
+  BOOST_TEST(net.parameters().front().name() == "scores.weight");
+  BOOST_CHECK_THROW(static_cast<void>(net.find_parameter("conv.weight")), gradus::configuration_error);
+  BOOST_CHECK_THROW(net.compile_stages({.max_batch_size = 4}, {.first_layers = {0, 500}, .own = {1}}),
+                    gradus::configuration_error);
+  BOOST_TEST(net.structure().stages().stages() == 2U);  // as before
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -107,11 +107,11 @@ BOOST_AUTO_TEST_CASE(operations_of_random_subsets_are_right) {
   const communicator_tests::watchdog guard{std::chrono::seconds{300}};
   std::uint64_t round = 0;
   for (int ranks = 1; ranks <= 7; ++ranks) {
-    for (int repeat = 0; repeat < 4; ++repeat) {
+    for (int repeat = 0; repeat < 3; ++repeat) {
       for (const auto name : comm::all_reduce_algorithm_names) {
         const gradus::random_stream stream{++round, "lists"};
         const std::vector<std::vector<int>> lists = random_lists(ranks, stream);
-        const bool last_in_none = repeat == 3;
+        const bool last_in_none = repeat == 2;
         const auto results = comm::run_ranks(ranks, [&](comm::threads& world) {
           std::size_t at = 0;
           while (std::find(lists[at].begin(), lists[at].end(), world.rank()) == lists[at].end()) {
@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(operations_of_random_subsets_are_right) {
             return own.size() == 0 && other.size() == 0;
           }
           bool right = true;
-          for (const std::size_t size : {0, 1, 5, 130, 3001}) {
+          for (const std::size_t size : {0, 1, 130, 3001}) {
             std::this_thread::sleep_for(std::chrono::microseconds{
                 static_cast<int>(gradus::random_stream{round, "late"}.below(100, static_cast<std::uint64_t>(at)))});
             right = operations_are_right(size % 2 == 0 ? own : other, lists[at], size, round) && right;

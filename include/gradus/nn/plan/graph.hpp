@@ -23,6 +23,7 @@
 #include "gradus/core/text.hpp"
 #include "gradus/nn/detail/network/graph_errors.hpp"
 #include "gradus/nn/detail/network/graph_text.hpp"
+#include "gradus/nn/detail/network/name_index.hpp"
 #include "gradus/nn/detail/network/unknown_names.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/parameter.hpp"
@@ -59,10 +60,9 @@ class graph {
   GRADUS_COLD value append(std::string_view name, std::unique_ptr<layer_base> layer, std::span<const value> inputs,
                            error_location where) {
     require_building("network.add", where);
-    for (const node& other : nodes_) {
-      if (other.name == name) {
-        detail::raise_name_again(name, other.layer->kind(), where);
-      }
+    const auto name_of = [this](std::size_t at) -> std::string_view { return nodes_[at].name; };
+    if (const std::size_t other = names_.find(name, nodes_.size(), name_of); other < nodes_.size()) {
+      detail::raise_name_again(name, nodes_[other].layer->kind(), where);
     }
     dynamic_array<value_shape> input_shapes;
     for (const value input : inputs) {
@@ -90,6 +90,7 @@ class graph {
         }
         p.name = gradus::join({name, ".", p.name});
       }
+      names_.add(name, nodes_.size() - 1);
       made.layer = std::move(layer);
     } catch (error& failure) {
       forget_last();
@@ -450,6 +451,7 @@ class graph {
 
   dynamic_array<value_shape> shapes_;  // one for each value
   dynamic_array<node> nodes_;
+  detail::name_index names_;  // of nodes_
   std::uint64_t identity_ = next_identity();
   std::size_t scores_ = 0;
   bool has_loss_ = false;

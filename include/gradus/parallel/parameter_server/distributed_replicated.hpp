@@ -220,6 +220,15 @@ class distributed_replicated_state final : public server_strategy<Element> {
   }
   [[nodiscard]] std::uint64_t updates_of_servers() override { return master_.updates_of_servers(); }
 
+  /// As parameter_server; each worker gets the gradient of its node from the first one.
+  [[nodiscard]] double gather_gradients() override {
+    if (node_.leads()) {
+      static_cast<void>(master_.gather_gradients());
+    }
+    node_.hand_out(parameters_.gradients, std::source_location::current());
+    return options_.master.settings().sums_all_workers() ? 1.0 : static_cast<double>(plan().who.workers.size());
+  }
+
   /// The servers sum the squares.
   [[nodiscard]] bool sums_squares() const noexcept override { return true; }
 

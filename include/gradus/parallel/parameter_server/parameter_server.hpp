@@ -292,6 +292,16 @@ class parameter_server_state final : public server_strategy<Element> {
     return most;
   }
 
+  /// Synchronous servers have the sums until all workers have pushed again. In other modes, and with backup workers, a
+  /// worker has the gradient of its own push.
+  [[nodiscard]] double gather_gradients() override {
+    if (!options_.settings().sums_all_workers()) {
+      return static_cast<double>(who_.workers.size());
+    }
+    fetch_from_servers(variable_store::gradient_sums, parameters_.gradients);
+    return 1;
+  }
+
   /// The servers sum the squares.
   [[nodiscard]] bool sums_squares() const noexcept override { return true; }
 

@@ -17,6 +17,7 @@
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/plan/stage_cuts.hpp"
 #include "gradus/nn/plan/stage_plan.hpp"
+#include "gradus/nn/stage_forecast.hpp"
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/pipeline/schedule.hpp"
 #include "gradus/parallel/pipeline/stages.hpp"
@@ -30,7 +31,7 @@ namespace gradus::parallel {
 template <class Element, class Device>
 [[nodiscard]] std::vector<pipeline_layer> pipeline_layers(nn::compiled_network<Element, Device>& network,
                                                           const nn::compile_options& options) {
-  const dynamic_array<nn::stage_layer> described = network.stage_layers(options);
+  const dynamic_array<nn::stage_layer> described = nn::stage_forecast<Element, Device>{network, options}.layers();
   const nn::graph& graph = network.structure();
   const index_t examples =
       options.micro_batch_size.examples > 0 ? options.micro_batch_size.examples : options.max_batch_size;

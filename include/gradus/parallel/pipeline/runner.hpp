@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>  // std::max, std::min
+#include <array>      // std::array
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::uint64_t
 #include <memory>     // std::make_unique, std::unique_ptr
@@ -182,6 +183,8 @@ class pipeline_runner {
  private:
   /// A stage of this rank and its messages. Requests are those of each transfer and micro-batch.
   struct own_stage {
+    using request_table = std::vector<std::vector<comm::request>>;
+
     own_stage(nn::network_base<Element, Device>& net, std::size_t which, const nn::stage_depth& depth, int most)
         : number{which}, stored{depth.stored}, stage{net, which, depth} {
       const auto micro_batches = static_cast<std::size_t>(most);
@@ -189,14 +192,19 @@ class pipeline_runner {
       values_out.resize(stage.plan().values_out.size());
       gradients_in.resize(stage.plan().gradients_in.size());
       gradients_out.resize(stage.plan().gradients_out.size());
-      for (auto* const all : {&values_in, &values_out, &gradients_in, &gradients_out}) {
-        for (auto& of_transfer : *all) {
-          of_transfer.resize(micro_batches);
+      for_each_transfer([&](std::vector<comm::request>& requests) { requests.resize(micro_batches); });
+    }
+
+    /// Calls body(requests of all micro-batches) for each transfer.
+    template <class Body>
+    void for_each_transfer(const Body& body) {
+      const std::array<request_table*, 4> tables{&values_in, &values_out, &gradients_in, &gradients_out};
+      for (request_table* const table : tables) {
+        for (std::vector<comm::request>& requests : *table) {
+          body(requests);
         }
       }
     }
-
-    using request_table = std::vector<std::vector<comm::request>>;
 
     std::size_t number;
     std::size_t stored;
@@ -279,23 +287,19 @@ class pipeline_runner {
     try {
       body();
       for (const auto& each : own_) {
-        for (auto* const all : {&each->values_out, &each->gradients_out}) {
-          for (auto& of_transfer : *all) {
-            for (comm::request& pending : of_transfer) {
-              pending.wait();
-            }
+        each->for_each_transfer([](std::vector<comm::request>& requests) {
+          for (comm::request& pending : requests) {
+            pending.wait();
           }
-        }
+        });
       }
     } catch (...) {
       for (const auto& each : own_) {
-        for (auto* const all : {&each->values_in, &each->values_out, &each->gradients_in, &each->gradients_out}) {
-          for (auto& of_transfer : *all) {
-            for (comm::request& pending : of_transfer) {
-              pending.cancel();
-            }
+        each->for_each_transfer([](std::vector<comm::request>& requests) {
+          for (comm::request& pending : requests) {
+            pending.cancel();
           }
-        }
+        });
       }
       throw;
     }
@@ -512,8 +516,10 @@ class pipeline_runner {
     try {
       pending.wait();
     } catch (error& failure) {
-      failure.add_context({"stage ", own.number, ", ", pass, " of micro-batch ", m, ", ", what, " stage ", peer},
-                          error_location::current());
+      const std::size_t stage = own.number;
+      const std::string place =
+          gradus::join({"stage ", stage, ", ", pass, " of micro-batch ", m, ", ", what, " stage ", peer});
+      failure.add_context(place, error_location::current());
       throw;
     }
   }

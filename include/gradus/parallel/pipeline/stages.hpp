@@ -7,6 +7,7 @@
 #include <cstddef>    // std::size_t
 #include <limits>     // std::numeric_limits
 #include <optional>   // std::optional
+#include <queue>      // std::priority_queue
 #include <span>       // std::span
 #include <string>     // std::string
 #include <utility>    // std::move
@@ -103,11 +104,16 @@ class stage_sums {
       }
     }
     // Value v exists before layer v, and passes every cut up to the last layer that reads it.
+    std::vector<std::size_t> ended(layers.size() + 2);  // bytes of the values that no longer pass a cut
     for (std::size_t value = 0; value < layers.size(); ++value) {
-      const std::size_t bytes = value == 0 ? options.input_bytes : layers[value - 1].output_bytes;
-      for (std::size_t cut = std::max<std::size_t>(value, 1); cut <= last[value]; ++cut) {
-        live_[cut] += bytes;
+      if (const std::size_t begin = std::max<std::size_t>(value, 1); begin <= last[value]) {
+        const std::size_t bytes = value == 0 ? options.input_bytes : layers[value - 1].output_bytes;
+        live_[begin] += bytes;
+        ended[last[value] + 1] += bytes;
       }
+    }
+    for (std::size_t cut = 1; cut < live_.size(); ++cut) {
+      live_[cut] += live_[cut - 1] - ended[cut];
     }
     last_ = std::move(last);
   }
@@ -213,30 +219,83 @@ class stage_cutter {
     return memory(stage, first, end) <= options_.memory_limit / stages_of_rank;
   }
 
-  /// The time of the longest stage or transfer, the shortest that any cuts allow: the step cannot be shorter than
-  /// micro_batches times that.
-  [[nodiscard]] double shortest_longest() const {
-    std::vector<double> before(layers_.size() + 1, infinite);  // of the stages so far, by the layer after them
-    before[0] = 0;
+  /// Whether a stage fits a rank and takes at most `longest`. Then all stages in it that begin with the same layer do.
+  [[nodiscard]] bool allowed(std::size_t stage, std::size_t first, std::size_t end, double longest) const noexcept {
+    return sums_.time(first, end) <= longest && fits(stage, first, end);
+  }
+
+  /// The layer after the longest allowed stage that begins with layer `first`; `first` if there is none.
+  [[nodiscard]] std::size_t longest_end(std::size_t stage, std::size_t first, double longest) const noexcept {
+    std::size_t end = first;
+    for (std::size_t beyond = layers_.size() + 1; end + 1 < beyond;) {
+      const std::size_t middle = end + (beyond - end) / 2;
+      (allowed(stage, first, middle, longest) ? end : beyond) = middle;
+    }
+    return end;
+  }
+
+  /// Whether the stages so far may end before layer `end`. @param last  they are all stages
+  [[nodiscard]] bool may_end(std::size_t end, bool last, double longest) const noexcept {
+    return last ? end == layers_.size()
+                : end < layers_.size() && layers_[end].may_begin && transfer(end) <= longest;
+  }
+
+  /// Whether there are cuts whose stages and transfers take at most `longest`, and fit.
+  [[nodiscard]] bool possible(double longest) const {
+    std::vector<unsigned char> before(layers_.size() + 1);  // whether stages end there
+    before[0] = 1;
     for (std::size_t s = 0; s < stored_.size(); ++s) {
-      std::vector<double> best(layers_.size() + 1, infinite);
+      std::vector<unsigned char> reached(layers_.size() + 1);
+      std::size_t farthest = 0;  // end of an allowed stage that begins with one of the layers so far
       for (std::size_t end = s + 1; end <= layers_.size(); ++end) {
-        for (std::size_t first = end; first-- > s && sums_.time(first, end) < best[end];) {
-          if (fits(s, first, end)) {
-            best[end] = std::min(best[end], std::max(before[first], sums_.time(first, end)));
+        if (const std::size_t first = end - 1; before[first] != 0) {
+          farthest = std::max(farthest, first);
+          while (farthest < layers_.size() && allowed(s, first, farthest + 1, longest)) {
+            ++farthest;
           }
         }
-        if (s + 1 < stored_.size() && end < layers_.size()) {
-          best[end] = layers_[end].may_begin ? std::max(best[end], transfer(end)) : infinite;
-        }
+        reached[end] = end <= farthest && may_end(end, s + 1 == stored_.size(), longest) ? 1 : 0;
       }
-      before = std::move(best);
+      before = std::move(reached);
     }
-    return before.back();
+    return before.back() != 0;
+  }
+
+  /// The time of the longest stage or transfer, the shortest that any cuts allow: the step cannot be shorter than
+  /// micro_batches times that. Found by bisection, down to neighboring numbers.
+  [[nodiscard]] double shortest_longest() const {
+    double enough = sums_.time(0, layers_.size());
+    for (std::size_t cut = 1; cut < layers_.size(); ++cut) {
+      enough = std::max(enough, transfer(cut));
+    }
+    if (!possible(enough)) {
+      return infinite;
+    }
+    double short_of = 0;
+    if (possible(short_of)) {
+      return short_of;
+    }
+    for (;;) {
+      const double middle = short_of + (enough - short_of) / 2;
+      if (middle <= short_of || middle >= enough) {
+        return enough;
+      }
+      (possible(middle) ? enough : short_of) = middle;
+    }
   }
 
   /// The cuts with the fewest bytes among those whose stages and transfers take at most `longest`.
   [[nodiscard]] std::vector<std::size_t> fewest_bytes(double longest) const {
+    struct beginning {
+      std::size_t bytes = 0;  // at the cuts so far
+      std::size_t first = 0;
+      std::size_t end = 0;  // the farthest end of a stage that begins there
+
+      /// Of the one to take: the fewest bytes, and among equal ones the last.
+      bool operator<(const beginning& other) const noexcept {
+        return bytes != other.bytes ? bytes > other.bytes : first < other.first;
+      }
+    };
     const std::size_t count = layers_.size() + 1;
     std::vector<std::size_t> before(count, unreachable);
     before[0] = 0;
@@ -244,20 +303,18 @@ class stage_cutter {
     for (std::size_t s = 0; s < stored_.size(); ++s) {
       std::vector<std::size_t> best(count, unreachable);
       std::vector<std::size_t>& from = firsts.emplace_back(count);
+      std::priority_queue<beginning> open;
       for (std::size_t end = s + 1; end < count; ++end) {
+        if (const std::size_t first = end - 1; before[first] != unreachable) {
+          open.push({before[first], first, longest_end(s, first, longest)});
+        }
+        while (!open.empty() && open.top().end < end) {
+          open.pop();
+        }
         const bool last = s + 1 == stored_.size();
-        if (last ? end != layers_.size()
-                 : end == layers_.size() || !layers_[end].may_begin || transfer(end) > longest) {
-          continue;
-        }
-        for (std::size_t first = end; first-- > s && sums_.time(first, end) <= longest;) {
-          if (before[first] < best[end] && fits(s, first, end)) {
-            best[end] = before[first];
-            from[end] = first;
-          }
-        }
-        if (best[end] != unreachable && !last) {
-          best[end] += sums_.live(end);
+        if (!open.empty() && may_end(end, last, longest)) {
+          best[end] = open.top().bytes + (last ? 0 : sums_.live(end));
+          from[end] = open.top().first;
         }
       }
       before = std::move(best);
@@ -283,8 +340,7 @@ class stage_cutter {
 /// Cuts a network into the stages of a schedule, at layers that may begin one. Among all cuts that keep each rank
 /// within the limit of memory, the longest stage (or transfer between two stages, if that takes longer) is the shortest
 /// there is, within the tolerance, and the bytes at the cuts are the fewest. A value that skips stages passes through
-/// all of them, and counts at every cut. Takes time in proportion to the number of stages and the square of the number
-/// of layers, at most.
+/// all of them, and counts at every cut. Takes time in proportion to the numbers of stages and of layers.
 /// @throws configuration_error when a time is negative, a layer reads a value of a later one, there are fewer layers
 ///         than stages, or no cuts keep within the limit of memory
 inline pipeline_stages cut_into_stages(std::span<const pipeline_layer> layers, const pipeline_schedule& schedule,

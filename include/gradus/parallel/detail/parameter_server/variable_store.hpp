@@ -6,6 +6,7 @@
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint64_t, std::uint8_t
 #include <cstring>      // std::memcpy
+#include <limits>       // std::numeric_limits
 #include <memory>       // std::make_unique, std::unique_ptr
 #include <span>         // std::span
 #include <string>       // std::string
@@ -47,7 +48,10 @@ class variable_store {
   virtual void use_norm() = 0;
   virtual void update_clipped(std::size_t part, double rate) = 0;
 
-  /// A part of a buffer of the state: of 0 the values, then of those of optim::buffers_of_parameters.
+  /// The number of the buffer of the sums of gradients.
+  static constexpr std::size_t gradient_sums = std::numeric_limits<std::size_t>::max();
+  /// A part of a buffer of the state: of 0 the values, then of those of optim::buffers_of_parameters. Of
+  /// `gradient_sums` what the last update was made with.
   /// @throws configuration_error if there is none, or its elements are not those of the values
   [[nodiscard]] virtual std::span<std::uint8_t> buffer(std::size_t number, std::size_t part) = 0;
   /// Updates of each part, with those before set_updates. @pre no part is ahead of the others
@@ -121,6 +125,9 @@ class variables_of final : public variable_store {
   [[nodiscard]] std::span<std::uint8_t> buffer(std::size_t number, std::size_t part) override {
     if (number == 0) {
       return values(part);
+    }
+    if (number == gradient_sums) {
+      return bytes(sum_.data(), part);
     }
     for (const optim::state_buffer& each : rule_->buffers()) {
       if (number <= names_.size() && each.name == names_[number - 1] && each.elements == elements_ &&

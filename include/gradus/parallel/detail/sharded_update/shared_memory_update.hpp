@@ -118,6 +118,9 @@ class shared_memory_update final : public partial_strategy<Element> {
 
   [[nodiscard]] bool sums_squares() const noexcept override { return true; }
 
+  /// All ranks have the sums.
+  [[nodiscard]] double gather_gradients() override { return 1; }
+
   /// The shared state becomes whole on this rank: what the others have updated is copied from them. They may be on the
   /// way to their next update, for which they need this rank.
   /// @throws communication_error if a rank has failed

@@ -127,8 +127,6 @@ class pipeline_ranks_of final : public pipeline_ranks {
 /// How a rank computes its part of a batch by parallel::hybrid.
 class pipeline_parts {
  public:
-  static constexpr bool nested = false;
-
   explicit pipeline_parts(const parallel::hybrid& options) : options_{options} {}
 
   [[nodiscard]] data::shard shard(const comm::any_communicator& group) const noexcept {

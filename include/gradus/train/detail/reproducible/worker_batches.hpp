@@ -31,6 +31,7 @@
 #include "gradus/nn/step_options.hpp"
 #include "gradus/nn/targets.hpp"
 #include "gradus/tensor/tensor.hpp"
+#include "gradus/train/detail/reproducible/worker_epoch.hpp"
 #include "gradus/train/detail/reproducible/worker_statistics.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/detail/trainer/parts.hpp"
@@ -116,27 +117,22 @@ class worker_batches final : public batches {
  public:
   using observer_type = nn::score_observer<element, device>;
 
+  /// Of a training. @param epoch  of this rank; outlives it
+  worker_batches(worker_epoch& epoch, comm::any_communicator& group, Network& network, Loader& loader)
+      : worker_batches{epoch.all, &epoch, group, network, loader, nullptr} {}
+
+  /// Of an evaluation.
   /// @param workers   of all ranks; a multiple of their number
-  /// @param observer  of the scores of evaluations; may be null
+  /// @param observer  of the scores; may be null
   worker_batches(int workers, comm::any_communicator& group, Network& network, Loader& loader, observer_type* observer)
-      : network_{&network},
-        loader_{&loader},
-        observer_{observer},
-        rank_{.rank = group.rank(), .ranks = group.size(), .nested = true},
-        all_workers_{workers},
-        own_workers_{workers / group.size()} {
-    if (network.structure().communicates()) {
-      raise<configuration_error>("trainer", "a network whose layers do not exchange statistics",
-                                 "nn::synchronized_batch_norm and parallel::reproducible",
-                                 "use nn::batch_norm: its statistics are those of a virtual worker on any number of "
-                                 "ranks");
-    }
-  }
+      : worker_batches{workers, nullptr, group, network, loader, observer} {}
 
   void start_epoch(std::uint64_t epoch, index_t first) override {
     start_epoch_at(*loader_, epoch, first);
-    loss_ = {};
-    statistics_.begin_epoch();
+    statistics_.use(network_->buffer_values());
+    if (first == 0) {  // else the training goes on from a state, which has the epoch so far
+      epoch_->begin();
+    }
   }
 
   bool next(batch_facts& facts) override {
@@ -178,7 +174,7 @@ class worker_batches final : public batches {
       gradients_ = std::make_unique<gradient_tree<Network>>(*network_, own_workers_);
     }
     gradient_tree<Network>& tree = *gradients_;
-    statistics_.begin_step(network_->buffer_values(), own_workers_);
+    statistics_.begin_step(own_workers_);
     if (share_of_worker(0).count == 0) {  // no forward pass waits for late updates
       for (std::size_t layer = 0; layer < network_->structure().nodes().size(); ++layer) {
         hooks.before_layer(layer, nn::phase::forward);
@@ -215,18 +211,37 @@ class worker_batches final : public batches {
     constexpr std::size_t counts = 3;  // behind the loss
     std::array<double, exact_sum::numbers + counts> numbers{};
     const auto loss = std::span{numbers}.template first<exact_sum::numbers>();
-    loss_.write(loss);
+    epoch_->loss.write(loss);
     std::memcpy(numbers.data() + exact_sum::numbers, total.values + 1, counts * sizeof(double));
     if (group.size() > 1) {
       group.sum(numbers);
     }
-    loss_.read(loss);
-    total.values[0] = loss_.value();
+    epoch_->loss.read(loss);
+    total.values[0] = epoch_->loss.value();
     std::memcpy(total.values + 1, numbers.data() + exact_sum::numbers, counts * sizeof(double));
     statistics_.combine(group);
   }
 
  private:
+  /// @param epoch  null: one of its own
+  worker_batches(int workers, worker_epoch* epoch, comm::any_communicator& group, Network& network, Loader& loader,
+                 observer_type* observer)
+      : network_{&network},
+        loader_{&loader},
+        observer_{observer},
+        rank_{.rank = group.rank(), .ranks = group.size(), .nested = true},
+        all_workers_{workers},
+        own_workers_{workers / group.size()},
+        epoch_{epoch == nullptr ? &own_epoch_ : epoch},
+        statistics_{*epoch_} {
+    if (network.structure().communicates()) {
+      raise<configuration_error>("trainer", "a network whose layers do not exchange statistics",
+                                 "nn::synchronized_batch_norm and parallel::reproducible",
+                                 "use nn::batch_norm: its statistics are those of a virtual worker on any number of "
+                                 "ranks");
+    }
+  }
+
   /// The part of the batch of a virtual worker of this rank.
   [[nodiscard]] data::share share_of_worker(int worker) const noexcept {
     return data::share_of(batch_->global_examples,
@@ -239,7 +254,7 @@ class worker_batches final : public batches {
     kernels::loss_sums total;
     for (int worker = 0; worker < own_workers_; ++worker) {
       const kernels::loss_sums part = body(worker, share_of_worker(worker));
-      loss_.add(part.loss);
+      epoch_->loss.add(part.loss);
       total += part;
     }
     return total;
@@ -289,8 +304,9 @@ class worker_batches final : public batches {
   int all_workers_;
   int own_workers_;
   decltype(loader_->next()) batch_ = nullptr;
-  data::share own_;  // of this rank, in the batch
-  exact_sum loss_;   // of the epoch or the evaluation, on this rank
+  data::share own_;         // of this rank, in the batch
+  worker_epoch own_epoch_;  // of an evaluation
+  worker_epoch* epoch_;
   worker_statistics<number> statistics_;
   std::unique_ptr<gradient_tree<Network>> gradients_;  // of trainings
   tensor<element, 1, row_major, device> copied_images_{network_->device(), extents<1>{0}};

@@ -3,7 +3,7 @@
 // Running statistics of virtual workers.
 #pragma once
 
-#include <cstddef>  // std::size_t
+#include <cstddef>  // std::byte, std::size_t
 #include <cstdint>  // std::uint8_t
 #include <cstring>  // std::memcpy
 #include <span>     // std::span
@@ -11,6 +11,7 @@
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/train/detail/reproducible/worker_epoch.hpp"
 
 namespace gradus::train::detail {
 
@@ -23,30 +24,32 @@ namespace gradus::train::detail {
 template <class Number>
 class worker_statistics {
  public:
-  /// The network's buffers are those of all workers.
-  void begin_epoch() noexcept { began_ = false; }
+  /// @param epoch  outlives it
+  explicit worker_statistics(worker_epoch& epoch) noexcept : epoch_{&epoch} {}
 
   /// @param network  the network's buffers
-  void begin_step(std::span<Number> network, int workers) {
-    network_ = network;
-    if (network.empty() || began_) {
+  void use(std::span<Number> network) noexcept { network_ = network; }
+
+  /// In the first step of an epoch the network's buffers become those of all workers.
+  void begin_step(int workers) {
+    if (network_.empty() || epoch_->began) {
       return;
     }
-    began_ = true;
+    epoch_->began = true;
     const auto count = static_cast<std::size_t>(workers);
-    if (trained_.size() != count) {
-      trained_ = dynamic_array<std::uint8_t>(count);
-      kept_ = dynamic_array<Number>(count * network.size());
+    if (epoch_->trained.size() != count) {
+      epoch_->trained = dynamic_array<std::uint8_t>(count);
+      epoch_->statistics = dynamic_array<std::byte>(count * network_.size_bytes());
     }
     for (std::size_t worker = 0; worker < count; ++worker) {
-      trained_[worker] = 0;
-      copy(network.data(), of_worker(worker));
+      epoch_->trained[worker] = 0;
+      copy(network_.data(), of_worker(worker));
     }
   }
 
   /// The network gets the buffers of a worker.
   void load(int worker, index_t examples) noexcept {
-    if (examples > 0 && trained_.size() > 1) {
+    if (examples > 0 && !network_.empty()) {  // an evaluation may have changed them
       copy(of_worker(static_cast<std::size_t>(worker)), network_.data());
     }
   }
@@ -54,25 +57,25 @@ class worker_statistics {
   void store(int worker, index_t examples) noexcept {
     if (examples > 0 && !network_.empty()) {
       copy(network_.data(), of_worker(static_cast<std::size_t>(worker)));
-      trained_[static_cast<std::size_t>(worker)] = 1;
+      epoch_->trained[static_cast<std::size_t>(worker)] = 1;
     }
   }
   void end_step() noexcept {
-    if (trained_.size() > 1) {
+    if (!network_.empty()) {
       copy(of_worker(0), network_.data());
     }
   }
 
   /// Ends an epoch: called by all ranks. Nothing after an evaluation.
   void combine(comm::any_communicator& group) {
-    if (!began_) {
+    if (!epoch_->began) {
       return;
     }
-    began_ = false;
+    epoch_->began = false;
     const std::size_t elements = network_.size();
     double workers = 0;  // that had examples
-    for (std::size_t worker = 0; worker < trained_.size(); ++worker) {
-      if (trained_[worker] != 0) {
+    for (std::size_t worker = 0; worker < epoch_->trained.size(); ++worker) {
+      if (epoch_->trained[worker] != 0) {
         ++workers;
       } else {
         for (std::size_t i = 0; i < elements; ++i) {
@@ -80,16 +83,16 @@ class worker_statistics {
         }
       }
     }
-    add_pairs(kept_.data(), trained_.size());
+    add_pairs(of_worker(0), epoch_->trained.size());
     double sum[] = {workers};
     dynamic_array<Number> all(elements * static_cast<std::size_t>(group.size()));
     if (group.size() > 1) {
       group.sum(sum);
       const std::size_t bytes = elements * sizeof(Number);
-      group.all_gather({reinterpret_cast<const std::uint8_t*>(kept_.data()), bytes},
+      group.all_gather({reinterpret_cast<const std::uint8_t*>(of_worker(0)), bytes},
                        {reinterpret_cast<std::uint8_t*>(all.data()), all.size() * sizeof(Number)});
     } else {
-      copy(kept_.data(), all.data());
+      copy(of_worker(0), all.data());
     }
     add_pairs(all.data(), static_cast<std::size_t>(group.size()));
     if (sum[0] > 0) {
@@ -100,7 +103,9 @@ class worker_statistics {
   }
 
  private:
-  [[nodiscard]] Number* of_worker(std::size_t worker) noexcept { return kept_.data() + worker * network_.size(); }
+  [[nodiscard]] Number* of_worker(std::size_t worker) noexcept {
+    return reinterpret_cast<Number*>(epoch_->statistics.data()) + worker * network_.size();
+  }
 
   void copy(const Number* from, Number* to) noexcept {
     std::memcpy(static_cast<void*>(to), from, network_.size_bytes());
@@ -118,10 +123,8 @@ class worker_statistics {
     }
   }
 
+  worker_epoch* epoch_;
   std::span<Number> network_;
-  dynamic_array<Number> kept_;           // (workers, buffers)
-  dynamic_array<std::uint8_t> trained_;  // in this epoch, by worker
-  bool began_ = false;
 };
 
 }  // namespace gradus::train::detail

@@ -18,6 +18,7 @@
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/exact_sum.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
@@ -27,6 +28,7 @@
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/parallel/strategy.hpp"
+#include "gradus/train/detail/reproducible/worker_epoch.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
 #include "gradus/train/step_end.hpp"
@@ -43,7 +45,14 @@ struct training_parts {
   loop* progress;
   step_end_of<element>* end;
   comm::any_communicator* group;
+  worker_epoch* workers = nullptr;  // of reproducible training
 
+  /// The epoch so far of virtual workers is a part of the state.
+  [[nodiscard]] bool workers_within_epoch() const {
+    return workers != nullptr && progress->position().step_in_epoch != 0;
+  }
+  /// Virtual workers of a rank.
+  [[nodiscard]] int workers_of_rank() const { return workers->all / group->size(); }
   [[nodiscard]] bool elsewhere() const { return end->strategy().scope() == parallel::update_scope::elsewhere; }
 };
 
@@ -52,11 +61,14 @@ struct trainer_access {
   [[nodiscard]] static loop& loop_of(trainer_base<Network, Parts>& trainer) noexcept {
     return trainer.loop_;
   }
-  /// Whether ranks compute their parts worker by worker, with statistics that are brought together at the end of an
-  /// epoch.
+  /// Null unless the rank computes its part worker by worker.
   template <class Network, class Parts>
-  [[nodiscard]] static constexpr bool has_workers(const trainer_base<Network, Parts>& /*trainer*/) noexcept {
-    return Parts::nested;
+  [[nodiscard]] static worker_epoch* workers_of(trainer_base<Network, Parts>& trainer) noexcept {
+    if constexpr (requires { trainer.parts_.epoch; }) {
+      return &trainer.parts_.epoch;
+    } else {
+      return nullptr;
+    }
   }
 
   /// @throws configuration_error for a step_end of the program's own
@@ -65,7 +77,7 @@ struct trainer_access {
     using network = std::remove_reference_t<decltype(trainer.network())>;
     using parts = training_parts<network>;
     if constexpr (requires { trainer.communicator(); }) {
-      return parts{&trainer.network(), &loop_of(trainer), &trainer.step_, &trainer.step_.group()};
+      return parts{&trainer.network(), &loop_of(trainer), &trainer.step_, &trainer.step_.group(), workers_of(trainer)};
     } else {
       auto* const end = dynamic_cast<step_end_of<typename parts::element>*>(trainer.end_);
       if (end == nullptr) {
@@ -95,7 +107,7 @@ struct state_access {
     state.origins_.clear();
     dynamic_array<state_fact> facts;  // of another training only those of the program
     for (state_fact& each : state.facts_) {
-      if (!each.name.starts_with("callback ") && each.name != "loss scale") {
+      if (!each.name.starts_with("callback ") && each.name != "loss scale" && each.name != "virtual workers") {
         facts.push_back(std::move(each));
       }
     }
@@ -224,24 +236,60 @@ void add_parameter(training_state& state, std::string name, const nn::parameter_
   }
 }
 
+/// A parameter of a network, on all ranks.
+struct state_parameter {
+  const nn::parameter_description* description = nullptr;
+  bool trained = true;
+  bool here = true;  ///< this rank has it
+  int stage = -1;    ///< of a network in stages: the first rank that has it
+};
+
+/// All parameters of a network; of one in stages also those of other ranks.
+template <class Element>
+[[nodiscard]] dynamic_array<state_parameter> parameters_of_state(const nn::graph& graph,
+                                                                 const parallel::strategy<Element>& strategy) {
+  dynamic_array<state_parameter> all;
+  if (!graph.in_stages()) {
+    for (std::size_t k = 0; k < graph.parameters().size(); ++k) {
+      all.push_back({.description = graph.parameters()[k], .trained = k < graph.trained_parameters().size()});
+    }
+    return all;
+  }
+  for (std::size_t i = graph.nodes().size(); i-- > 0;) {
+    const nn::graph::node& n = graph.nodes()[i];
+    for (const nn::parameter_description& p : n.parameters) {
+      all.push_back({.description = &p,
+                     .trained = !n.frozen,
+                     .here = n.here,
+                     .stage = strategy.rank_of_stage(graph.stages().stage_of(i))});
+    }
+  }
+  return all;
+}
+
 /// The arrays of the update rule for one rank's copy.
 template <class Network>
 void plan_rule(const training_parts<Network>& training, training_state& state,
                const dynamic_array<std::string>& of_parameters, int copy_of, int owner) {
   using element = typename training_parts<Network>::element;
-  const nn::graph& graph = training.network->structure();
   const bool elsewhere = training.elsewhere();
+  const dynamic_array<state_parameter> all =
+      parameters_of_state(training.network->structure(), training.end->strategy());
   const auto trained = [&](std::string_view name, std::string_view type, index_t element_bytes, std::byte* memory,
                            std::size_t number) {
-    for (const nn::parameter_description* const p : graph.trained_parameters()) {
+    for (const state_parameter& each : all) {
+      if (!each.trained) {
+        continue;
+      }
+      const nn::parameter_description& p = *each.description;
       add_parameter<typename Network::layout_type>(
-          state, name_of_copy(gradus::join({"optimizer.", name, ".", p->name}), copy_of), *p, type, element_bytes,
-          owner,
+          state, name_of_copy(gradus::join({"optimizer.", name, ".", p.name}), copy_of), p, type, element_bytes,
+          each.stage >= 0 ? each.stage : owner,
           {.kind = state_kind::rule,
            .copy_of = copy_of,
-           .memory = memory == nullptr ? nullptr : memory + p->offset * element_bytes,
+           .memory = memory == nullptr || !each.here ? nullptr : memory + p.offset * element_bytes,
            .buffer = number,
-           .offset = p->offset});
+           .offset = p.offset});
     }
   };
   if (elsewhere) {
@@ -251,10 +299,12 @@ void plan_rule(const training_parts<Network>& training, training_state& state,
     return;
   }
   for (const optim::state_buffer& each : training.end->rule().buffers()) {
-    if (each.elements == 0) {
+    if (each.elements == 0 && !training.network->structure().in_stages()) {
       continue;
     }
-    const auto element_bytes = static_cast<index_t>(each.bytes.size()) / each.elements;
+    // A stage without parameters knows those of others.
+    const auto element_bytes =
+        each.elements == 0 ? index_t{sizeof(element)} : static_cast<index_t>(each.bytes.size()) / each.elements;
     const std::string_view type =
         each.element.empty() && element_bytes == sizeof(element) ? element_name<element> : each.element;
     if (type.empty()) {
@@ -276,6 +326,42 @@ void plan_rule(const training_parts<Network>& training, training_state& state,
   }
 }
 
+/// The buffers of layers: those of the first rank that has them by their names, and all of each other rank.
+template <class Network>
+void plan_buffers(const training_parts<Network>& training, training_state& state) {
+  using element = typename training_parts<Network>::element;
+  constexpr std::string_view type = element_name<element>;
+  constexpr index_t element_bytes = sizeof(element);
+  Network& network = *training.network;
+  const nn::graph& graph = network.structure();
+  const auto& strategy = training.end->strategy();
+  const int ranks = training.group->size();
+  auto own = network.buffers().begin();
+  dynamic_array<index_t> elements(static_cast<std::size_t>(ranks));  // of each rank
+  int ranks_of_network = 1;                                          // ranks 0 to this one have each layer once
+  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
+    const nn::graph::node& n = graph.nodes()[i];
+    const int owner = graph.in_stages() ? strategy.rank_of_stage(graph.stages().stage_of(i)) : 0;
+    ranks_of_network = owner < ranks_of_network ? ranks_of_network : owner + 1;
+    for (const nn::buffer_description& each : n.layer->buffers()) {
+      state_access::add(
+          state, gradus::join({n.name, ".", each.name}), type, element_bytes, each.size, owner,
+          {.kind = state_kind::buffer,
+           .memory = n.here ? reinterpret_cast<std::byte*>(std::addressof(*own->elements.data())) : nullptr});
+      own += n.here ? 1 : 0;
+      elements[static_cast<std::size_t>(owner)] += each.size;
+    }
+  }
+  for (int copy = ranks_of_network; copy < ranks; ++copy) {
+    if (const index_t count = elements[static_cast<std::size_t>(copy % ranks_of_network)]; count != 0) {
+      state_access::add(state, name_of_copy("buffers", copy), type, element_bytes, count, copy,
+                        {.kind = state_kind::buffers_of_rank,
+                         .copy_of = copy,
+                         .memory = reinterpret_cast<std::byte*>(network.buffer_values().data())});
+    }
+  }
+}
+
 /// Lists all arrays. The same on all ranks.
 template <class Network>
 void plan_state(const training_parts<Network>& training, training_state& state) {
@@ -293,38 +379,41 @@ void plan_state(const training_parts<Network>& training, training_state& state) 
   auto* const values = reinterpret_cast<std::byte*>(network.values().data());
   for (int copy = 0; copy < (differ ? ranks : 1); ++copy) {
     const int owner = differ ? copy : -1;
-    for (std::size_t k = 0; k < graph.parameters().size(); ++k) {
-      const nn::parameter_description& p = *graph.parameters()[k];
-      const bool trained = k < graph.trained_parameters().size();
-      if (copy == 0 || trained) {
+    for (const state_parameter& each : parameters_of_state(graph, training.end->strategy())) {
+      const nn::parameter_description& p = *each.description;
+      if (copy == 0 || each.trained) {
         add_parameter<layout>(state, name_of_copy(p.name, copy), p, type, element_bytes,
-                              !trained    ? -1
-                              : elsewhere ? 0
-                                          : owner,
+                              each.stage >= 0 ? each.stage
+                              : !each.trained ? -1
+                              : elsewhere     ? 0
+                                              : owner,
                               {.kind = state_kind::value,
                                .copy_of = copy,
-                               .memory = values + p.offset * element_bytes,
+                               .memory = each.here ? values + p.offset * element_bytes : nullptr,
                                .offset = p.offset});
       }
     }
     plan_rule(training, state, of_parameters, copy, elsewhere ? 0 : owner);
   }
-  for (const auto& each : network.buffers()) {
-    state_access::add(
-        state, each.name, type, element_bytes, each.elements.size(), 0,
-        {.kind = state_kind::buffer, .memory = reinterpret_cast<std::byte*>(std::addressof(*each.elements.data()))});
-  }
-  for (int copy = 1; copy < ranks && graph.buffer_elements() != 0; ++copy) {
-    state_access::add(state, name_of_copy("buffers", copy), type, element_bytes, graph.buffer_elements(), copy,
-                      {.kind = state_kind::buffers_of_rank,
-                       .copy_of = copy,
-                       .memory = reinterpret_cast<std::byte*>(network.buffer_values().data())});
-  }
+  plan_buffers(training, state);
   dynamic_array<double>& sums = state_access::sums_of(state);
-  sums = dynamic_array<double>(static_cast<std::size_t>(ranks) * 4);
+  const std::size_t numbers =
+      training.workers == nullptr ? 0 : exact_sum::numbers + static_cast<std::size_t>(training.workers->all);
+  sums = dynamic_array<double>(static_cast<std::size_t>(ranks) * 4 + numbers);
   state_access::add(state, "trainer.sums", element_name<double>, sizeof(double),
                     {.shape = {ranks, 4}, .axes = {ranks, 4, 1, 1}, .strides = {4, 1, 1, 1}}, 0,
                     {.kind = state_kind::sums, .memory = reinterpret_cast<std::byte*>(sums.data())});
+  if (training.workers == nullptr) {
+    return;
+  }
+  state_access::add(
+      state, "trainer.workers", element_name<double>, sizeof(double), static_cast<index_t>(numbers), 0,
+      {.kind = state_kind::worker_numbers, .memory = reinterpret_cast<std::byte*>(sums.data() + ranks * 4)});
+  for (int worker = 0; worker < training.workers->all && graph.buffer_elements() != 0; ++worker) {
+    state_access::add(state, gradus::join({"trainer.worker", worker, ".buffers"}), type, element_bytes,
+                      graph.buffer_elements(), worker / training.workers_of_rank(),
+                      {.kind = state_kind::worker_buffers, .copy_of = worker});
+  }
 }
 
 }  // namespace gradus::train::detail

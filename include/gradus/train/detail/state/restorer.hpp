@@ -6,7 +6,7 @@
 #include <bit>           // std::bit_cast
 #include <charconv>      // std::from_chars
 #include <cstddef>       // std::byte, std::size_t
-#include <cstdint>       // std::uint64_t
+#include <cstdint>       // std::uint64_t, std::uint8_t
 #include <cstdlib>       // std::strtod
 #include <cstring>       // std::memcpy
 #include <limits>        // std::numeric_limits
@@ -21,10 +21,12 @@
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/exact_sum.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/train/callback_state.hpp"
+#include "gradus/train/detail/reproducible/worker_epoch.hpp"
 #include "gradus/train/detail/state/agree.hpp"
 #include "gradus/train/detail/state/check.hpp"
 #include "gradus/train/detail/state/plan.hpp"
@@ -111,6 +113,19 @@ class restorer {
       raise<configuration_error>(restoring, "a state of the end of an epoch, for another loader",
                                  {"one of step ", position_.step_in_epoch, " of an epoch"});
     }
+    workers_within_epoch_ = training_->workers != nullptr && position_.step_in_epoch != 0;
+    if (workers_within_epoch_) {
+      const std::string* const workers = source_->fact("virtual workers");
+      const std::string own = join({training_->workers->all});
+      if (workers == nullptr || *workers != own) {
+        raise<configuration_error>(restoring,
+                                   {"within an epoch, a state of reproducible training with ", own,
+                                    own == "1" ? " virtual worker" : " virtual workers"},
+                                   {workers == nullptr ? std::string{"none"} : *workers, ", after step ",
+                                    position_.step_in_epoch, " of an epoch"},
+                                   "choose as many virtual_workers, or take a state of the end of an epoch");
+      }
+    }
     ranks_ = static_cast<int>(number_of(*source_, "ranks", 1, most_of<int>));
     loader_ = same_loader_ ? fact_of(*source_, "loader") : std::string{};
     const std::vector<std::uint64_t> counters = numbers_of_text(fact_of(*source_, "strategy counters"));
@@ -136,6 +151,9 @@ class restorer {
     for (std::size_t i = 0; i < wanted_.entries(); ++i) {
       const state_array& one = wanted_.arrays()[i];
       const state_origin& to = state_access::origin(wanted_, i);
+      if (to.memory == nullptr && !training_->elsewhere() && to.kind != state_kind::worker_buffers) {
+        continue;  // a stage of another rank
+      }
       switch (to.kind) {
         case state_kind::value:
         case state_kind::rule:
@@ -149,12 +167,26 @@ class restorer {
           read_one(one, to, one.name);
           break;
         case state_kind::buffers_of_rank:
-          if (to.copy_of == group_->rank() && same_ranks() && source_->find(one.name) != source_->entries()) {
-            read_one(one, to, one.name);
+          if (to.copy_of == group_->rank() && same_ranks()) {
+            // A training in other stages has others.
+            const std::size_t found = source_->find(one.name);
+            if (found != source_->entries() && same_form(source_->entry(found), one)) {
+              read_one(one, to, one.name);
+            }
           }
           break;
         case state_kind::sums:
           read_sums();
+          break;
+        case state_kind::worker_numbers:
+          if (workers_within_epoch_) {
+            read_worker_numbers(one);
+          }
+          break;
+        case state_kind::worker_buffers:
+          if (workers_within_epoch_ && to.copy_of / training_->workers_of_rank() == group_->rank()) {
+            read_worker_buffers(one, to.copy_of % training_->workers_of_rank());
+          }
           break;
       }
     }
@@ -191,6 +223,10 @@ class restorer {
     const std::span<std::uint64_t> counters = training_->end->strategy().counters();
     for (std::size_t k = 0; k < counters.size(); ++k) {
       counters[k] = own_counters_ ? counters_[k] : 0;
+    }
+    if (workers_within_epoch_) {
+      epoch_.all = training_->workers->all;
+      *training_->workers = std::move(epoch_);
     }
     training_->progress->go_to(position_, loader_, std::move(callbacks_));
     meet(*group_);
@@ -262,6 +298,21 @@ class restorer {
     staged_.push_back({.array = &one, .to = &to, .logical = std::move(bytes)});
   }
 
+  /// @param sums  loss, right answers, examples and labels of each rank
+  /// @throws format_error unless all but the losses count something
+  static void require_counts(std::span<const double> sums) {
+    constexpr double most = 9007199254740992;  // 2^53: all whole numbers up to it are doubles
+    double total = 0;
+    for (std::size_t k = 0; k < sums.size(); ++k) {
+      const bool is_loss = k % 4 == 0;
+      total += is_loss ? 0 : sums[k];
+      if (!is_loss && !(sums[k] >= 0 && total <= most)) {
+        raise<format_error>(restoring, "numbers of right answers, examples and labels in 'trainer.sums'", {sums[k]},
+                            "the state is damaged");
+      }
+    }
+  }
+
   /// Each rank goes on with its own sums; on another number of ranks, the first one with those of all.
   void read_sums() {
     state_entry wanted{
@@ -271,6 +322,7 @@ class restorer {
     const std::size_t i = index_of(*source_, wanted.name, wanted);
     dynamic_array<double> all(static_cast<std::size_t>(ranks_) * 4);  // no more than the source has
     source_->read(i, 0, {reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(double)});
+    require_counts({all.data(), all.size()});
     for (int rank = 0; rank < ranks_; ++rank) {
       if (same_ranks() ? rank == group_->rank() : group_->rank() == 0) {
         for (std::size_t k = 0; k < 4; ++k) {
@@ -278,6 +330,33 @@ class restorer {
         }
       }
     }
+  }
+
+  /// The loss of all ranks goes on with the first one, as their sums do.
+  void read_worker_numbers(const state_array& one) {
+    const dynamic_array<std::byte> bytes = bytes_of(one, one.name);
+    dynamic_array<double> numbers(static_cast<std::size_t>(one.elements()));
+    std::memcpy(numbers.data(), bytes.data(), bytes.size());
+    if (group_->rank() == 0) {
+      epoch_.loss.read(std::span<const double, exact_sum::numbers>{numbers.data(), exact_sum::numbers});
+    }
+    const int own = training_->workers_of_rank();
+    epoch_.trained = dynamic_array<std::uint8_t>(static_cast<std::size_t>(own));
+    for (int worker = 0; worker < own; ++worker) {
+      const auto global = static_cast<std::size_t>(group_->rank() * own + worker);
+      epoch_.trained[static_cast<std::size_t>(worker)] = numbers[exact_sum::numbers + global] != 0 ? 1 : 0;
+    }
+  }
+
+  /// @param worker  of this rank
+  void read_worker_buffers(const state_array& one, int worker) {
+    const dynamic_array<std::byte> bytes = bytes_of(one, one.name);
+    if (!epoch_.began) {
+      epoch_.statistics =
+          dynamic_array<std::byte>(bytes.size() * static_cast<std::size_t>(training_->workers_of_rank()));
+      epoch_.began = true;
+    }
+    std::memcpy(epoch_.statistics.data() + bytes.size() * static_cast<std::size_t>(worker), bytes.data(), bytes.size());
   }
 
   void read_callbacks() {
@@ -304,6 +383,8 @@ class restorer {
   std::vector<std::uint64_t> counters_;  // of the strategy
   bool own_counters_ = false;            // they are those of the same strategy
   std::uint64_t server_updates_ = 0;
+  bool workers_within_epoch_ = false;  // the state has what virtual workers have in the course of an epoch
+  worker_epoch epoch_;                 // that
   dynamic_array<staged> staged_;
 };
 

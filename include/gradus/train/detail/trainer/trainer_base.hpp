@@ -67,9 +67,6 @@ concept watched_communicator = requires {
 
 /// How a rank computes its part of a batch: at once.
 struct whole_parts {
-  /// Whether parts are those of nested shards (data::shard::nested).
-  static constexpr bool nested = false;
-
   /// The part of each batch that belongs to this rank.
   [[nodiscard]] static data::shard shard(const comm::any_communicator& group) noexcept {
     return {.rank = group.rank(), .ranks = group.size()};
