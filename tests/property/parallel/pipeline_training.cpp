@@ -2,8 +2,8 @@
 //
 // Random networks trained in pipelines on thread ranks: the same bits as one process with the same micro-batches.
 #include <algorithm>
-#include <boost/test/unit_test.hpp>
 #include <bit>
+#include <boost/test/unit_test.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -66,7 +66,7 @@ training draw_case(sweep_case& random) {
   draws draw{random.bits()};
   graph_spec graph = graph_generator{draw.bits(), draw.between(4, 18)}.generate();
   const gradus::index_t classes = shapes_of(graph)->back().channels;
-  const gradus::index_t batch = random.between("batch", 1, 9);
+  const gradus::index_t batch = random.between("batch", 1, 12);
   const gradus::index_t examples = batch + random.between("more_examples", 0, batch);  // one or two steps
   const nn::value_shape image = graph.input;
   training what{.graph = std::move(graph),
@@ -97,17 +97,17 @@ training draw_case(sweep_case& random) {
   what.nhwc = random.flip("nhwc");
   what.rule = static_cast<int>(random.between("rule", 0, 2));
   what.pipeline.micro_batches =
-      static_cast<int>(random.between("micro_batches", 1, std::min<gradus::index_t>(batch + 1, 7)));
+      static_cast<int>(random.between("micro_batches", 1, std::min<gradus::index_t>(batch + 1, 10)));
   what.pipeline.schedule = parallel::pipeline_rules[static_cast<std::size_t>(random.between("schedule", 0, 2))];
   what.how.compile.micro_batch_size = (what.how.compile.max_batch_size - 1) / what.pipeline.micro_batches + 1;
   std::vector<std::string> names = first_layers_of(what);
   what.how.compile.micro_batch_size = 0;
   const auto most = static_cast<gradus::index_t>(names.size() + 1);
-  what.pipeline.stages = static_cast<int>(random.between("stages", std::min<gradus::index_t>(2, most),
-                                                         std::min<gradus::index_t>(6, most)));
+  what.pipeline.stages = static_cast<int>(
+      random.between("stages", std::min<gradus::index_t>(2, most), std::min<gradus::index_t>(6, most)));
   if (what.pipeline.schedule == parallel::one_f_one_b && what.rule != 2) {  // clipping needs one stage of each rank
-    what.pipeline.stages_per_rank =
-        static_cast<int>(random.between("stages_per_rank", 1, std::min<gradus::index_t>(3, most / what.pipeline.stages)));
+    what.pipeline.stages_per_rank = static_cast<int>(
+        random.between("stages_per_rank", 1, std::min<gradus::index_t>(3, most / what.pipeline.stages)));
   }
   const auto cuts = static_cast<std::size_t>(what.pipeline.stages * what.pipeline.stages_per_rank - 1);
   while (names.size() > cuts) {
@@ -177,6 +177,19 @@ std::string difference_of(const std::vector<outcome>& ranks, const outcome& want
 
 BOOST_AUTO_TEST_SUITE(pipelines)
 
+BOOST_AUTO_TEST_CASE(stages_have_the_optimizations_of_compile) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  nn::network<float, gradus::nchw> net{device, {2, 4, 4}};
+  nn::value x = net.add("conv", nn::conv2d{.out_channels = 2}, net.input());
+  x = net.add("relu", nn::relu{}, x);
+  net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 3}, x));
+  const nn::stage_cuts cuts{.first_layers = {0, 2}, .own = {0, 1}};
+  net.compile_stages({.max_batch_size = 4}, cuts);
+  BOOST_TEST(!net.plan().nodes[1].forward);
+  net.compile_stages({.max_batch_size = 4, .optimizations = nn::plan_optimizations::none()}, cuts);
+  BOOST_TEST(net.plan().nodes[1].forward);
+}
+
 // GRADUS_SWEEP_CASES=300 trains 300 networks; see sweep.hpp.
 BOOST_AUTO_TEST_CASE(train_random_networks_to_the_bits_of_one_process) {
   sweep("train_random_networks_to_the_bits_of_one_process", 25, [](sweep_case& random) {
@@ -184,20 +197,18 @@ BOOST_AUTO_TEST_CASE(train_random_networks_to_the_bits_of_one_process) {
     std::string wrong;
     outcome want;
     try {
-      want = train_alone(
-          [&](auto& world, const auto& strategy, const hybrid_setup& how) {
-            return train_case(world, strategy, what, how);
-          },
-          what.how, what.pipeline.micro_batches);
+      want = train_alone([&](auto& world, const auto& strategy,
+                             const hybrid_setup& how) { return train_case(world, strategy, what, how); },
+                         what.how, what.pipeline.micro_batches);
     } catch (const std::exception& failure) {
       random.fail("one process: " + std::string{failure.what()} + "\n" + to_cpp(what.graph));
       return;
     }
     try {
-      wrong = difference_of(gradus::comm::run_ranks(
-                                what.pipeline.stages,
-                                [&](auto& world) { return train_case(world, what.pipeline, what, what.how); }),
-                            want);
+      wrong = difference_of(
+          gradus::comm::run_ranks(what.pipeline.stages,
+                                  [&](auto& world) { return train_case(world, what.pipeline, what, what.how); }),
+          want);
     } catch (const std::exception& failure) {
       wrong = std::string{"the pipeline: "} + failure.what();
     }

@@ -65,8 +65,7 @@ class network_accesses {
   [[nodiscard]] access_group weights(std::size_t layer) const {
     access_group reads;
     for (const memory_access& each : backward_[layer].front()) {
-      const bool of_layer = each.memory.what == kind::state ||
-                            each.memory == gradient(layer + 1) ||
+      const bool of_layer = each.memory.what == kind::state || each.memory == gradient(layer + 1) ||
                             (each.memory.what == kind::value && reads_value(layer, each.memory.of));
       if (!each.writes && of_layer) {
         reads.push_back(each);

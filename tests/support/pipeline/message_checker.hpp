@@ -38,7 +38,7 @@ class simulated_memory {
  public:
   /// What a unit has.
   using content = std::uint64_t;
-  static constexpr content nothing = 0;    ///< never written
+  static constexpr content nothing = 0;   ///< never written
   static constexpr content arriving = 1;  ///< a message may write it at any time
   static constexpr content mixed = 2;     ///< not one content
 
@@ -308,8 +308,8 @@ class message_checker {
       }
     }
     for (const memory_access& each : group) {
-      if (each.writes && !own.memory.write(units_of(own, each.memory, m, forward),
-                                           content_of(own, each.memory, m, each.version))) {
+      if (each.writes &&
+          !own.memory.write(units_of(own, each.memory, m, forward), content_of(own, each.memory, m, each.version))) {
         throw pipeline_mistake(text(own) + "micro-batch " + std::to_string(m) + " writes " + text(each.memory) +
                                ", which a message uses");
       }
@@ -440,8 +440,8 @@ class message_checker {
       message_end& to = *to_handle;
       if (from.name != to.name || from.micro_batch != to.micro_batch) {
         throw pipeline_mistake(text(stages_[to.stage]) + "receives " + text(from.name) + " of micro-batch " +
-                               std::to_string(from.micro_batch) + " in place of " + text(to.name) +
-                               " of micro-batch " + std::to_string(to.micro_batch));
+                               std::to_string(from.micro_batch) + " in place of " + text(to.name) + " of micro-batch " +
+                               std::to_string(to.micro_batch));
       }
       from.matched = to.matched = true;
       to.what = from.what;

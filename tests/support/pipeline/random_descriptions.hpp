@@ -184,8 +184,8 @@ class description_generator {
     for (const std::size_t value : values) {
       bytes += bytes_of(value);
     }
-    add("concat", {.backward_reads_inputs = false, .backward_reads_output = false, .recomputable = true},
-        values, bytes);
+    add("concat", {.backward_reads_inputs = false, .backward_reads_output = false, .recomputable = true}, values,
+        bytes);
   }
   /// A layer as a program of its own might have one.
   void add_other(std::size_t value) {
@@ -235,22 +235,25 @@ class description_generator {
       case 13:
         return add_concatenation({value, any_value()});
       case 14: {
-        node& made = add("dropout", {.backward_reads_inputs = false, .backward_reads_output = false,
-                                     .recomputable = true},
-                         {value}, bytes_of(value));
+        node& made =
+            add("dropout", {.backward_reads_inputs = false, .backward_reads_output = false, .recomputable = true},
+                {value}, bytes_of(value));
         made.state_bytes = (bytes_of(value) + 3) / 4;
         return;
       }
       case 15: {
-        node& made = add("pool", {.backward_reads_inputs = false, .backward_reads_output = false,
-                                  .masks_input_gradients = true, .recomputable = true},
+        node& made = add("pool",
+                         {.backward_reads_inputs = false,
+                          .backward_reads_output = false,
+                          .masks_input_gradients = true,
+                          .recomputable = true},
                          {value}, some_bytes());
         made.state_bytes = draw_.chance(50) ? 32 : 0;
         return;
       }
       case 16:
-        add("flatten", {.backward_reads_inputs = false, .backward_reads_output = false, .aliases_input = true},
-            {value}, bytes_of(value));
+        add("flatten", {.backward_reads_inputs = false, .backward_reads_output = false, .aliases_input = true}, {value},
+            bytes_of(value));
         return;
       case 17:
         return add_dense(value);
@@ -299,8 +302,8 @@ class description_generator {
       add_activation(count());
     }
     if (draw_.chance(10)) {
-      add("flatten", {.backward_reads_inputs = false, .backward_reads_output = false, .aliases_input = true},
-          {count()}, bytes_of(count()));
+      add("flatten", {.backward_reads_inputs = false, .backward_reads_output = false, .aliases_input = true}, {count()},
+          bytes_of(count()));
     }
   }
 
@@ -317,8 +320,8 @@ class description_generator {
   std::ostringstream out;
   for (std::size_t i = 0; i < described.kinds.size(); ++i) {
     const nn::graph_description::node& node = described.graph.nodes[i];
-    out << "layer " << i << ", " << described.kinds[i] << (node.trains ? ", trained" : "") << ", "
-        << node.output_bytes << " bytes, of values";
+    out << "layer " << i << ", " << described.kinds[i] << (node.trains ? ", trained" : "") << ", " << node.output_bytes
+        << " bytes, of values";
     for (const std::size_t value : node.inputs) {
       out << ' ' << value;
     }

@@ -128,7 +128,7 @@ class layer_execution {
 
   /// The plan of a step of training, without what depends on the device.
   [[nodiscard]] static plan_options training_plan(const graph& net) noexcept {
-    return {.recompute = net.options().recompute.choose};
+    return {.recompute = net.options().recompute.choose, .optimizations = net.options().optimizations};
   }
 
   /// A pass over the layers. It refers to the arguments. @pre there is memory
