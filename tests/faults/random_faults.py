@@ -289,6 +289,12 @@ class Case:
         self.told.append("too late")
         self.same_weights(undisturbed)
 
+    def ended_before(self, job, undisturbed):
+        """A job that goes on after its last step ends at once."""
+        if (status := job.end()) != 0:
+            raise Failed(f"ends with {status} before the fault: {job.text()}")
+        return self.too_late(undisturbed)
+
     def inner(self, fault, more, undisturbed):
         victim = self.victim(trains=True)
         step = self.draw.randrange(1, STEPS)
@@ -319,7 +325,7 @@ class Case:
         job = Job(self.training, self.folder, self.options.time_limit, more)
         early = self.draw.random() < 0.5  # while ranks make communicators
         if not (job.wait_until_all_ranks_begin() if early else job.wait_until_it_trains()):
-            raise Failed(f"ends before the fault: {job.end()}, {job.text()}")
+            return self.ended_before(job, undisturbed)
         time.sleep(self.draw.uniform(0, 0.1 if early else 0.3))
         begin = time.monotonic()
         pid = job.pid_of(victim)
@@ -345,7 +351,7 @@ class Case:
     def kill_all(self, more, undisturbed):
         job = Job(self.training, self.folder, self.options.time_limit, more)
         if not job.wait_until_it_trains():
-            raise Failed(f"ends before the fault: {job.end()}, {job.text()}")
+            return self.ended_before(job, undisturbed)
         time.sleep(self.draw.uniform(0, 0.35))
         begin = time.monotonic()
         job.kill_all()
@@ -391,7 +397,7 @@ class Case:
                 (saves / name).write_bytes(content)
         job = Job(self.training, self.folder, self.options.time_limit, more)
         if not job.wait_until_it_trains():
-            raise Failed(f"ends before the fault: {job.end()}, {job.text()}")
+            return self.ended_before(job, undisturbed)
         time.sleep(self.draw.uniform(0.02, 0.3))
         begin = time.monotonic()
         fillers = []

@@ -24,27 +24,35 @@ class mpi_blocking_calls {
   /// @param what            the operation in messages; a call_description that it refers to outlives this object
   /// @param limit           of each call
   /// @param ranks_of_world  messages count the ranks of the communicator as the world does
+  /// @throws communication_error if a rank has failed
   mpi_blocking_calls(mpi_process& process, const activity& what, std::chrono::milliseconds limit, bool ranks_of_world,
-                     std::source_location where = std::source_location::current()) noexcept
-      : process_{&process}, what_{what}, limit_{limit}, ranks_of_world_{ranks_of_world}, where_{where} {}
+                     std::source_location where = std::source_location::current())
+      : process_{&process}, what_{what}, limit_{limit}, ranks_of_world_{ranks_of_world}, where_{where} {
+    process_->glance_at_notices(what_);
+    require_unfailed();
+  }
 
   /// Returns function(). After an exception it may still run: it owns what it uses.
   /// @throws communication_error if a rank fails or does not call it in time; and what function() throws
   template <class Function>
   auto operator()(Function function) const {
-    const clock::time_point deadline = clock::now() + limit_;
+    const clock::time_point begin = clock::now();
+    clock::time_point failed_at{};
     const auto check = [&, this] {
       process_->glance_at_notices(what_);
+      const clock::time_point now = clock::now();
       if (process_->failed()) {
-        process_->raise(what_, ranks_of_world_, where_);
-      }
-      if (clock::now() >= deadline) {
+        // A rank that has gone on may have failed: then the call soon completes.
+        failed_at = failed_at == clock::time_point{} ? now : failed_at;
+        if (now >= failed_at + patience) {
+          require_unfailed();
+        }
+      } else if (now >= begin + limit_) {
         process_->raise_time_out(
             what_, limit_, where_,
             "set_time_limit, or mpi_options::time_limit for a new communicator, allows longer waits");
       }
     };
-    check();
     if (process_->one_thread_at_a_time()) {
       return process_->enter(function);
     }
@@ -52,6 +60,14 @@ class mpi_blocking_calls {
   }
 
  private:
+  static constexpr std::chrono::milliseconds patience{500};
+
+  void require_unfailed() const {
+    if (process_->failed()) {
+      process_->raise(what_, ranks_of_world_, where_);
+    }
+  }
+
   mpi_process* process_;
   activity what_;
   std::chrono::milliseconds limit_;
