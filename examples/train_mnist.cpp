@@ -340,7 +340,8 @@ int run_in_process(const options& chosen) {
 /// Also of a command line that cannot be followed: the other ranks of the job wait in MPI_Init, and have to learn of
 /// it.
 int run_under_mpi(int argc, char** argv, const options& chosen, gradus::comm::command_line own) {
-  gradus::comm::mpi_environment environment{argc, argv};  // outlives the catch below: it ends the job of a failed rank
+  // It outlives the catch below: it ends the job of a failed rank.
+  gradus::comm::mpi_environment environment{argc, argv, {.time_limit = std::chrono::seconds{chosen.time_limit}}};
   const bool alone = environment.size() == 1;
   try {
     if (!own.ends() && !alone && chosen.ranks > 1) {

@@ -35,7 +35,11 @@ gradus::data::shard place_on_this_machine(MPI_Comm world) {
 }  // namespace
 
 int run_under_mpi(int& argc, char**& argv, const settings& chosen, gradus::comm::command_line own) {
-  gradus::comm::mpi_environment environment{argc, argv};  // outlives the catch below: it ends the job of a failed rank
+  gradus::comm::mpi_options options;
+  if (!own.ends()) {
+    options.time_limit = time_limit_of(chosen);
+  }
+  gradus::comm::mpi_environment environment{argc, argv, options};  // outlives the catch below: ends a failed job
   try {
     if (!own.ends() && environment.size() > 1 && chosen.ranks > 1) {
       own = refused("--ranks: under mpiexec, mpiexec starts the ranks: leave it at 1");

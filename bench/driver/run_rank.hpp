@@ -23,15 +23,19 @@
 
 namespace driver {
 
+/// How long ranks wait for each other.
+inline std::chrono::milliseconds time_limit_of(const settings& chosen) {
+  return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>{chosen.time_limit});
+}
+
 /// Called by all ranks. Their transfers pass a recorder that records if there is a --trace-file.
 /// @param world       of the host: clocks are compared and traces are gathered over it
 /// @param gradients   of the same ranks, for memory of the device
 /// @param in_process  whether all ranks are in this process
 template <class Device, class Hosts, class Communicator>
 void run_rank_on(Device& device, Hosts& world, Communicator gradients, const settings& chosen, bool in_process) {
-  const auto limit = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>{chosen.time_limit});
-  world.set_time_limit(limit);
-  gradients.set_time_limit(limit);
+  world.set_time_limit(time_limit_of(chosen));
+  gradients.set_time_limit(time_limit_of(chosen));
 #ifdef GRADUS_BENCH_WITH_NVTX
   gradus::trace::recorder recorder{{.enabled = false, .ranges = gradus::trace::nvtx_ranges()}};
 #else

@@ -27,6 +27,7 @@
 #include "gradus/tensor/cuda.cuh"
 #include "gradus/train/captured_network.cuh"
 #include "gradus/train/captured_step.cuh"
+#include "gradus/train/gradient_norms.hpp"
 #include "gradus/train/metrics.hpp"
 #include "gradus/train/trainer.hpp"
 #include "half_squares.hpp"
@@ -67,6 +68,47 @@ BOOST_AUTO_TEST_CASE(a_gpu_trains_as_the_cpu_does) {
   const training_result computed = on_one_gpu();
   BOOST_CHECK_SMALL(gradus_test::largest_difference(computed.weights, expected.weights), 1e-2);
   BOOST_CHECK_SMALL(gradus_test::largest_difference(computed.losses, expected.losses), 1e-3);
+}
+
+// Plain gradient descent: the weights show the gradients. The scale of the loss is on the device, and changes.
+BOOST_AUTO_TEST_CASE(norms_of_gradients_are_those_that_the_weights_show) {
+  const auto check = [](const auto& rule, std::size_t measured) {
+    gradus::cuda device;
+    gradus::data::loader<float, gradus::nhwc, gradus::cuda> loader{
+        device, gradus_test::small_dataset(), {.global_batch_size = 8, .seed = 11}};
+    gradus::nn::network<float, gradus::nhwc, gradus::cuda> net{device, {2, 9, 8}};
+    gradus_test::build_training_network(net);
+    net.compile({.max_batch_size = 8, .seed = 11});
+    const auto weights = [&net] {
+      std::vector<double> all;
+      for (const auto& each : net.parameters()) {
+        const auto values = each.copy_values();
+        all.insert(all.end(), values.begin(), values.end());
+      }
+      return all;
+    };
+    std::vector<double> before = weights();
+    std::vector<double> norms;
+    std::vector<double> shown;
+    gradus::train::gradient_norms measure{
+        {.every = 1, .on_measured = [&](const auto& report) { norms.push_back(report.all); }}};
+    gradus::train::trainer trainer{net, rule};
+    trainer.fit(loader, {.epochs = 1, .learning_rate = 0.1}, measure, [&](const gradus::train::step_report& /*step*/) {
+      const std::vector<double> after = weights();
+      double squares = 0;
+      for (std::size_t i = 0; i < after.size(); ++i) {
+        squares += (after[i] - before[i]) * (after[i] - before[i]) / 0.01;
+      }
+      shown.push_back(std::sqrt(squares));
+      before = after;
+    });
+    BOOST_CHECK_EQUAL(norms.size(), measured);
+    for (std::size_t i = 0; i < norms.size(); ++i) {
+      BOOST_CHECK_CLOSE(norms[norms.size() - 1 - i], shown[shown.size() - 1 - i], 0.1);  // percent
+    }
+  };
+  check(gradus::optim::sgd{}, 7);
+  check(gradus::optim::scaled_loss<gradus::optim::sgd>{.scaling = {.initial = 16, .growth_interval = 2}}, 6);
 }
 
 BOOST_AUTO_TEST_CASE(two_runs_have_the_same_bits) {

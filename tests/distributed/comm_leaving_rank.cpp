@@ -190,7 +190,7 @@ int main(int argc, char** argv) {
   } else {
     complaint = suite::failure_of(
         [&] { require_named(environment, "after 0 collectives", [&] { comm::barrier(*world).wait(); }); });
-    suite::report_verdict(environment, argc, argv,
+    suite::report_verdict(environment.rank(), argc, argv,
                           complaint.empty() && !content.all_content() ? "others are not content" : complaint);
   }
   return 0;

@@ -4,13 +4,10 @@
 // synchronous training without them ends with a message that names the rank, on all others. A server process that is
 // killed ends any training, with a message that names it. No rank hangs. The job cannot be finalized without the
 // process: it ends by MPI_Abort.
-#include <sys/wait.h>
-#include <unistd.h>
-
+// Cases of 4 ranks: asynchronous backup server synchronous waiting
 #include <chrono>
 #include <csignal>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -19,6 +16,7 @@
 #include <vector>
 
 #include "../support/communicators_mpi.hpp"
+#include "../support/lost_rank.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
@@ -64,9 +62,22 @@ struct deadly {
 
 constexpr gradus::optim::sgd plain{.momentum = 0, .weight_decay = 0};
 
+/// In a backward pass ranks 0 and 2 wait for rank 1, as those that synchronize batch normalization do.
+void wait_for_rank_1(comm::mpi& world) {
+  std::vector<float> data(1);
+  if (world.rank() != 1) {
+    comm::receive(world, 1, data, 0).wait();
+    return;
+  }
+  for (const int other : {0, 2}) {
+    comm::send(world, other, data, 0).wait();
+  }
+}
+
 /// Steps of a worker whose gradients are all 1. Rank 1 may be killed before the end of one.
 template <class Rule>
-void train(comm::mpi& world, const parallel::parameter_server& options, const Rule& rule, bool kill_rank_1) {
+void train(comm::mpi& world, const parallel::parameter_server& options, const Rule& rule, bool kill_rank_1,
+           bool workers_wait) {
   std::vector<float> values(30);
   std::vector<float> gradients(30);
   const std::vector<gradus::optim::segment> segments{{.name = "last.weights", .offset = 0, .size = 20},
@@ -85,13 +96,16 @@ void train(comm::mpi& world, const parallel::parameter_server& options, const Ru
       everybody->count_this_rank();
       std::raise(SIGKILL);
     }
+    if (workers_wait) {
+      wait_for_rank_1(world);
+    }
     servers.gradients_ready(1, 1);
     servers.end_of_step(0.25);
     servers.finish([](std::span<const gradus::optim::segment>) {});
   }
 }
 
-void train_to_the_end(comm::mpi& world, const parallel::parameter_server& options) {
+void train_to_the_end(comm::mpi& world, const parallel::parameter_server& options, bool workers_wait = false) {
   if (options.is_server_only(world)) {
     const parallel::server_summary done = parallel::serve<float>(world, plain, options);
     require(done.lost_workers == 1, "the server counts " + std::to_string(done.lost_workers) + " lost workers");
@@ -103,7 +117,7 @@ void train_to_the_end(comm::mpi& world, const parallel::parameter_server& option
     require(backup ? steps_made >= steps && steps_made <= steps + killed_at : steps_made == 2 * steps + killed_at,
             "the server has made " + std::to_string(steps_made) + " steps");
   } else {
-    train(world, options, plain, true);
+    train(world, options, plain, true, workers_wait);
   }
 }
 
@@ -111,7 +125,7 @@ void train_until_the_server_dies(comm::mpi& world, const parallel::parameter_ser
   if (options.is_server_only(world)) {
     parallel::serve<float>(world, deadly{}, options);
   } else {
-    train(world, options, deadly{}, false);
+    train(world, options, deadly{}, false, false);
   }
 }
 
@@ -125,50 +139,36 @@ void run_case(const std::string& name, comm::mpi& world) {
   } else if (name == "server") {
     const std::string message =
         communicator_tests::failure_of([&] { train_until_the_server_dies(world, parallel::parameter_server{}); });
-    for (const char* part :
-         {"parameter_server.finish", "weights' ", " server 0 (rank 3)", "it did not answer within"}) {
+    for (const char* part : {"parameter_server.finish", "weights' ",
+                             " server 0 (rank 3): not complete within 3 s; no answer from rank 3"}) {
       require(message.find(part) != std::string::npos, "'" + std::string{part} + "' is not in: " + message);
     }
   } else {
-    require(name == "synchronous", "no case '" + name + "'");
-    const std::string message =
-        communicator_tests::failure_of([&] { train_to_the_end(world, parallel::parameter_server{}); });
-    for (const char* part : {"push of the gradient of 'last.weights', step 2", "rank 1 did not arrive within"}) {
-      require(message.find(part) != std::string::npos, "'" + std::string{part} + "' is not in: " + message);
-    }
+    require(name == "synchronous" || name == "waiting", "no case '" + name + "'");
+    const std::string message = communicator_tests::failure_of(
+        [&] { train_to_the_end(world, parallel::parameter_server{}, name == "waiting"); });
+    // None of the workers that only wait for rank 1.
+    const std::string part =
+        "push of the gradient of 'last.weights', step 2: not complete within 2.25 s; no answer from rank 1. ";
+    require(message.find(part) != std::string::npos, "'" + part + "' is not in: " + message);
   }
-}
-
-/// Goes on as a child. mpiexec ends a job when one of its processes is killed, so its processes only look after the
-/// ranks: the one whose rank is killed stays until the job ends.
-void go_on_as_a_child() {
-  const pid_t child = fork();
-  if (child == 0) {
-    return;
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  while (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
-    pause();
-  }
-  std::_Exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  go_on_as_a_child();
+  communicator_tests::go_on_as_a_child();
   comm::mpi_environment environment{argc, argv, {.grace = std::chrono::seconds{5}, .exit_code = 0}};
   communicator_tests::require_ranks(environment, argc, argv);
   const communicator_tests::watchdog guard{std::chrono::seconds{300}};
   everybody = std::make_unique<communicator_tests::content_ranks>();
   std::string complaint = communicator_tests::failure_of([&] {
     comm::mpi world{environment};
-    run_case(argv[argc - 1], world);
+    run_case(communicator_tests::argument_of("--case", argc, argv), world);
   });
   if (complaint.empty() && !everybody->all_content()) {
     complaint = "other ranks do not come to an end";
   }
-  communicator_tests::report_verdict(environment, argc, argv, complaint);
+  communicator_tests::report_verdict(environment.rank(), argc, argv, complaint);
   MPI_Abort(MPI_COMM_WORLD, complaint.empty() ? 0 : 1);
 }

@@ -3,8 +3,9 @@
 // A short training to which random_faults.py does harm: with a strategy, on ranks in threads or under mpiexec, with
 // checkpoints every few steps. It writes its weights to a file. A fault may come from within: at a step, on a rank.
 //
-// The folder of the job gets a file rank_R for each process that is rank R, with its process number, and said_R when
-// the rank ends with an exception. The file `training` is there when rank 0 begins to train.
+// The folder of the job gets a file rank_R for each process that is rank R, with its process number. When the rank
+// ends, it gets the file said_R with the exception, or ended_R. The file `training` is there when rank 0 begins to
+// train.
 #include <getopt.h>  // getopt_long
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -65,6 +66,10 @@ struct options {
   std::uint64_t fault_step = 0;  ///< the completed steps at which it comes
   int fault_delay = 0;           ///< microseconds later, on a thread of its own: kill and stop
 };
+
+std::chrono::milliseconds time_limit_of(const options& chosen) {
+  return std::chrono::milliseconds{static_cast<std::int64_t>(1000 * chosen.time_limit)};
+}
 
 void write_text(const std::string& path, const std::string& text) {
   std::ofstream{path + ".new"} << text << '\n';
@@ -149,8 +154,7 @@ void train(Communicator& world, const Strategy& strategy, const options& chosen,
   }
   fault_callback fault{chosen, world.rank()};
   trainer.fit(loader, {.epochs = chosen.epochs, .learning_rate = 0.02},
-              gradus::train::checkpoints{
-                  saves, {.every = in_parts ? 0 : chosen.every, .keep = 3, .time_limit = world.time_limit()}},
+              gradus::train::checkpoints{saves, {.every = chosen.every, .keep = 3, .time_limit = world.time_limit()}},
               fault);
   if (first) {
     limit_files(RLIM_INFINITY);
@@ -199,9 +203,10 @@ void run_strategy(Communicator& world, const options& chosen) {
 
 /// A rank says what ends it, in the file said_R, and rethrows it: mpiexec loses what is printed last now and then.
 template <class Function>
-void tell_failure_of(int rank, const options& chosen, const Function& function) {
+void tell_end_of(int rank, const options& chosen, const Function& function) {
   try {
     function();
+    write_text(chosen.folder + "/ended_" + std::to_string(rank), "");
   } catch (const std::exception& failure) {
     std::string text = failure.what();
     std::replace(text.begin(), text.end(), '\n', ' ');
@@ -212,14 +217,16 @@ void tell_failure_of(int rank, const options& chosen, const Function& function) 
 
 template <class Communicator>
 void begin_rank(Communicator& world, const options& chosen) {
-  world.set_time_limit(std::chrono::milliseconds{static_cast<std::int64_t>(1000 * chosen.time_limit)});
-  tell_failure_of(world.rank(), chosen, [&] { run_strategy(world, chosen); });
+  world.set_time_limit(time_limit_of(chosen));
+  run_strategy(world, chosen);
 }
 
 int run_in_threads(const options& chosen) {
   write_text(chosen.folder + "/rank_0", std::to_string(::getpid()));
   try {
-    comm::run_ranks(chosen.ranks, [&](comm::threads& world) { begin_rank(world, chosen); });
+    comm::run_ranks(chosen.ranks, [&](comm::threads& world) {
+      tell_end_of(world.rank(), chosen, [&] { begin_rank(world, chosen); });
+    });
     return 0;
   } catch (const std::exception&) {
     return 1;
@@ -247,19 +254,18 @@ int run_under_mpi(int argc, char** argv, const options& chosen) {
   if (chosen.keeper) {
     go_on_as_a_child();
   }
-  comm::mpi_environment environment{argc, argv};
+  comm::mpi_environment environment{argc, argv, {.time_limit = time_limit_of(chosen)}};
   write_text(chosen.folder + "/rank_" + std::to_string(environment.rank()), std::to_string(::getpid()));
   try {
-    environment.run([&](comm::mpi& world) {
-      if (chosen.strategy == "sharded_in_shared_memory") {
-        comm::mpi_shared ranks{environment};
-        ranks.set_time_limit(std::chrono::milliseconds{static_cast<std::int64_t>(1000 * chosen.time_limit)});
-        tell_failure_of(world.rank(), chosen, [&] {
+    tell_end_of(environment.rank(), chosen, [&] {
+      environment.run([&](comm::mpi& world) {
+        if (chosen.strategy == "sharded_in_shared_memory") {
+          comm::mpi_shared ranks{environment};
           train(ranks, parallel::sharded_update{.bucket_bytes = 8192}, chosen, world.rank() == 0);
-        });
-      } else {
-        begin_rank(world, chosen);
-      }
+        } else {
+          begin_rank(world, chosen);
+        }
+      });
     });
     return 0;
   } catch (const std::exception&) {

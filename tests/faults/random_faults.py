@@ -42,7 +42,7 @@ LAUNCHERS = ("keeper", "mpiexec", "no_cleanup")
 # UCX aborts a process that copies from the memory of a dead one (cma_ep.c), and such a survivor cannot say anything: it
 # copies so above this size of a message. (Without cma, MPI_Finalize of MPICH 4.0 hangs now and then.)
 KEEPER_ENVIRONMENT = {"UCX_RNDV_THRESH": "inf"}
-OPERATION = re.compile(r"all_reduce|reduce_scatter|all_gather|broadcast|barrier|send|receive|duplicate|push of|"
+OPERATION = re.compile(r"comm::mpi|all_reduce|reduce_scatter|all_gather|broadcast|barrier|send|receive|duplicate|push of|"
                        r"parameter_server|values of|sharded_update|shared|the end of its program")
 END_LIMIT = 90  # seconds after a fault that are a hang, on a machine that does much else
 
@@ -124,7 +124,7 @@ class Job:
     def __init__(self, training, folder, limit, more):
         self.training = training
         self.folder = folder
-        for name in ("training", "weights", *[f"{what}_{rank}" for what in ("rank", "said") for rank in range(4)]):
+        for name in ("training", "weights", *[f"{what}_{rank}" for what in ("rank", "said", "ended") for rank in range(4)]):
             (folder / name).unlink(missing_ok=True)
         self.output = folder / "output"
         self.saves_changed = (folder / "saves").stat().st_mtime_ns if (folder / "saves").exists() else 0
@@ -142,16 +142,23 @@ class Job:
                                                                  for rank, text in self.said().items())
 
     def wait_until_it_trains(self):
-        """Until the writer of checkpoints has tried its folder; false if the job has ended before. Before that, ranks make
-        communicators, and MPI_Win_allocate_shared and MPI_Comm_dup block without a time limit: a rank that is killed
-        there is missed for ever."""
-        begin = time.monotonic()
+        """Until the writer of checkpoints has tried its folder; false if the job has ended before."""
         saves = self.folder / "saves"
-        while not ((self.folder / "training").exists() and saves.stat().st_mtime_ns != self.saves_changed):
+        return self.wait_until(lambda: (self.folder / "training").exists()
+                               and saves.stat().st_mtime_ns != self.saves_changed)
+
+    def wait_until_all_ranks_begin(self):
+        """Until every rank has its environment and makes its first communicators; false if the job has ended before."""
+        ranks = 1 if self.training.launcher == "threads" else self.training.ranks
+        return self.wait_until(lambda: all((self.folder / f"rank_{rank}").exists() for rank in range(ranks)))
+
+    def wait_until(self, condition):
+        begin = time.monotonic()
+        while not condition():
             if self.process.poll() is not None:
                 return False
             if time.monotonic() - begin > END_LIMIT:
-                raise Failed(f"does not begin to train: {self.kill()}")
+                raise Failed(f"does not begin: {self.kill()}")
             time.sleep(0.003)
         return True
 
@@ -210,7 +217,7 @@ class Case:
         self.told = []  # what happened
         self.longest = 0.0  # seconds from a fault to the end of its job
         self.hits = collections.Counter()
-        self.misnamed = False  # a server has named other ranks
+        self.misnamed = False  # asynchronous workers have named no rank
 
     def title(self):
         return f"case {self.number}: {self.training.name()}: {', '.join(self.faults)}"
@@ -239,13 +246,16 @@ class Case:
         text = job.text()
         if status != 0:
             raise Failed(f"the restart ends with {status}: {text}")
-        for line in re.findall(r"^.* is not saved: .*$", text, re.M):
-            # A damaged file stays where it is.
-            if "is there and is of an unknown job" not in line or not any(name in line for name in self.damaged):
-                raise Failed(f"a save of the restart fails: {text}")
+        if self.failed_saves(text):
+            raise Failed(f"a save of the restart fails: {text}")
         if set(files) - set(self.damaged) and "the newest valid checkpoint is" not in text:
             raise Failed(f"the restart takes no checkpoint of {files}: {text}")
         self.same_weights(undisturbed)
+
+    def failed_saves(self, text):
+        """The lines about saves that failed, except where a damaged file stays at their name."""
+        return [line for line in re.findall(r"^.* is not saved: .*$", text, re.M)
+                if "is there and is of an unknown job" not in line or not any(name in line for name in self.damaged)]
 
     # -- faults
 
@@ -295,7 +305,7 @@ class Case:
             self.let_go_on(job, victim)
         status = job.end()
         if fault == "small_files":
-            if status == 0 and "is not saved" not in job.text():
+            if status == 0 and not self.failed_saves(job.text()):
                 return self.too_late(undisturbed)
         elif status == 0:
             stopped_all = fault == "stop" and self.training.launcher == "threads"
@@ -307,9 +317,10 @@ class Case:
     def outer(self, fault, more, undisturbed):
         victim = self.victim()
         job = Job(self.training, self.folder, self.options.time_limit, more)
-        if not job.wait_until_it_trains():
+        early = self.draw.random() < 0.5  # while ranks make communicators
+        if not (job.wait_until_all_ranks_begin() if early else job.wait_until_it_trains()):
             raise Failed(f"ends before the fault: {job.end()}, {job.text()}")
-        time.sleep(self.draw.uniform(0, 0.3))
+        time.sleep(self.draw.uniform(0, 0.1 if early else 0.3))
         begin = time.monotonic()
         pid = job.pid_of(victim)
         send(pid, signal.SIGKILL if fault == "kill_one" else signal.SIGSTOP)
@@ -319,7 +330,7 @@ class Case:
         if status == 0 and not (fault == "stop" and self.training.launcher == "threads"):
             return self.too_late(undisturbed)
         kind = "kill" if fault == "kill_one" else "stop"
-        self.came(f"{kind} of rank {victim} from outside", begin)
+        self.came(f"{'early ' if early else ''}{kind} of rank {victim} from outside", begin)
         self.judge(kind, victim, status, job, undisturbed)
 
     def let_go_on(self, job, victim):
@@ -396,7 +407,7 @@ class Case:
         text = job.text()
         for name in fillers:
             os.unlink(name)
-        if "is not saved" not in text and status == 0:
+        if status == 0 and not self.failed_saves(text):
             return self.too_late(undisturbed)
         self.came("full file system", begin)
         self.judge("full", None, status, job, undisturbed)
@@ -439,20 +450,17 @@ class Case:
             if not all(OPERATION.search(own[rank]) and "rank" in own[rank] for rank in left if rank in own):
                 raise Failed(f"a rank names no operation and no rank: {text}")
             return
-        named_by = 0
+        # Ranks at the end of their program throw nothing: one of them writes what it misses.
+        named_by = 1 if re.search(r"gradus: rank \d is at (the end of its program|MPI_Finalize): ", text) else 0
         for rank in left:
             if rank not in own:
+                if (self.folder / f"ended_{rank}").exists():
+                    continue
                 raise Failed(f"rank {rank} says nothing: {text}")
             if fault == "throw":
                 named = re.search(rf"rank {victim} failed: the disk of this rank is on fire", own[rank])
             else:
                 named = re.search(rf"(no answer from )?\branks? [\d, and]*\b{victim}\b", own[rank])
-            # A server that misses gradients does not ask why: it may name workers that wait for the one that is missing,
-            # or none.
-            if not named and "servers" in self.training.strategy and re.search(
-                    "did not arrive within|did not answer within|no worker has been heard of", own[rank]):
-                self.misnamed = True
-                named = True
             named_by += 1 if named else 0
             # Threads cannot be asked: a rank may name one that itself waits for the one that stands still.
             if not named and not (threads and fault == "stall"):
@@ -559,7 +567,7 @@ def main():
                      if not what.startswith("step-") else "truncated"] += count
     print("faults by strategy: " + ", ".join(f"{name} {count}" for name, count in sorted(by_strategy.items())))
     print("faults by kind: " + ", ".join(f"{name} {count}" for name, count in sorted(by_fault.items())))
-    print(f"servers that named other ranks, or none: {sum(case.misnamed for case, _ in done)} cases")
+    print(f"asynchronous servers whose workers named no rank: {sum(case.misnamed for case, _ in done)} cases")
     failed = [case.number for case, complaint in done if complaint]
     print(f"{len(done)} cases, {sum(by_fault.values())} faults that came in time, "
           f"{max((case.longest for case, _ in done), default=0):.1f} s from a fault to the end of its job at most, "

@@ -126,11 +126,9 @@ class content_ranks {
 /// Says how a job that ends by MPI_Abort has ended: that all ranks are content, or what this one complains of. ctest
 /// reads it in the file of `--verdict FILE`: of such a job neither the exit code (MPICH 4.0 makes 1 of 0 now and then)
 /// nor what was printed last (mpiexec loses it now and then) can be relied on.
-inline void report_verdict(const comm::mpi_environment& environment, int argc, char** argv,
-                           const std::string& complaint) {
-  const std::string verdict = complaint.empty()
-                                  ? "all ranks are content\n"
-                                  : "rank " + std::to_string(environment.rank()) + ": " + complaint + "\n";
+inline void report_verdict(int rank, int argc, char** argv, const std::string& complaint) {
+  const std::string verdict =
+      complaint.empty() ? "all ranks are content\n" : "rank " + std::to_string(rank) + ": " + complaint + "\n";
   std::fputs(verdict.c_str(), complaint.empty() ? stdout : stderr);
   std::fflush(nullptr);
   if (const std::string path = argument_of("--verdict", argc, argv); !path.empty()) {
@@ -150,7 +148,7 @@ int run_failure(int argc, char** argv, Body&& body) {
   if (complaint.empty() && !content.all_content()) {
     complaint = "other ranks do not come to an end";
   }
-  report_verdict(environment, argc, argv, complaint);
+  report_verdict(environment.rank(), argc, argv, complaint);
   if (!complaint.empty()) {
     MPI_Abort(MPI_COMM_WORLD, 1);
   }

@@ -16,7 +16,9 @@
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/train/hybrid.hpp"
+#include "gradus/train/state.hpp"
 #include "gradus/train/trainer.hpp"
+#include "gradus/train/training_state.hpp"
 
 namespace gradus_test {
 
@@ -76,6 +78,21 @@ struct hybrid_setup {
   bool compiled_before = true;
   int epochs = 2;
   bool freezes = false;
+  std::uint64_t capture_after = 0;                    // steps; 0: never
+  const gradus::train::state_source* from = nullptr;  // goes on from it
+};
+
+/// Takes the state of a training.
+struct state_taker {
+  gradus::train::training_state* to = nullptr;
+  std::uint64_t after = 0;
+
+  template <class Trainer>
+  void on_step(Trainer& trainer, const gradus::train::step_report& step) const {
+    if (to != nullptr && step.step + 1 == after) {
+      gradus::train::capture(trainer, *to);
+    }
+  }
 };
 
 struct no_callback {
@@ -85,7 +102,8 @@ struct no_callback {
 template <class Layout, class Element = float, class Communicator, class Rule, class Strategy,
           class Callback = no_callback>
 hybrid_outcome<Element> train_with_skips(Communicator& world, const Rule& rule, const Strategy& strategy,
-                                         const hybrid_setup& how, const Callback& callback = {}) {
+                                         const hybrid_setup& how, const Callback& callback = {},
+                                         gradus::train::training_state* state = nullptr) {
   namespace nn = gradus::nn;
   namespace train = gradus::train;
   hybrid_outcome<Element> result;
@@ -113,7 +131,11 @@ hybrid_outcome<Element> train_with_skips(Communicator& world, const Rule& rule, 
     }
     void on_epoch(const train::epoch_report& epoch) { result->losses.push_back(epoch.loss); }
   };
-  trainer.fit(loader, {.epochs = how.epochs, .learning_rate = 0.05}, recorder{&result}, callback);
+  if (how.from != nullptr) {
+    train::restore(trainer, *how.from);
+  }
+  trainer.fit(loader, {.epochs = how.epochs, .learning_rate = 0.05}, recorder{&result}, callback,
+              state_taker{state, how.capture_after});
   const train::evaluation_report report = trainer.evaluate(test);
   result.evaluation_loss = report.loss;
   result.evaluation_accuracy = report.accuracy;

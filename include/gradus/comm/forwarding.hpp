@@ -3,14 +3,16 @@
 // The members that a communicator built on another one forwards to it.
 #pragma once
 
-#include <chrono>       // std::chrono::milliseconds
-#include <cstddef>      // std::size_t
-#include <span>         // std::span
-#include <string_view>  // std::string_view
+#include <chrono>           // std::chrono::milliseconds
+#include <cstddef>          // std::size_t
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string_view>      // std::string_view
 
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
+#include "gradus/core/dynamic_array.hpp"
 
 namespace gradus::comm {
 
@@ -67,6 +69,14 @@ class forwarding {
   }
   /// Begins a barrier; see comm::barrier.
   [[nodiscard]] request barrier() { return wrapper().inner().barrier(); }
+
+  /// See mpi::silent_ranks. Only if the wrapped communicator can ask other ranks.
+  [[nodiscard]] dynamic_array<int> silent_ranks(
+      std::string_view waiting_for, const std::source_location& where = std::source_location::current()) requires
+      requires(Wrapper& each) {
+    each.inner().silent_ranks(waiting_for, where);
+  }
+  { return wrapper().inner().silent_ranks(waiting_for, where); }
 
   /// Reports to all other ranks that this one has failed, and why.
   void fail(std::string_view reason) noexcept { wrapper().inner().fail(reason); }

@@ -5,7 +5,7 @@
 
 #include <mpi.h>
 
-#include <algorithm>        // std::min
+#include <algorithm>        // std::find, std::min
 #include <chrono>           // std::chrono::milliseconds
 #include <climits>          // INT_MAX
 #include <concepts>         // std::same_as
@@ -22,12 +22,14 @@
 
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/detail/mpi/blocking_calls.hpp"
 #include "gradus/comm/detail/mpi/check.hpp"
 #include "gradus/comm/detail/mpi/element.hpp"
 #include "gradus/comm/detail/mpi/operation.hpp"
 #include "gradus/comm/detail/mpi/process.hpp"
 #include "gradus/comm/mpi_environment.hpp"
 #include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 
@@ -68,9 +70,11 @@ class mpi {
 
   /// The ranks of `ranks`, with separate messages: the MPI communicator is duplicated, not taken over. Called by all
   /// its ranks.
-  mpi(mpi_environment& environment, MPI_Comm ranks) {
+  /// @throws communication_error if a rank fails or does not call it within mpi_options::time_limit
+  mpi(mpi_environment& environment, MPI_Comm ranks) : limit_{environment.options_.time_limit} {
     detail::mpi_process& process = *environment.process_;
-    const std::uint64_t number = process.number_channel(ranks);
+    const detail::mpi_blocking_calls call{process, std::string_view{"comm::mpi"}, limit_, ranks == MPI_COMM_WORLD};
+    const std::uint64_t number = process.number_channel(ranks, call);
     int rank = 0;
     int size = 1;
     if (ranks != MPI_COMM_NULL) {
@@ -79,8 +83,11 @@ class mpi {
     }
     // Before MPI_Comm_dup returns on any rank, which could then leave.
     auto membership = process.join(number, rank, size);
-    MPI_Comm own = MPI_COMM_NULL;
-    detail::check_mpi(process.enter([&] { return MPI_Comm_dup(ranks, &own); }), "comm::mpi", "MPI_Comm_dup");
+    const MPI_Comm own = call([ranks] {
+      MPI_Comm made = MPI_COMM_NULL;
+      detail::check_mpi(MPI_Comm_dup(ranks, &made), "comm::mpi", "MPI_Comm_dup");
+      return made;
+    });
     channel_ = std::make_unique<detail::mpi_channel>(environment.process_, own, std::move(membership));
   }
 
@@ -205,6 +212,30 @@ class mpi {
   [[nodiscard]] std::string ask_others(const call_description& waiting_for) {
     detail::require_open(detail::caller{*this}, "ask_others", std::source_location::current());
     return channel_->process().ask_others(waiting_for);
+  }
+
+  /// Asks the other ranks of the job, and returns those of this communicator that do not answer within half a second:
+  /// they are dead, stopped, or busy outside of the library for so long.
+  /// @param waiting_for  the activity of this rank, for ranks that ask it meanwhile
+  /// @throws communication_error if another rank has failed
+  [[nodiscard]] dynamic_array<int> silent_ranks(std::string_view waiting_for,
+                                                const std::source_location& where = std::source_location::current()) {
+    detail::require_open(detail::caller{*this}, "silent_ranks", where);
+    detail::mpi_process& process = channel_->process();
+    const dynamic_array<int> silent = process.silent_ranks(waiting_for);
+    if (process.failed()) {
+      process.raise(waiting_for, channel_->world(), where);
+    }
+    dynamic_array<int> own;
+    if (!silent.empty()) {
+      const dynamic_array<int> of_world = process.ranks_in_world(native(), size());
+      for (int rank = 0; rank < size(); ++rank) {
+        if (std::find(silent.begin(), silent.end(), of_world[static_cast<std::size_t>(rank)]) != silent.end()) {
+          own.push_back(rank);
+        }
+      }
+    }
+    return own;
   }
 
  private:

@@ -11,7 +11,9 @@
 #include <string_view>  // std::string_view
 
 #include "gradus/comm/detail/mpi/check.hpp"
+#include "gradus/comm/detail/mpi/finalize.hpp"
 #include "gradus/comm/detail/mpi/process.hpp"
+#include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
 
 namespace gradus::comm {
@@ -22,6 +24,9 @@ struct mpi_options {
   std::chrono::milliseconds grace{2000};
   /// The exit code of the job after a failure.
   int exit_code = 1;
+  /// How long a rank waits for the others while the environment and communicators are constructed and at the end of
+  /// the program, and the time limit of these communicators until set_time_limit.
+  std::chrono::milliseconds time_limit = default_time_limit;
 };
 
 /// Initializes MPI, and finalizes it when it is destroyed. Make one object in main, before any `mpi` communicator.
@@ -33,7 +38,8 @@ struct mpi_options {
 ///   }
 /// @endcode
 ///
-/// Requests MPI_THREAD_MULTIPLE; if MPI provides less, calls of several threads take turns. Failures are: an exception
+/// Requests MPI_THREAD_MULTIPLE; if MPI provides less, calls of several threads take turns, and ranks that construct
+/// communicators wait for each other without a time limit. Failures are: an exception
 /// in the function of `run`, an exception that destroys the environment, `fail`, a time limit. After a failure the
 /// other ranks are notified. When the environment is destroyed, it gives them the time `grace` to end with their own
 /// message. Then it ends the job by MPI_Abort, because MPI cannot be finalized while communications are under way. An
@@ -43,7 +49,8 @@ struct mpi_options {
 /// check the results of its calls.
 ///
 /// All ranks destroy it. Without a failure the destructor waits for those of the other ranks, as MPI_Finalize does, and
-/// meanwhile learns of their failures.
+/// meanwhile learns of their failures. If they do not arrive within `time_limit`, it writes to the standard error
+/// output which ranks do not answer, and ends the job.
 ///
 /// If MPI is already initialized (by another library), it is not finalized, its error handlers are unchanged, and an
 /// exception does not end the job.
@@ -69,7 +76,7 @@ class mpi_environment {
     }
     process_->look_for_notices(std::string_view{"the end of its program"});
     if (!process_->failed()) {
-      process_->meet_at_end();
+      process_->meet_at_end(options_.time_limit);
     }
     if (!owner_) {
       if (!process_->failed()) {
@@ -80,8 +87,10 @@ class mpi_environment {
     if (process_->failed()) {
       process_->abort_job(options_.grace, options_.exit_code);
     }
-    process_->end();
-    MPI_Finalize();
+    detail::finalize_within(options_.time_limit, rank(), options_.exit_code, [this] {
+      process_->end();
+      MPI_Finalize();
+    });
   }
 
   /// This rank among all processes of the job, counted from 0.
@@ -100,9 +109,11 @@ class mpi_environment {
 
  private:
   friend class mpi;
+  friend class mpi_shared;
 
   mpi_environment(int* argc, char*** argv, mpi_options options)
       : options_{options}, exceptions_at_start_{std::uncaught_exceptions()} {
+    require_time_limit("mpi_environment", options.time_limit);
     int initialized = 0;
     MPI_Initialized(&initialized);
     if (initialized == 0) {
@@ -115,7 +126,7 @@ class mpi_environment {
       MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
       MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     }
-    process_ = std::make_shared<detail::mpi_process>();
+    process_ = std::make_shared<detail::mpi_process>(options.time_limit);
   }
 
   mpi_options options_;

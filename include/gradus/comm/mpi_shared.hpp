@@ -20,6 +20,7 @@
 
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/detail/mpi/blocking_calls.hpp"
 #include "gradus/comm/detail/mpi/check.hpp"
 #include "gradus/comm/detail/mpi/process.hpp"
 #include "gradus/comm/detail/mpi/registered_memory.hpp"
@@ -83,7 +84,7 @@ class mpi_shared {
   /// @throws configuration_error with the ranks on other nodes, or if options are out of range or differ
   mpi_shared(mpi_environment& environment, MPI_Comm ranks, mpi_shared_options options = {},
              std::source_location where = std::source_location::current())
-      : channel_{open(mpi{environment, ranks}, options, where)} {}
+      : channel_{open(mpi{environment, ranks}, options, where)}, limit_{environment.options_.time_limit} {}
 
   /// Refuses a copy at compile time: a communicator is moved or duplicated.
   template <class Argument>
@@ -270,11 +271,13 @@ class mpi_shared {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     // MPI's call that makes windows returns only after all ranks have called it, so synchronize first, with a time
     // limit.
-    channel_->begin({.what = {.kind = call_kind::duplicate}}, limit_).wait();
+    const call_description what{.kind = call_kind::duplicate};
+    channel_->begin({.what = what}, limit_).wait();
+    const detail::mpi_blocking_calls call{channel_->process(), what, limit_, channel_->world()};
     mpi_shared copy;
-    copy.channel_ =
-        std::make_unique<detail::mpi_shared_channel>(channel_->messages().duplicate(), channel_->process(),
-                                                     channel_->world(), channel_->segment_bytes(), channel_->pool());
+    copy.channel_ = std::make_unique<detail::mpi_shared_channel>(channel_->messages().duplicate(), channel_->process(),
+                                                                 channel_->world(), channel_->segment_bytes(),
+                                                                 channel_->pool(), call);
     copy.limit_ = limit_;
     return copy;
   }
@@ -290,6 +293,13 @@ class mpi_shared {
   [[nodiscard]] std::string ask_others(const call_description& waiting_for) {
     detail::require_open(detail::caller{*this}, "ask_others", std::source_location::current());
     return channel_->process().ask_others(waiting_for);
+  }
+
+  /// See mpi::silent_ranks.
+  [[nodiscard]] dynamic_array<int> silent_ranks(std::string_view waiting_for,
+                                                const std::source_location& where = std::source_location::current()) {
+    detail::require_open(detail::caller{*this}, "silent_ranks", where);
+    return channel_->messages().silent_ranks(waiting_for, where);
   }
 
  private:
@@ -321,11 +331,16 @@ class mpi_shared {
   static std::unique_ptr<detail::mpi_shared_channel> open(mpi messages, const mpi_shared_options& options,
                                                           const std::source_location& where) {
     const int size = messages.size();
-    require_one_node(messages, where);
+    detail::mpi_process& process = messages.channel_->process();
+    const bool world = messages.channel_->world();
+    const detail::mpi_blocking_calls call{process, std::string_view{"comm::mpi_shared"}, messages.time_limit(), world,
+                                          where};
+    require_one_node(messages, call, where);
     const auto range = std::array{std::int64_t{options.segment_bytes}, std::int64_t{-options.segment_bytes}};
-    auto extremes = range;
-    detail::check_mpi(MPI_Allreduce(range.data(), extremes.data(), 2, MPI_INT64_T, MPI_MAX, messages.native()), name,
-                      "MPI_Allreduce");
+    const auto extremes = call([ranks = messages.native(), all = range]() mutable {
+      detail::check_mpi(MPI_Allreduce(MPI_IN_PLACE, all.data(), 2, MPI_INT64_T, MPI_MAX, ranks), name, "MPI_Allreduce");
+      return all;
+    });
     if (extremes[0] != -extremes[1]) {
       raise<configuration_error>(name, "the same segment_bytes on all ranks",
                                  {"sizes from ", -extremes[1], " to ", extremes[0]}, {}, where);
@@ -335,25 +350,26 @@ class mpi_shared {
     }
     const auto unit = static_cast<std::size_t>(size) * 64;
     const std::size_t bytes = (static_cast<std::size_t>(options.segment_bytes) + unit - 1) / unit * unit;
-    detail::mpi_process& process = messages.channel_->process();
-    const bool world = messages.channel_->world();
     return std::make_unique<detail::mpi_shared_channel>(std::move(messages), process, world, bytes,
-                                                        std::make_shared<detail::mpi_shared_pool>());
+                                                        std::make_shared<detail::mpi_shared_pool>(), call);
   }
 
-  static void require_one_node(const mpi& messages, const std::source_location& where) {
+  static void require_one_node(const mpi& messages, const detail::mpi_blocking_calls& call,
+                               const std::source_location& where) {
     const auto size = static_cast<std::size_t>(messages.size());
-    MPI_Comm node = MPI_COMM_NULL;
-    detail::check_mpi(
-        MPI_Comm_split_type(messages.native(), MPI_COMM_TYPE_SHARED, messages.rank(), MPI_INFO_NULL, &node), name,
-        "MPI_Comm_split_type");
-    int own = messages.rank();
-    // The first rank of a node gives the node its number.
-    detail::check_mpi(MPI_Bcast(&own, 1, MPI_INT, 0, node), name, "MPI_Bcast");
-    MPI_Comm_free(&node);
-    dynamic_array<int> nodes(size);
-    detail::check_mpi(MPI_Allgather(&own, 1, MPI_INT, nodes.data(), 1, MPI_INT, messages.native()), name,
-                      "MPI_Allgather");
+    const dynamic_array<int> nodes = call([ranks = messages.native(), rank = messages.rank(), size] {
+      MPI_Comm node = MPI_COMM_NULL;
+      detail::check_mpi(MPI_Comm_split_type(ranks, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node), name,
+                        "MPI_Comm_split_type");
+      int own = rank;
+      // The first rank of a node gives the node its number.
+      detail::check_mpi(MPI_Bcast(&own, 1, MPI_INT, 0, node), name, "MPI_Bcast");
+      MPI_Comm_free(&node);
+      dynamic_array<int> all(size);
+      detail::check_mpi(MPI_Allgather(&own, 1, MPI_INT, all.data(), 1, MPI_INT, ranks), name, "MPI_Allgather");
+      return all;
+    });
+    const int own = nodes[static_cast<std::size_t>(messages.rank())];
     dynamic_array<int> elsewhere;
     for (std::size_t rank = 0; rank < size; ++rank) {
       if (nodes[rank] != own) {
@@ -382,25 +398,33 @@ struct mpi_shared::split {
 
 inline mpi_shared::split mpi_shared::split_by_node(mpi_environment& environment, MPI_Comm ranks,
                                                    mpi_shared_options options) {
-  const auto check = [](int code, std::string_view function) {
-    detail::check_mpi(code, "comm::mpi_shared::split_by_node", function);
+  constexpr std::string_view name = "comm::mpi_shared::split_by_node";
+  struct split_ranks {
+    MPI_Comm local = MPI_COMM_NULL;
+    MPI_Comm across = MPI_COMM_NULL;
+    int node = 0;   // number of nodes whose first rank is at most this one
+    int nodes = 0;  // number of all nodes
   };
-  int rank = 0;
-  check(MPI_Comm_rank(ranks, &rank), "MPI_Comm_rank");
-  MPI_Comm local = MPI_COMM_NULL;
-  check(MPI_Comm_split_type(ranks, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &local), "MPI_Comm_split_type");
-  int local_rank = 0;
-  check(MPI_Comm_rank(local, &local_rank), "MPI_Comm_rank");
-  const int first = local_rank == 0 ? 1 : 0;
-  int place[2] = {0, 0};  // number of nodes whose first rank is at most this one; number of all nodes
-  check(MPI_Scan(&first, &place[0], 1, MPI_INT, MPI_SUM, ranks), "MPI_Scan");
-  check(MPI_Allreduce(&first, &place[1], 1, MPI_INT, MPI_SUM, ranks), "MPI_Allreduce");
-  check(MPI_Bcast(&place[0], 1, MPI_INT, 0, local), "MPI_Bcast");
-  MPI_Comm across = MPI_COMM_NULL;
-  check(MPI_Comm_split(ranks, local_rank, place[0], &across), "MPI_Comm_split");
-  split result{mpi_shared{environment, local, options}, mpi{environment, across}, place[0] - 1, place[1]};
-  MPI_Comm_free(&across);
-  MPI_Comm_free(&local);
+  const detail::mpi_blocking_calls call{*environment.process_, name, environment.options_.time_limit,
+                                        ranks == MPI_COMM_WORLD};
+  split_ranks made = call([ranks, name] {
+    const auto check = [name](int code, std::string_view function) { detail::check_mpi(code, name, function); };
+    split_ranks of;
+    int rank = 0;
+    check(MPI_Comm_rank(ranks, &rank), "MPI_Comm_rank");
+    check(MPI_Comm_split_type(ranks, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &of.local), "MPI_Comm_split_type");
+    int local_rank = 0;
+    check(MPI_Comm_rank(of.local, &local_rank), "MPI_Comm_rank");
+    const int first = local_rank == 0 ? 1 : 0;
+    check(MPI_Scan(&first, &of.node, 1, MPI_INT, MPI_SUM, ranks), "MPI_Scan");
+    check(MPI_Allreduce(&first, &of.nodes, 1, MPI_INT, MPI_SUM, ranks), "MPI_Allreduce");
+    check(MPI_Bcast(&of.node, 1, MPI_INT, 0, of.local), "MPI_Bcast");
+    check(MPI_Comm_split(ranks, local_rank, of.node, &of.across), "MPI_Comm_split");
+    return of;
+  });
+  split result{mpi_shared{environment, made.local, options}, mpi{environment, made.across}, made.node - 1, made.nodes};
+  MPI_Comm_free(&made.across);
+  MPI_Comm_free(&made.local);
   return result;
 }
 

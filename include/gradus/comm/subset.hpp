@@ -136,7 +136,7 @@ inline void require_lists(any_communicator& group, std::span<const int> list, bo
     const auto same = std::count(digests.begin(), digests.end(), each);
     right = right && each.mistake == list_mistake::none &&
             (each.ranks == 0 || static_cast<std::uint64_t>(same) == each.ranks);
-    longest = std::max(longest, static_cast<std::size_t>(each.ranks));
+    longest = std::max<std::size_t>(longest, each.ranks);
   }
   if (right) {
     return;

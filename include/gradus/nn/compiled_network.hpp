@@ -3,7 +3,6 @@
 // Compiling a network, for training or inference, and the parameters that it has then. The same for all layouts.
 #pragma once
 
-#include <algorithm>    // std::max
 #include <cstddef>      // std::byte, std::size_t
 #include <memory>       // std::make_unique, std::unique_ptr
 #include <span>         // std::span
@@ -30,7 +29,6 @@
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/plan/inference_options.hpp"
 #include "gradus/nn/plan/stage_cuts.hpp"
-#include "gradus/nn/plan/stage_plan.hpp"
 #include "gradus/nn/value.hpp"
 
 namespace gradus::nn {
@@ -61,66 +59,6 @@ class compiled_network : public network_structure {
                        (graph_.examples_at_once() < options.max_batch_size ? bytes_of(graph_.trained_elements()) : 0);
     graph_.undo_compile();
     return result;
-  }
-
-  /// The layers as stages see them, for the decision where to cut the network: see parallel/pipeline/stages.hpp.
-  /// Takes no memory.
-  /// @throws configuration_error as compile_stages
-  [[nodiscard]] dynamic_array<stage_layer> stage_layers(const compile_options& options,
-                                                        error_location where = error_location::current()) {
-    return at_call(where, [&, this] {
-      return as_compiled(options, nullptr, [&, this] {
-        const dynamic_array<layer_memory> needed = execution_.memory_of_layers(graph_);
-        const execution_plan whole = execution_type::whole_plan(graph_, needed, execution_type::training_plan(graph_));
-        const graph_description description = graph_.describe_for_plan(needed, sizeof(Element));
-        const dynamic_array<std::size_t> stored = stored_bytes(description, whole);
-        const dynamic_array<unsigned char> allowed = cuts_allowed(whole);
-        dynamic_array<stage_layer> layers(needed.size());
-        for (std::size_t i = 0; i < layers.size(); ++i) {
-          const graph::node& n = graph_.nodes()[i];
-          index_t buffers = 0;
-          for (const buffer_description& each : n.buffers) {
-            buffers += each.size;
-          }
-          const index_t trained = n.trained().empty() ? 0 : n.parameter_count();
-          layers[i] = {.parameter_bytes = bytes_of(n.parameter_count()),
-                       .trained_bytes = bytes_of(trained),
-                       .buffer_bytes = bytes_of(buffers),
-                       .stored_bytes = stored[i],
-                       .output_bytes = description.nodes[i].output_bytes,
-                       .work = description.nodes[i].work,
-                       .runs_backward = whole.nodes[i].backward,
-                       .may_begin = allowed[i] != 0};
-        }
-        return layers;
-      });
-    });
-  }
-
-  /// The memory that a stage would take on the rank that runs it, without taking it: `parameters`, `gradients` and
-  /// `buffers` are those of this stage.
-  /// @throws configuration_error as compile_stages
-  [[nodiscard]] memory_forecast forecast_stage(const compile_options& options, const stage_cuts& cuts,
-                                               std::size_t stage, const stage_depth& depth,
-                                               error_location where = error_location::current()) {
-    return at_call(where, [&, this] {
-      stage_cuts own = cuts;
-      own.own = {stage};
-      return as_compiled(options, &own, [&, this] {
-        const dynamic_array<layer_memory> needed = execution_.memory_of_layers(graph_);
-        const execution_plan whole = execution_type::whole_plan(graph_, needed, execution_type::training_plan(graph_));
-        const stage_plan planned = execution_.plan_of_stage(graph_, whole, stage, depth);
-        memory_forecast result;
-        result.arena = planned.plan.arena_bytes;
-        for (std::size_t i = planned.first; i < planned.end; ++i) {
-          result.workspace = std::max(result.workspace, needed[i].workspace);
-        }
-        result.parameters = bytes_of(graph_.parameter_elements());
-        result.gradients = bytes_of(graph_.gradient_elements()) + bytes_of(graph_.trained_elements());
-        result.buffers = bytes_of(graph_.buffer_elements());
-        return result;
-      });
-    });
   }
 
   /// The memory that compile_for_inference would allocate, without allocating it.
@@ -337,6 +275,8 @@ class compiled_network : public network_structure {
   friend class inference_session;
   template <class, class>
   friend class network_stage;
+  template <class, class>
+  friend class stage_forecast;
 
   /// Where the values of parameters and buffers are, while the graph gets other offsets.
   class places_of_parameters {
@@ -393,32 +333,6 @@ class compiled_network : public network_structure {
     result.parameters = bytes_of(graph_.parameter_elements());
     result.buffers = bytes_of(graph_.buffer_elements());
     return result;
-  }
-
-  /// Calls body() while the graph is compiled with other options, and restores what it was.
-  template <class Body>
-  auto as_compiled(const compile_options& options, const stage_cuts* stages, const Body& body) {
-    const compile_options before = graph_.options();
-    const stage_cuts stages_before = graph_.stages();
-    const bool was_compiled = compiled();
-    const bool was_inference = inference();
-    const auto restore = [&, this] {
-      graph_.undo_compile();
-      if (was_compiled) {
-        graph_.compile(before, sizeof(parameter_element_type), was_inference,
-                       stages_before.stages() > 0 ? &stages_before : nullptr);
-      }
-    };
-    graph_.undo_compile();
-    try {
-      graph_.compile(options, sizeof(parameter_element_type), false, stages);
-      auto result = body();
-      restore();
-      return result;
-    } catch (...) {
-      restore();
-      throw;
-    }
   }
 
   [[nodiscard]] compile_options as_compile_options(const inference_options& options) const {

@@ -27,7 +27,6 @@
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/plan/memory_plan.hpp"
 #include "gradus/nn/plan/plan_execution.hpp"
-#include "gradus/nn/plan/stage_plan.hpp"
 #include "gradus/tensor/tensor.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 
@@ -113,12 +112,14 @@ class network_memory {
 
   /// The memory of a stage for some micro-batches, with the parameters, gradients and buffers of `shared`, which
   /// outlives this object.
-  /// @param layers  memory of each layer; the workspace is that of the layers of the stage
-  network_memory(Device& device, dynamic_array<layer_memory> layers, stage_plan stage, const network_memory& shared)
+  /// @param layers   memory of each layer; the workspace is that of the layers of the stage
+  /// @param regions  of the arena
+  network_memory(Device& device, dynamic_array<layer_memory> layers, execution_plan plan,
+                 dynamic_array<memory_region> regions, const network_memory& shared)
       : device_{&device},
         layers_{std::move(layers)},
-        plan_{std::move(stage.plan)},
-        regions_{std::move(stage.regions)},
+        plan_{std::move(plan)},
+        regions_{std::move(regions)},
         shifts_(regions_.size()),
         arena_{take(device, plan_.arena_bytes)},
         values_in_{reinterpret_cast<std::byte*>(arena_.data())},
@@ -366,8 +367,8 @@ class network_memory {
   bool forward_ = true;  // false in the backward pass
   dynamic_array<layer_memory> layers_;
   execution_plan plan_;
-  dynamic_array<stage_region> regions_;  // of a stage; else none
-  dynamic_array<std::size_t> shifts_;    // to the copies of the micro-batch that was chosen
+  dynamic_array<memory_region> regions_;  // of a stage; else none
+  dynamic_array<std::size_t> shifts_;     // to the copies of the micro-batch that was chosen
   bytes_tensor arena_;
   std::byte* values_in_;         // that of arena_, or of the caller
   std::size_t workspace_bytes_;  // of one stream

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstddef>  // std::size_t
-#include <cstdint>  // std::uint64_t
+#include <memory>   // std::make_unique
 #include <span>     // std::span
 #include <string>   // std::string
 #include <utility>  // std::move
@@ -20,6 +20,7 @@
 #include "gradus/nn/image_batch.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/network_base.hpp"
+#include "gradus/nn/network_memory.hpp"
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/phase.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
@@ -82,8 +83,18 @@ class network_stage {
         raise<configuration_error>("network_stage", "a stage of this rank of a network that is cut into stages",
                                    {"stage ", stage}, "call compile_stages first");
       }
-      plan_ = execution_.plan_of_stage(all, net.plan(), stage, depth);
-      execution_.allocate_stage(all, plan_, net.memory());
+      dynamic_array<layer_memory> needed = execution_.memory_of_layers(all);
+      plan_ = plan_stage(all.describe_for_plan(needed, sizeof(Element)), net.plan(), all.stages(), stage, depth,
+                         execution_type::training_plan(all));
+      for (std::size_t i = 0; i < needed.size(); ++i) {
+        if (i < plan_.first || i >= plan_.end) {
+          needed[i] = {};
+        }
+      }
+      execution_.take(all,
+                      std::make_unique<detail::network_memory<Element, Device>>(
+                          net.device(), std::move(needed), plan_.plan, plan_.regions, net.memory()),
+                      1);
     });
   }
 

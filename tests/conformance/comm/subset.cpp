@@ -17,6 +17,7 @@
 #include "../../support/communicators.hpp"            // the suite
 #include "../../support/communicators_archetype.hpp"  // minimal_communicator
 #include "gradus/comm/collectives.hpp"
+#include "gradus/comm/hierarchical.hpp"
 #include "gradus/comm/recorded.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/subset.hpp"
@@ -280,6 +281,34 @@ BOOST_AUTO_TEST_CASE(a_subset_of_all_ranks_has_the_collectives_of_the_base) {
     }
   }
   BOOST_TEST(three[2].calls.size() == 3U);  // one rank sends nothing
+}
+
+BOOST_AUTO_TEST_CASE(bases) {
+  const subset_suite::watchdog guard{std::chrono::seconds{120}};
+  const auto sums_are_right = [](auto base) {
+    const int rank = base.rank();
+    subset_comm::subset own{std::move(base), rank == 1 ? std::vector{1} : std::vector{3, 0, 2}};
+    std::vector<float> registered(1000);
+    [[maybe_unused]] const auto kept = subset_comm::register_memory(own, registered);
+    const auto copy = own.duplicate();
+    subset_comm::reserve_messages(own, 4);
+    std::vector<float> data(1000, static_cast<float>(rank));
+    subset_comm::all_reduce(own, data).wait();
+    subset_suite::require(data[999] == (rank == 1 ? 1.0F : 5.0F), "the sum");
+    subset_comm::broadcast(own, data, own.size() - 1).wait();
+    subset_suite::require(data[999] == (rank == 1 ? 1.0F : 5.0F), "the copy");
+  };
+  BOOST_TEST(subset_suite::failure_of([&] {
+               subset_comm::run_ranks(4, [&](subset_comm::threads& world) {
+                 sums_are_right(subset_comm::collectives{world.duplicate()});
+                 sums_are_right(subset_comm::tree_ordered{world.duplicate()});
+                 sums_are_right(subset_comm::hierarchical{world.duplicate(), subset_comm::self{}, world.duplicate()});
+               });
+             }) == "");
+  subset_comm::subset alone{subset_comm::self{}, {0}};
+  std::vector<float> data(10, 2.0F);
+  subset_comm::all_reduce(alone, data).wait();
+  BOOST_TEST(data[9] == 2.0F);
 }
 
 BOOST_AUTO_TEST_CASE(a_subset_is_a_base_of_other_communicators) {

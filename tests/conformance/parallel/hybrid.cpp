@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "gradus/optim/lamb.hpp"
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/pipeline/rule.hpp"
+#include "gradus/train/training_state.hpp"
 
 namespace hybrid_training {
 
@@ -144,6 +146,85 @@ BOOST_AUTO_TEST_CASE(replicas_of_pipelines_equal_one_process_up_to_rounding) {
       BOOST_TEST(std::abs(ranks.front().evaluation_loss - want.front().evaluation_loss) < 1e-4);
       BOOST_TEST(ranks.front().evaluated == 53);
     }
+  }
+}
+
+/// The states of all ranks after some steps.
+template <class Strategy>
+std::vector<std::unique_ptr<gradus::train::training_state>> states_of(int ranks, const Strategy& strategy,
+                                                                      const hybrid_setup& how) {
+  std::vector<std::unique_ptr<gradus::train::training_state>> states(static_cast<std::size_t>(ranks));
+  for (auto& each : states) {
+    each = std::make_unique<gradus::train::training_state>();
+  }
+  gradus::comm::run_ranks(ranks, [&](auto& world) {
+    return train_with_skips<gradus::nhwc>(world, momentum, strategy, how, {},
+                                          states[static_cast<std::size_t>(world.rank())].get());
+  });
+  return states;
+}
+
+BOOST_AUTO_TEST_CASE(a_state_does_not_depend_on_the_stages) {
+  hybrid_setup how{.compile = {.max_batch_size = 12, .seed = 3, .micro_batch_size = 3}, .epochs = 2};
+  for (const bool freezes : {false, true}) {
+    how.freezes = freezes;
+    how.capture_after = 0;
+    const auto want = alone<gradus::nhwc>(momentum, how, 4);
+    how.capture_after = 7;  // within the second epoch
+    const parallel::hybrid four{.stages = 4, .micro_batches = 4};
+    const auto states = states_of(4, four, how);
+    std::vector<const gradus::train::training_state*> parts;
+    for (const auto& each : states) {
+      parts.push_back(each.get());
+    }
+    const gradus::train::state_parts whole{parts};
+    hybrid_setup goes_on = how;
+    goes_on.capture_after = 0;
+    goes_on.from = &whole;
+    const auto require = [&](const auto& ranks, const char* name) {
+      BOOST_TEST((joined(ranks) == want.values), name << (freezes ? ", frozen layers" : ""));
+      BOOST_TEST(ranks.front().losses.back() == want.losses.back(), name);
+      BOOST_TEST(ranks.front().evaluation_loss == want.evaluation_loss, name);
+    };
+    require(std::vector{alone<gradus::nhwc>(momentum, goes_on, 4)}, "one process");
+    for (const parallel::hybrid& other :
+         {four, parallel::hybrid{.stages = 2, .micro_batches = 4, .schedule = parallel::zero_bubble},
+          parallel::hybrid{.stages = 2, .micro_batches = 4, .stages_per_rank = 2}}) {
+      require(gradus::comm::run_ranks(
+                  other.stages,
+                  [&](auto& world) { return train_with_skips<gradus::nhwc>(world, momentum, other, goes_on); }),
+              "other stages");
+    }
+    // And from one process to stages.
+    const auto state = states_of(1, parallel::all_reduce{}, how);
+    goes_on.from = state.front().get();
+    require(gradus::comm::run_ranks(
+                4, [&](auto& world) { return train_with_skips<gradus::nhwc>(world, momentum, four, goes_on); }),
+            "from one process");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(replicas_go_on_from_their_state_to_the_bit) {
+  const parallel::hybrid options{.stages = 2, .micro_batches = 2};
+  hybrid_setup how{.compile = {.max_batch_size = 6, .seed = 3}, .capture_after = 7};
+  const auto states = states_of(4, options, how);
+  std::vector<const gradus::train::training_state*> parts;
+  for (const auto& each : states) {
+    parts.push_back(each.get());
+  }
+  const gradus::train::state_parts whole{parts};
+  hybrid_setup goes_on = how;
+  goes_on.capture_after = how.capture_after = 0;
+  goes_on.from = &whole;
+  const auto run = [&](const hybrid_setup& setup) {
+    return gradus::comm::run_ranks(
+        4, [&](auto& world) { return train_with_skips<gradus::nhwc>(world, momentum, options, setup); });
+  };
+  const auto want = run(how);
+  const auto got = run(goes_on);
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    BOOST_TEST((got[rank].values == want[rank].values));  // buffers, too
+    BOOST_TEST(got[rank].losses.back() == want[rank].losses.back());
   }
 }
 

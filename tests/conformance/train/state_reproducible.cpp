@@ -218,6 +218,18 @@ BOOST_AUTO_TEST_CASE(of_clipped_gradients_go_on_to_the_bit) {
   check_states(clipped_rule, false, 9, false, {1, 4});
 }
 
+// The values under way arrive when the state is taken: the training that goes on does the same.
+BOOST_AUTO_TEST_CASE(of_staged_servers_go_on_to_the_bit) {
+  const parallel::parameter_server staged{.servers = 1, .staged = true};
+  rank_states states{2};
+  const auto whole = run_on(2, 1, staged, [&](int rank) {
+    return resumable_run{.to = rank < 2 ? states.of_rank[static_cast<std::size_t>(rank)].get() : nullptr,
+                         .capture_after = 10};
+  });
+  const train::state_parts state = states.all(2);
+  require(run_on(4, 1, staged, [&](int /*rank*/) { return resumable_run{.from = &state}; }), whole.front(), "staged");
+}
+
 BOOST_AUTO_TEST_CASE(in_files_go_on_to_the_bit) {
   struct folder {
     std::string path = (std::filesystem::temp_directory_path() / "gradus_test_reproducible_states").string();

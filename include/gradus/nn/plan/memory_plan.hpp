@@ -28,6 +28,13 @@ struct memory_plan {
   std::size_t bytes = 0;               ///< size of the arena
 };
 
+/// A part of an arena with a copy for each of several micro-batches.
+struct memory_region {
+  std::size_t begin = 0;   ///< bytes from the beginning of the arena
+  std::size_t bytes = 0;   ///< of one copy
+  std::size_t copies = 1;  ///< micro-batch m has copy m mod copies
+};
+
 namespace detail {
 
 /// Places buffers one after another, each into the smallest gap between placed buffers with overlapping lifetimes.

@@ -51,13 +51,6 @@ struct stage_layer {
   bool may_begin = true;            ///< a stage may begin with it
 };
 
-/// A part of a stage's memory with a copy for each of several micro-batches.
-struct stage_region {
-  std::size_t begin = 0;   ///< bytes from the beginning of the arena
-  std::size_t bytes = 0;   ///< of one copy
-  std::size_t copies = 1;  ///< micro-batch m has copy m mod copies
-};
-
 /// What one stage of a network runs, as data. A stage is a piece of the steps of the whole network in time, with the
 /// same fused layers and the same writers of each gradient: so its results are the same bits. What crosses a cut is the
 /// memory that is in use then. It goes to the next stage that uses it, and from there to the one after.
@@ -74,7 +67,7 @@ struct stage_plan {
   /// Layers whose weights have their gradients in the second part of backward: stage_depth::splits_backward.
   dynamic_array<unsigned char> later_weights;
 
-  dynamic_array<stage_region> regions;  ///< of the arena, in the order of their bytes
+  dynamic_array<memory_region> regions;  ///< of the arena, in the order of their bytes
   std::size_t stored_bytes = 0;         ///< what one micro-batch keeps from forward to backward, without values_in
   std::size_t received_bytes = 0;       ///< values_in of one micro-batch
   std::size_t value_copies = 1;         ///< of the memory of values_in

@@ -19,6 +19,7 @@
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/plan/stage_cuts.hpp"
 #include "gradus/nn/plan/stage_plan.hpp"
+#include "gradus/nn/stage_forecast.hpp"
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/pipeline/schedule.hpp"
 #include "gradus/parallel/pipeline/stages.hpp"
@@ -32,7 +33,7 @@ namespace gradus::parallel {
 template <class Element, class Device>
 [[nodiscard]] std::vector<pipeline_layer> pipeline_layers(nn::compiled_network<Element, Device>& network,
                                                           const nn::compile_options& options) {
-  const dynamic_array<nn::stage_layer> described = network.stage_layers(options);
+  const dynamic_array<nn::stage_layer> described = nn::stage_forecast<Element, Device>{network, options}.layers();
   const nn::graph& graph = network.structure();
   const index_t examples =
       options.micro_batch_size.examples > 0 ? options.micro_batch_size.examples : options.max_batch_size;
@@ -127,6 +128,7 @@ template <class Network>
                                                                const network_stages& cut) {
   const std::vector<pipeline_stage>& stages = cut.stages.stages;
   const std::size_t ranks = stages.size() / static_cast<std::size_t>(options.stages_per_rank);
+  nn::stage_forecast<typename Network::element_type, typename Network::device_type> forecast{network, compiled};
   std::vector<nn::memory_forecast> result;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     nn::stage_depth depth{.stored = static_cast<std::size_t>(stages[s].stored),
@@ -134,7 +136,7 @@ template <class Network>
     for (std::size_t other = s % ranks; options.stages_per_rank > 1 && other < stages.size(); other += ranks) {
       depth.gradients = std::max(depth.gradients, static_cast<std::size_t>(stages[other].stored) + 1);
     }
-    result.push_back(network.forecast_stage(compiled, cut.cuts, s, depth));
+    result.push_back(forecast.memory(cut.cuts, s, depth));
   }
   return result;
 }

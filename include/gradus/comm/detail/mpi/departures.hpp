@@ -31,7 +31,9 @@ class mpi_departures {
   mpi_departures& operator=(const mpi_departures&) = delete;
 
   /// Returns a number for a channel of `ranks` that is about to be created. Called by all its ranks.
-  [[nodiscard]] std::uint64_t number_channel(MPI_Comm ranks) {
+  /// @param call  runs a function of MPI that blocks; see mpi_blocking_calls
+  template <class Call>
+  [[nodiscard]] std::uint64_t number_channel(MPI_Comm ranks, const Call& call) {
     if (ranks == MPI_COMM_NULL) {
       return 0;
     }
@@ -41,8 +43,10 @@ class mpi_departures {
     if (rank == 0) {
       number = static_cast<std::uint64_t>(notices_->rank() + 1) << 40U | ++channels_;
     }
-    check_mpi(notices_->enter([&] { return MPI_Bcast(&number, 1, MPI_UINT64_T, 0, ranks); }), "comm::mpi", "MPI_Bcast");
-    return number;
+    return call([ranks, number]() mutable {
+      check_mpi(MPI_Bcast(&number, 1, MPI_UINT64_T, 0, ranks), "comm::mpi", "MPI_Bcast");
+      return number;
+    });
   }
 
   /// Adds this rank to a channel. Called before any rank can have left the channel. Notices of departures from channels
@@ -100,9 +104,6 @@ class mpi_departures {
     }
   }
 
- private:
-  static_assert(sizeof(departure_notice) <= sizeof(mpi_notice::text));
-
   /// The ranks of a communicator as ranks of the world.
   [[nodiscard]] dynamic_array<int> ranks_in_world(MPI_Comm communicator, int size) {
     dynamic_array<int> own(static_cast<std::size_t>(size));
@@ -121,6 +122,9 @@ class mpi_departures {
     });
     return of_world;
   }
+
+ private:
+  static_assert(sizeof(departure_notice) <= sizeof(mpi_notice::text));
 
   mpi_notices* notices_;
   std::mutex mutex_;  // protects the memberships

@@ -16,10 +16,12 @@
 #include <utility>      // std::move
 
 #include "gradus/comm/detail/mpi/check.hpp"
+#include "gradus/comm/detail/mpi/run_on_thread.hpp"
 #include "gradus/comm/detail/request/poll.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
 
 namespace gradus::comm::detail {
 
@@ -38,14 +40,19 @@ struct mpi_notice {
 /// Sends and receives notices. Any thread may call it.
 class mpi_notices {
  public:
-  mpi_notices() {
-    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &communicator_), "mpi_environment", "MPI_Comm_dup");
-    MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(communicator_, &rank_);
-    MPI_Comm_size(communicator_, &size_);
+  /// @param limit  how long it waits for the other ranks
+  explicit mpi_notices(std::chrono::milliseconds limit) : start_limit_{limit} {
     int level = MPI_THREAD_SINGLE;
     MPI_Query_thread(&level);
     one_thread_at_a_time_ = level != MPI_THREAD_MULTIPLE;
+    communicator_ = call_at_start([] {
+      MPI_Comm own = MPI_COMM_NULL;
+      check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &own), "mpi_environment", "MPI_Comm_dup");
+      return own;
+    });
+    MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(communicator_, &rank_);
+    MPI_Comm_size(communicator_, &size_);
     sent_ = dynamic_array<std::int64_t>(static_cast<std::size_t>(size_));
   }
 
@@ -56,6 +63,24 @@ class mpi_notices {
   [[nodiscard]] int size() const noexcept { return size_; }
   /// The communicator of the notices: all ranks of the world. MPI_COMM_NULL after free().
   [[nodiscard]] MPI_Comm communicator() const noexcept { return communicator_; }
+
+  /// True if the MPI library requires that one thread at a time calls it.
+  [[nodiscard]] bool one_thread_at_a_time() const noexcept { return one_thread_at_a_time_; }
+
+  /// Returns function(), which blocks until all ranks have called it, when notices cannot be polled yet.
+  /// See mpi_blocking_calls.
+  template <class Function>
+  auto call_at_start(Function function) -> decltype(function()) {
+    if (one_thread_at_a_time_) {
+      return function();
+    }
+    return run_on_thread(std::move(function), [this, deadline = clock::now() + start_limit_] {
+      if (clock::now() >= deadline) {
+        gradus::raise<communication_error>("mpi_environment", {}, {"not complete within ", seconds_text(start_limit_)},
+                                           "mpi_options::time_limit allows longer waits");
+      }
+    });
+  }
 
   /// Calls MPI, from one thread at a time if the MPI library requires that.
   template <class Function>
@@ -194,6 +219,7 @@ class mpi_notices {
     mpi_notices& notices_;
   };
 
+  std::chrono::milliseconds start_limit_;
   MPI_Comm communicator_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;

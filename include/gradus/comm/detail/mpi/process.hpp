@@ -10,7 +10,7 @@
 #include <chrono>           // std::chrono::milliseconds
 #include <cstddef>          // std::size_t
 #include <cstdint>          // std::int64_t, std::uint64_t
-#include <cstdio>           // std::fflush
+#include <cstdio>           // std::fflush, std::fprintf
 #include <cstdlib>          // std::abort
 #include <memory>           // std::make_unique, std::shared_ptr, std::weak_ptr
 #include <mutex>            // std::mutex, std::scoped_lock, std::unique_lock
@@ -53,14 +53,17 @@ class activity {
 /// calls MPI any more, except for notices and the end of the job, and buffers that MPI may still use are not written.
 class mpi_process {
  public:
-  mpi_process() {
-    MPI_Comm node = MPI_COMM_NULL;
-    int ranks_on_node = 1;
-    if (MPI_Comm_split_type(notices_.communicator(), MPI_COMM_TYPE_SHARED, rank(), MPI_INFO_NULL, &node) ==
-        MPI_SUCCESS) {
-      MPI_Comm_size(node, &ranks_on_node);
-      MPI_Comm_free(&node);
-    }
+  /// @param limit  how long it waits for the other ranks
+  explicit mpi_process(std::chrono::milliseconds limit) : notices_{limit} {
+    const int ranks_on_node = notices_.call_at_start([ranks = notices_.communicator(), rank = rank()] {
+      MPI_Comm node = MPI_COMM_NULL;
+      int size = 1;
+      if (MPI_Comm_split_type(ranks, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node) == MPI_SUCCESS) {
+        MPI_Comm_size(node, &size);
+        MPI_Comm_free(&node);
+      }
+      return size;
+    });
     spins_ = static_cast<unsigned>(ranks_on_node) <= std::thread::hardware_concurrency() ? 2000 : 20;
     answers_ = dynamic_array<std::string>(static_cast<std::size_t>(size()));
     ended_ = dynamic_array<int>(static_cast<std::size_t>(size()));
@@ -76,6 +79,8 @@ class mpi_process {
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   [[nodiscard]] bool over() const noexcept { return over_.load(std::memory_order_acquire); }
 
+  /// True if the MPI library requires that one thread at a time calls it.
+  [[nodiscard]] bool one_thread_at_a_time() const noexcept { return notices_.one_thread_at_a_time(); }
   /// Calls MPI, from one thread at a time if the MPI library requires that.
   template <class Function>
   auto enter(Function&& function) {
@@ -113,7 +118,10 @@ class mpi_process {
   }
 
   /// See mpi_departures::number_channel.
-  [[nodiscard]] std::uint64_t number_channel(MPI_Comm ranks) { return departures_.number_channel(ranks); }
+  template <class Call>
+  [[nodiscard]] std::uint64_t number_channel(MPI_Comm ranks, const Call& call) {
+    return departures_.number_channel(ranks, call);
+  }
 
   /// See mpi_departures::join.
   [[nodiscard]] std::shared_ptr<mpi_membership> join(std::uint64_t channel, int rank, int size) {
@@ -133,8 +141,9 @@ class mpi_process {
   }
 
   /// The end of a program without a failure: waits until all ranks have arrived here and no notice is under way, as MPI
-  /// requires before a communicator is freed. Ends early if a rank fails.
-  void meet_at_end() noexcept {
+  /// requires before a communicator is freed. Ends early if a rank fails. When the time limit is over, this is the
+  /// failure, which is written to the standard error output: a destructor cannot throw it.
+  void meet_at_end(std::chrono::milliseconds limit) noexcept {
     struct counting {
       dynamic_array<std::int64_t> sent;
       std::int64_t expected = 0;
@@ -153,9 +162,14 @@ class mpi_process {
         return MPI_Ireduce_scatter_block(counts->sent.data(), &counts->expected, 1, MPI_INT64_T, MPI_SUM,
                                          notices_.communicator(), &counts->request);
       });
+      constexpr std::string_view what = "the end of its program";
+      const clock::time_point deadline = clock::now() + limit;
       backoff rest{spins_};
       while (code == MPI_SUCCESS && (counted == 0 || notices_.taken() < counts->expected || !notices_.sweep())) {
-        look_for_notices(std::string_view{"the end of its program"});
+        look_for_notices(what);
+        if (!failed() && clock::now() >= deadline) {
+          report_time_out(what, limit);
+        }
         if (failed()) {
           static_cast<void>(counts.release());  // MPI may still write to it
           return;
@@ -182,7 +196,7 @@ class mpi_process {
   }
 
   /// Polls for notices if the last poll was at least a millisecond ago.
-  void glance_at_notices(const call_description& waiting_for) noexcept {
+  void glance_at_notices(const activity& waiting_for) noexcept {
     if (notices_.due()) {
       look_for_notices(waiting_for);
     }
@@ -200,7 +214,7 @@ class mpi_process {
     }
   }
 
-  [[noreturn]] void raise(const call_description& what, bool ranks_of_world, const std::source_location& where) {
+  [[noreturn]] void raise(const activity& what, bool ranks_of_world, const std::source_location& where) {
     std::unique_lock lock{mutex_};
     const std::string reason =
         gradus::join({ranks_of_world ? "rank " : "world rank ", failed_rank_, " failed: ", failure_});
@@ -209,8 +223,9 @@ class mpi_process {
   }
 
   /// Handles the end of a time limit: asks the others what they are doing, notifies them of the failure, and throws.
-  [[noreturn]] void raise_time_out(const call_description& what, std::chrono::milliseconds limit,
-                                   const std::source_location& where) {
+  [[noreturn]] void raise_time_out(const activity& what, std::chrono::milliseconds limit,
+                                   const std::source_location& where,
+                                   std::string_view hint = "set_time_limit allows longer waits") {
     std::string reason = gradus::join({"not complete within ", seconds_text(limit)});
     try {
       reason.append(ask_others(what));
@@ -221,12 +236,30 @@ class mpi_process {
       raise(what, true, where);  // another rank reported a failure first
     }
     fail(gradus::join({what.describe(), ": ", reason}));
-    gradus::raise<communication_error>(what.describe(), {}, reason, "set_time_limit allows longer waits", where);
+    gradus::raise<communication_error>(what.describe(), {}, reason, hint, where);
   }
 
   /// Asks the other ranks and returns their answers as text: "; rank 2 is at barrier; no answer from ranks 1, 3".
-  std::string ask_others(const call_description& waiting_for) {
+  std::string ask_others(const activity& waiting_for) {
+    const dynamic_array<int> silent = silent_ranks(waiting_for);
+    const std::scoped_lock lock{mutex_};
+    std::string text;
+    for (int other = 0; other < size(); ++other) {
+      if (const std::string& answer = answers_[static_cast<std::size_t>(other)]; !answer.empty()) {
+        append_text(text, {"; rank ", other, " is at ", answer});
+      }
+    }
+    if (!silent.empty()) {
+      append_text(text, {"; no answer from ", ranks_text(silent)});
+    }
+    return text;
+  }
+
+  /// Asks the other ranks, and returns those that do not answer within half a second: ranks of the world. Ends early if
+  /// a rank fails.
+  [[nodiscard]] dynamic_array<int> silent_ranks(const activity& waiting_for) {
     constexpr std::chrono::milliseconds patience{500};
+    const std::scoped_lock one_at_a_time{asking_};
     {
       const std::scoped_lock lock{mutex_};
       for (std::string& each : answers_) {
@@ -248,17 +281,12 @@ class mpi_process {
     };
     poll_for(
         patience, [&, this] { return all_answered() || failed(); }, spins_);
-    const std::scoped_lock lock{mutex_};
-    std::string text;
-    for (int other = 0; other < size(); ++other) {
-      if (const std::string& answer = answers_[static_cast<std::size_t>(other)]; !answer.empty()) {
-        append_text(text, {"; rank ", other, " is at ", answer});
-      }
-    }
-    if (!silent.empty()) {
-      append_text(text, {"; no answer from ", ranks_text(silent)});
-    }
-    return text;
+    return silent;
+  }
+
+  /// The ranks of a communicator as ranks of the world.
+  [[nodiscard]] dynamic_array<int> ranks_in_world(MPI_Comm communicator, int size) {
+    return departures_.ranks_in_world(communicator, size);
   }
 
   /// Ends a failed job: gives the other ranks time to print their messages, then ends all processes.
@@ -289,6 +317,15 @@ class mpi_process {
   }
 
  private:
+  /// Fails, with a message on the standard error output, unless another rank does so first.
+  void report_time_out(std::string_view what, std::chrono::milliseconds limit) {
+    const std::string reason = gradus::join({"not complete within ", seconds_text(limit), ask_others(what)});
+    if (!failed()) {
+      std::fprintf(stderr, "gradus: rank %d is at %s: %s\n", rank(), std::string{what}.c_str(), reason.c_str());
+      fail(gradus::join({what, ": ", reason}));
+    }
+  }
+
   bool record(int rank, std::string_view reason) noexcept {
     const std::scoped_lock lock{mutex_};
     if (failed()) {
@@ -351,6 +388,7 @@ class mpi_process {
   mpi_notices notices_;
   mpi_departures departures_{notices_};
   int spins_ = 0;
+  std::mutex asking_;
   std::mutex mutex_;  // protects the members below
   std::string failure_;
   int failed_rank_ = -1;

@@ -20,6 +20,7 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
+#include "gradus/comm/detail/mpi/blocking_calls.hpp"
 #include "gradus/comm/detail/mpi/check.hpp"
 #include "gradus/comm/detail/mpi_shared/memory.hpp"
 #include "gradus/core/config.hpp"
@@ -186,15 +187,19 @@ class mpi_registered_memory {
   /// other ranks.
   [[nodiscard]] static std::shared_ptr<mpi_registered_memory> of(MPI_Comm ranks, int rank,
                                                                  const std::shared_ptr<mpi_shared_pool>& pool,
-                                                                 std::byte* begin, index_t bytes) {
+                                                                 std::byte* begin, index_t bytes,
+                                                                 const mpi_blocking_calls& call) {
     const std::shared_ptr<registered_arrays>& arrays = registered_arrays::of_process();
     registered_arrays::finding known = arrays->find(begin, bytes, pool.get());
     // The offset of the memory in its page may differ between ranks.
     const place own{known.number, known.next, static_cast<std::int64_t>(address(begin) % page_bytes())};
     int size = 1;
     MPI_Comm_size(ranks, &size);
-    dynamic_array<place> places(static_cast<std::size_t>(size));
-    check_mpi(MPI_Allgather(&own, 3, MPI_INT64_T, places.data(), 3, MPI_INT64_T, ranks), what, "MPI_Allgather");
+    const dynamic_array<place> places = call([ranks, size, own] {
+      dynamic_array<place> all(static_cast<std::size_t>(size));
+      check_mpi(MPI_Allgather(&own, 3, MPI_INT64_T, all.data(), 3, MPI_INT64_T, ranks), what, "MPI_Allgather");
+      return all;
+    });
     std::int64_t number = known.next;
     bool known_to_none = true;
     bool known_to_all = own.number > 0;
@@ -210,7 +215,7 @@ class mpi_registered_memory {
       return nullptr;
     }
     auto memory = std::make_shared<mpi_registered_memory>(rank, pool, number, begin, bytes);
-    if (!memory->share(ranks, places)) {
+    if (!memory->share(ranks, places, call)) {
       return nullptr;
     }
     arrays->add(begin, bytes, pool.get(), number, memory);
@@ -270,7 +275,7 @@ class mpi_registered_memory {
   }
 
   /// Called by all ranks. False on all of them if sharing is not possible.
-  bool share(MPI_Comm ranks, const dynamic_array<place>& places) {
+  bool share(MPI_Comm ranks, const dynamic_array<place>& places, const mpi_blocking_calls& call) {
     const index_t shift = places[static_cast<std::size_t>(rank_)].shift;
     own_ = whole_pages(shift);
     interval common = own_;
@@ -281,15 +286,21 @@ class mpi_registered_memory {
     if (common.first >= common.last) {
       return false;
     }
-    try {
-      memory_ = &pool_->take(ranks, static_cast<std::size_t>(bytes_) + page_bytes());
-      shown_ = show_shared_pages(begin_ + own_.first, memory_->of(rank_) + shift + own_.first, own_.size());
-    } catch (const communication_error&) {
-      // No such window: handled like a lack of memory.
-    }
-    int all = shown_ ? 1 : 0;
-    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, ranks), what, "MPI_Allreduce");
-    if (all == 0) {
+    memory_ =
+        call([ranks, bytes = static_cast<std::size_t>(bytes_) + page_bytes(), pool = pool_]() -> mpi_shared_memory* {
+          try {
+            return &pool->take(ranks, bytes);
+          } catch (const communication_error&) {
+            return nullptr;  // no such window: handled like a lack of memory
+          }
+        });
+    shown_ = memory_ != nullptr &&
+             show_shared_pages(begin_ + own_.first, memory_->of(rank_) + shift + own_.first, own_.size());
+    const bool all = call([ranks, shown = shown_ ? 1 : 0]() mutable {
+      check_mpi(MPI_Allreduce(MPI_IN_PLACE, &shown, 1, MPI_INT, MPI_MIN, ranks), what, "MPI_Allreduce");
+      return shown != 0;
+    });
+    if (!all) {
       return false;
     }
     shared_ = common;

@@ -17,6 +17,7 @@
 #include <utility>          // std::move
 
 #include "gradus/comm/call.hpp"
+#include "gradus/comm/detail/mpi/blocking_calls.hpp"
 #include "gradus/comm/detail/mpi/membership.hpp"
 #include "gradus/comm/detail/mpi/process.hpp"
 #include "gradus/comm/detail/mpi/registered_memory.hpp"
@@ -82,11 +83,10 @@ class shared_operation final : public operation {
 class mpi_shared_channel {
  public:
   mpi_shared_channel(mpi messages, mpi_process& process, bool world, std::size_t segment_bytes,
-                     std::shared_ptr<mpi_shared_pool> pool)
-      : messages_{std::move(messages)},
-        process_{&process},
-        world_{world},
-        steps_{messages_.native(), messages_.rank(), messages_.size(), segment_bytes, std::move(pool)} {}
+                     std::shared_ptr<mpi_shared_pool> pool, const mpi_blocking_calls& call)
+      : messages_{std::move(messages)}, process_{&process}, world_{world}, steps_{messages_.native(), messages_.rank(),
+                                                                                  messages_.size(),   segment_bytes,
+                                                                                  std::move(pool),    call} {}
 
   mpi_shared_channel(const mpi_shared_channel&) = delete;
   mpi_shared_channel& operator=(const mpi_shared_channel&) = delete;
@@ -109,7 +109,8 @@ class mpi_shared_channel {
     if (segment_bytes() < 2 * page_bytes()) {
       return nullptr;  // the array is too short to have whole pages
     }
-    auto memory = mpi_registered_memory::of(messages_.native(), rank(), pool(), begin, bytes);
+    const mpi_blocking_calls call{*process_, what, limit, world_};
+    auto memory = mpi_registered_memory::of(messages_.native(), rank(), pool(), begin, bytes, call);
     if (memory == nullptr) {
       return nullptr;
     }

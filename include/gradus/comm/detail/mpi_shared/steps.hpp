@@ -88,8 +88,9 @@ struct shared_collective {
 /// copied. The ranks take chunks of the array, first from their own part, until none is left.
 class shared_steps {
  public:
-  shared_steps(MPI_Comm ranks, int rank, int size, std::size_t segment_bytes, std::shared_ptr<mpi_shared_pool> pool)
-      : window_{ranks, rank, segment_bytes, std::move(pool)},
+  shared_steps(MPI_Comm ranks, int rank, int size, std::size_t segment_bytes, std::shared_ptr<mpi_shared_pool> pool,
+               const mpi_blocking_calls& call)
+      : window_{ranks, rank, segment_bytes, std::move(pool), call},
         rank_{rank},
         size_{size},
         sources_(static_cast<std::size_t>(size)),

@@ -18,6 +18,7 @@
 #include <utility>      // std::move
 
 #include "gradus/comm/call.hpp"
+#include "gradus/comm/detail/mpi/blocking_calls.hpp"
 #include "gradus/comm/detail/mpi/check.hpp"
 #include "gradus/comm/detail/mpi_shared/memory.hpp"
 #include "gradus/comm/reduction.hpp"
@@ -105,14 +106,17 @@ class mpi_shared_window {
   };
 
   /// Called by all ranks of the communicator. Pieces of all ranks have the same size, a multiple of 64 bytes.
-  mpi_shared_window(MPI_Comm ranks, int rank, std::size_t segment_bytes, std::shared_ptr<mpi_shared_pool> pool)
-      : segment_{segment_bytes}, pool_{std::move(pool)}, memory_{&pool_->take(ranks, rank_bytes())} {
+  mpi_shared_window(MPI_Comm ranks, int rank, std::size_t segment_bytes, std::shared_ptr<mpi_shared_pool> pool,
+                    const mpi_blocking_calls& call)
+      : segment_{segment_bytes}, pool_{std::move(pool)}, memory_{call([ranks, bytes = rank_bytes(), pool = pool_] {
+          return &pool->take(ranks, bytes);
+        })} {
     std::memset(memory_->of(rank), 0, rank_bytes());
     ::new (memory_->of(rank)) rank_state{};
     for (int slot = 0; slot < slots; ++slot) {
       ::new (&head(rank, static_cast<std::uint64_t>(slot))) slot_head{};
     }
-    check_mpi(MPI_Barrier(ranks), "comm::mpi_shared", "MPI_Barrier");
+    call([ranks] { check_mpi(MPI_Barrier(ranks), "comm::mpi_shared", "MPI_Barrier"); });
   }
 
   mpi_shared_window(const mpi_shared_window&) = delete;

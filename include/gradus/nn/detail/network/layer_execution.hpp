@@ -26,7 +26,6 @@
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/plan/memory_plan.hpp"
 #include "gradus/nn/plan/plan_execution.hpp"
-#include "gradus/nn/plan/stage_plan.hpp"
 #include "gradus/nn/plan/tight_memory_plan.hpp"
 
 namespace gradus::nn::detail {
@@ -104,25 +103,15 @@ class layer_execution {
     return plan_execution(net.describe_for_plan(needed, sizeof(Element)), planning);
   }
 
-  /// The plan of a stage, without taking memory. @param whole  of the network
-  [[nodiscard]] stage_plan plan_of_stage(const graph& net, const execution_plan& whole, std::size_t stage,
-                                         const stage_depth& depth) const {
-    plan_options planning = training_plan(net);
-    const dynamic_array<layer_memory> needed = prepare_plan(net, planning);
-    planning.side_by_side = nullptr;
-    return plan_stage(net.describe_for_plan(needed, sizeof(Element)), whole, net.stages(), stage, depth, planning);
-  }
-
-  /// Takes the memory of a stage. @param shared  the parameters, gradients and buffers
-  /// @throws device_error when there is too little memory; nothing changes then
-  void allocate_stage(const graph& net, const stage_plan& stage, const memory_type& shared) {
-    dynamic_array<layer_memory> needed = memory_of_layers(net);
-    for (std::size_t i = 0; i < needed.size(); ++i) {
-      if (i < stage.first || i >= stage.end) {
-        needed[i] = {};
-      }
+  /// Takes memory that was made for the layers. @param streams  on which they run
+  void take(const graph& net, std::unique_ptr<memory_type> memory, std::size_t streams) {
+    std::shared_ptr<region_runner> regions;
+    if (!memory->plan().streams.regions.empty()) {
+      regions = net.options().parallel_branches.make_runner(memory->plan());
     }
-    take(net, std::make_unique<memory_type>(*device_, std::move(needed), stage, shared), 1);
+    layers_.make_room(net, streams);
+    memory_ = std::move(memory);
+    regions_ = std::move(regions);
   }
 
   /// The memory of a plan, without that of gradients and copies of weights.
@@ -187,16 +176,6 @@ class layer_execution {
       }
     }
     return needed;
-  }
-
-  void take(const graph& net, std::unique_ptr<memory_type> memory, std::size_t streams) {
-    std::shared_ptr<region_runner> regions;
-    if (!memory->plan().streams.regions.empty()) {
-      regions = net.options().parallel_branches.make_runner(memory->plan());
-    }
-    layers_.make_room(net, streams);
-    memory_ = std::move(memory);
-    regions_ = std::move(regions);
   }
 
   Device* device_;

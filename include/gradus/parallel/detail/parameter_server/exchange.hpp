@@ -20,6 +20,7 @@
 
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/parallel/detail/parameter_server/links.hpp"
@@ -60,10 +61,12 @@ inline void serve_to_the_end(server_loop& loop, message_channel& channel) {
         continue;
       }
       if (comm::clock::now() - loop.moved_at() > channel.time_limit() * 2) {
-        raise<communication_error>(
-            "parameter_server.serve", {},
-            {"no worker has been heard of within ", comm::seconds_text(channel.time_limit() * 2)},
-            "set_time_limit allows longer waits");
+        std::string reason =
+            gradus::join({"no worker has been heard of within ", comm::seconds_text(channel.time_limit() * 2)});
+        if (const dynamic_array<int> silent = channel.silent_ranks("parameter_server.serve"); !silent.empty()) {
+          append_text(reason, {"; no answer from ", comm::ranks_text(silent)});
+        }
+        raise<communication_error>("parameter_server.serve", {}, reason, "set_time_limit allows longer waits");
       }
       rest.pause();
     }
@@ -203,6 +206,20 @@ class server_exchange {
   /// The program has asked for something that the thread has not begun. @pre the mutex is held
   [[nodiscard]] bool asked() const noexcept { return finished_.load(std::memory_order_acquire); }
 
+  /// Lets the thread go on meanwhile. An exception ends it.
+  dynamic_array<int> ask_who_is_silent(std::unique_lock<std::mutex>& lock, std::string_view what) {
+    lock.unlock();
+    try {
+      dynamic_array<int> silent = links_->channel().silent_ranks(what);
+      lock.lock();
+      return silent;
+    } catch (...) {
+      lock.lock();
+      ended_ = true;
+      throw;
+    }
+  }
+
   template <class Condition>
   void wait(std::unique_lock<std::mutex>& lock, std::string_view what, const Condition& condition,
             const std::source_location& where = std::source_location::current()) {
@@ -214,8 +231,16 @@ class server_exchange {
         seen = moves_;
         deadline = clock::now() + limit_;
       } else if (clock::now() >= deadline) {
+        const dynamic_array<int> silent = ask_who_is_silent(lock, what);
+        if (failure_ != nullptr || moves_ != seen || condition()) {
+          continue;
+        }
+        const std::string time = comm::seconds_text(limit_);
+        // The server may wait itself, for a rank that does not answer.
         const std::string reason =
-            gradus::join({worker_->describe_missing(), ": it did not answer within ", comm::seconds_text(limit_)});
+            silent.empty() ? gradus::join({worker_->describe_missing(), ": it did not answer within ", time})
+                           : gradus::join({worker_->describe_missing(), ": not complete within ", time,
+                                           "; no answer from ", comm::ranks_text(silent)});
         links_->channel().fail(gradus::join({what, ": ", reason}));
         ended_ = true;
         raise<communication_error>(what, {}, reason, "set_time_limit allows longer waits", where);

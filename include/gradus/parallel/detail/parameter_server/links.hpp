@@ -24,6 +24,10 @@ class message_channel {
   virtual void reserve_messages(std::size_t count) = 0;
   virtual comm::request send(int peer, std::span<const std::uint8_t> data, int tag) = 0;
   virtual comm::request receive(int peer, std::span<std::uint8_t> data, int tag) = 0;
+  /// The ranks that do not answer a question; empty if the communicator cannot ask. Takes up to half a second.
+  /// @param what  the activity of this rank
+  /// @throws communication_error if another rank has failed
+  [[nodiscard]] virtual dynamic_array<int> silent_ranks(std::string_view what) = 0;
   /// Tells the other ranks that this one has failed.
   virtual void fail(std::string_view reason) noexcept = 0;
   [[nodiscard]] virtual int rank() const noexcept = 0;
@@ -46,6 +50,13 @@ class messages_on final : public message_channel {
   }
   comm::request receive(int peer, std::span<std::uint8_t> data, int tag) override {
     return comm::receive(channel_, peer, data, tag);
+  }
+  [[nodiscard]] dynamic_array<int> silent_ranks(std::string_view what) override {
+    if constexpr (requires { channel_.silent_ranks(what); }) {
+      return channel_.silent_ranks(what);
+    } else {
+      return {};
+    }
   }
   void fail(std::string_view reason) noexcept override { channel_.fail(reason); }
   [[nodiscard]] int rank() const noexcept override { return channel_.rank(); }

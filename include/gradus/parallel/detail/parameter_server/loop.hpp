@@ -79,18 +79,8 @@ class server_loop {
   /// Whether something moved.
   /// @throws communication_error when a rank fails, or does not come and cannot be done without
   bool poll() {
-    now_ = clock::now();
-    bool moved = false;
-    for (server_client& each : clients_) {
-      moved = take(each) || moved;
-    }
-    moved = update_what_can_be() || moved;
-    for (server_client& each : clients_) {
-      moved = hand_out(each) || moved;
-    }
-    if (moved) {
-      moved_at_ = now_;
-    } else {
+    const bool moved = move_forward();
+    if (!moved) {
       look_at_time();
     }
     return moved;
@@ -113,6 +103,22 @@ class server_loop {
  private:
   using clock = comm::clock;
   using phase = server_client::phase;
+
+  bool move_forward() {
+    now_ = clock::now();
+    bool moved = false;
+    for (server_client& each : clients_) {
+      moved = take(each) || moved;
+    }
+    moved = update_what_can_be() || moved;
+    for (server_client& each : clients_) {
+      moved = hand_out(each) || moved;
+    }
+    if (moved) {
+      moved_at_ = now_;
+    }
+    return moved;
+  }
 
   [[nodiscard]] std::size_t parts() const noexcept { return part_numbers_.size(); }
 
@@ -462,17 +468,21 @@ class server_loop {
     raise_missing();
   }
 
-  [[noreturn]] void raise_missing() const {
+  /// Raises an error, unless messages have come while the ranks were asked.
+  void raise_missing() {
+    const dynamic_array<int> silent = links_->channel().silent_ranks("parameter_server: gradients of the workers");
+    if (move_forward()) {
+      return;
+    }
     if (norm_) {
-      norm_->raise_missing(patience_);
+      norm_->raise_missing(patience_, silent);
     }
     const missing_workers who = find_missing({clients_.data(), clients_.size()}, parts());
     const bool nothing = parts() == 0;
     raise<communication_error>({"parameter_server: ", who.pull ? "pull of the values" : "push of the gradient", " of '",
                                 nothing ? "no variable" : plan_->names[part_numbers_[who.part]], "', step ",
                                 nothing ? round_ : versions_[who.part]},
-                               {},
-                               {comm::ranks_text(who.ranks), " did not arrive within ", comm::seconds_text(patience_)},
+                               {}, missing_text(who.ranks, silent, patience_),
                                settings_.mode == server_mode::synchronous
                                    ? "backup_workers lets a step go on without some; set_time_limit allows longer waits"
                                    : "set_time_limit allows longer waits");

@@ -4,14 +4,17 @@
 #pragma once
 
 #include <algorithm>  // std::min, std::none_of
+#include <chrono>     // std::chrono::milliseconds
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::uint64_t
 #include <limits>     // std::numeric_limits
 #include <span>       // std::span
+#include <string>     // std::string
 
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/parallel/detail/parameter_server/client.hpp"
 
 namespace gradus::parallel::detail {
@@ -43,6 +46,18 @@ struct missing_workers {
     }
   }
   return {};
+}
+
+/// What has not come in time, for a message. Ranks that do not answer are the reason: `missing` may only wait for them.
+/// @param missing  the ranks that this one waits for
+/// @param silent   the ranks that do not answer; empty if they cannot be asked
+[[nodiscard]] inline std::string missing_text(const dynamic_array<int>& missing, const dynamic_array<int>& silent,
+                                              std::chrono::milliseconds patience) {
+  const std::string time = comm::seconds_text(patience);
+  if (!silent.empty()) {
+    return join({"not complete within ", time, "; no answer from ", comm::ranks_text(silent)});
+  }
+  return join({missing.empty() ? "messages" : comm::ranks_text(missing), " did not arrive within ", time});
 }
 
 /// The gradients of a part have come from all workers.

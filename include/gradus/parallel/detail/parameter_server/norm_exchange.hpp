@@ -76,8 +76,9 @@ class norm_exchange {
     return true;
   }
 
+  /// @param silent  the ranks that do not answer
   /// @throws communication_error if it waits for another server
-  void raise_missing(std::chrono::milliseconds patience) const {
+  void raise_missing(std::chrono::milliseconds patience, const dynamic_array<int>& silent) const {
     dynamic_array<int> missing;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       if (incoming_[i].active()) {
@@ -85,10 +86,8 @@ class norm_exchange {
       }
     }
     if (!missing.empty()) {
-      raise<communication_error>("parameter_server: the norm of the gradients", {},
-                                 {"of the servers, ", comm::ranks_text(missing),
-                                  " did not send a sum of squares within ", comm::seconds_text(patience)},
-                                 "set_time_limit allows longer waits");
+      raise<communication_error>("parameter_server: sums of squares of other servers, for the norm of the gradients",
+                                 {}, missing_text(missing, silent, patience), "set_time_limit allows longer waits");
     }
   }
 

@@ -273,11 +273,11 @@ void plan_rule(const training_parts<Network>& training, training_state& state,
                const dynamic_array<std::string>& of_parameters, int copy_of, int owner) {
   using element = typename training_parts<Network>::element;
   const bool elsewhere = training.elsewhere();
-  const dynamic_array<state_parameter> parameters =
+  const dynamic_array<state_parameter> all =
       parameters_of_state(training.network->structure(), training.end->strategy());
   const auto trained = [&](std::string_view name, std::string_view type, index_t element_bytes, std::byte* memory,
                            std::size_t number) {
-    for (const state_parameter& each : parameters) {
+    for (const state_parameter& each : all) {
       if (!each.trained) {
         continue;
       }
@@ -299,10 +299,12 @@ void plan_rule(const training_parts<Network>& training, training_state& state,
     return;
   }
   for (const optim::state_buffer& each : training.end->rule().buffers()) {
-    if (each.elements == 0) {
+    if (each.elements == 0 && !training.network->structure().in_stages()) {
       continue;
     }
-    const auto element_bytes = static_cast<index_t>(each.bytes.size()) / each.elements;
+    // A stage without parameters knows those of others.
+    const auto element_bytes =
+        each.elements == 0 ? index_t{sizeof(element)} : static_cast<index_t>(each.bytes.size()) / each.elements;
     const std::string_view type =
         each.element.empty() && element_bytes == sizeof(element) ? element_name<element> : each.element;
     if (type.empty()) {
@@ -310,11 +312,11 @@ void plan_rule(const training_parts<Network>& training, training_state& state,
                                  {"elements of a known type in the buffer '", each.name, "' of the rule"},
                                  {element_bytes, " bytes each"}, "set state_buffer::element");
     }
-    bool parameters = false;
+    bool of_each = false;  // parameter
     for (const std::string& name : of_parameters) {
-      parameters = parameters || name == each.name;
+      of_each = of_each || name == each.name;
     }
-    if (parameters) {
+    if (of_each) {
       trained(each.name, type, element_bytes, each.bytes.data(), 0);
     } else {
       state_access::add(state, name_of_copy(gradus::join({"optimizer.", each.name}), copy_of), type, element_bytes,
@@ -342,10 +344,10 @@ void plan_buffers(const training_parts<Network>& training, training_state& state
     const int owner = graph.in_stages() ? strategy.rank_of_stage(graph.stages().stage_of(i)) : 0;
     ranks_of_network = owner < ranks_of_network ? ranks_of_network : owner + 1;
     for (const nn::buffer_description& each : n.layer->buffers()) {
-      state_access::add(state, gradus::join({n.name, ".", each.name}), type, element_bytes, each.size, owner,
-                        {.kind = state_kind::buffer,
-                         .memory = n.here ? reinterpret_cast<std::byte*>(std::addressof(*own->elements.data()))
-                                          : nullptr});
+      state_access::add(
+          state, gradus::join({n.name, ".", each.name}), type, element_bytes, each.size, owner,
+          {.kind = state_kind::buffer,
+           .memory = n.here ? reinterpret_cast<std::byte*>(std::addressof(*own->elements.data())) : nullptr});
       own += n.here ? 1 : 0;
       elements[static_cast<std::size_t>(owner)] += each.size;
     }
