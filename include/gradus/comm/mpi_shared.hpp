@@ -398,17 +398,19 @@ struct mpi_shared::split {
 
 inline mpi_shared::split mpi_shared::split_by_node(mpi_environment& environment, MPI_Comm ranks,
                                                    mpi_shared_options options) {
-  constexpr std::string_view name = "comm::mpi_shared::split_by_node";
+  constexpr std::string_view operation = "comm::mpi_shared::split_by_node";
   struct split_ranks {
     MPI_Comm local = MPI_COMM_NULL;
     MPI_Comm across = MPI_COMM_NULL;
     int node = 0;   // number of nodes whose first rank is at most this one
     int nodes = 0;  // number of all nodes
   };
-  const detail::mpi_blocking_calls call{*environment.process_, name, environment.options_.time_limit,
+  const detail::mpi_blocking_calls call{*environment.process_, operation, environment.options_.time_limit,
                                         ranks == MPI_COMM_WORLD};
-  split_ranks made = call([ranks, name] {
-    const auto check = [name](int code, std::string_view function) { detail::check_mpi(code, name, function); };
+  split_ranks made = call([ranks, operation] {
+    const auto check = [operation](int code, std::string_view function) {
+      detail::check_mpi(code, operation, function);
+    };
     split_ranks of;
     int rank = 0;
     check(MPI_Comm_rank(ranks, &rank), "MPI_Comm_rank");

@@ -147,7 +147,7 @@ inline void require_lists(any_communicator& group, std::span<const int> list, bo
   group.all_gather(bytes.subspan(own * longest * sizeof(int), longest * sizeof(int)), bytes, where);
   dynamic_array<std::span<const int>> lists(size);
   for (std::size_t rank = 0; rank < size; ++rank) {
-    lists[rank] = {ranks.data() + rank * longest, static_cast<std::size_t>(digests[rank].ranks)};
+    lists[rank] = {ranks.data() + rank * longest, digests[rank].ranks};
   }
   raise_wrong_list({digests.data(), size}, {lists.data(), size}, where);
 }

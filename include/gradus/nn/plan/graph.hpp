@@ -60,7 +60,7 @@ class graph {
   GRADUS_COLD value append(std::string_view name, std::unique_ptr<layer_base> layer, std::span<const value> inputs,
                            error_location where) {
     require_building("network.add", where);
-    const auto name_of = [this](std::size_t i) -> std::string_view { return nodes_[i].name; };
+    const auto name_of = [this](std::size_t at) -> std::string_view { return nodes_[at].name; };
     if (const std::size_t other = names_.find(name, nodes_.size(), name_of); other < nodes_.size()) {
       detail::raise_name_again(name, nodes_[other].layer->kind(), where);
     }

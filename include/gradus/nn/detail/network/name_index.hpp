@@ -45,7 +45,7 @@ class name_index {
   };
 
   [[nodiscard]] std::size_t home(std::uint64_t hash) const noexcept {
-    return static_cast<std::size_t>(hash) & (slots_.size() - 1);
+    return hash & (slots_.size() - 1);
   }
   [[nodiscard]] std::size_t next(std::size_t at) const noexcept { return (at + 1) & (slots_.size() - 1); }
 
