@@ -70,7 +70,7 @@ struct row {
   double step_ms = 0;
   double efficiency = 0;  // images a second of a rank, over those of a rank of the first row
   input_comparison input{};
-  std::optional<pipeline_facts> pipeline;  // of a training in stages
+  std::optional<pipeline_facts> pipeline{};  // of a training in stages
 };
 
 /// The curve of `rows` and the ideal line, as SVG. @pre not empty
