@@ -51,15 +51,32 @@ std::vector<double> gather(gradus::comm::any_communicator& group, const std::vec
   return all;
 }
 
+/// The ranks that train: how many copies of the network there are, and which rank has the loss of the first one.
+struct trained_copies {
+  int count = 1;
+  int rank_of_loss = 0;
+};
+
 /// Prints the steps of rank 0, and times all of them between two moments when all ranks have come.
 class printing_watch final : public step_watch {
  public:
-  printing_watch(const settings& chosen, gradus::comm::any_communicator& group, saves_of_rank& saves)
+  printing_watch(const settings& chosen, gradus::comm::any_communicator& group, const trained_copies& copies,
+                 saves_of_rank& saves)
       : step_watch{static_cast<std::size_t>(chosen.warmup_batches),
                    static_cast<std::size_t>(chosen.batches) * static_cast<std::size_t>(chosen.repeats)},
         chosen_{chosen},
         group_{group},
+        copies_{copies},
         saves_{saves} {}
+
+  /// The loss of the last step, on all ranks. Called by all ranks.
+  [[nodiscard]] double last_loss() {
+    double loss[] = {group_.rank() == copies_.rank_of_loss ? steps().back().loss : 0.0};
+    if (copies_.rank_of_loss != 0) {
+      group_.sum(loss);
+    }
+    return loss[0];
+  }
 
   /// Images a second of all ranks, of each repeat.
   [[nodiscard]] const std::vector<double>& totals() const noexcept { return totals_; }
@@ -80,17 +97,19 @@ class printing_watch final : public step_watch {
   }
 
   void ended(std::size_t step) override {
-    if (group_.rank() != 0) {
-      return;
-    }
     if (step == 0) {
       seconds_.clear();
     }
     seconds_.push_back(steps().back().step);
-    if (step == 0 || (step + 1) % static_cast<std::size_t>(chosen_.display_every) == 0) {
+    const bool shown = step == 0 || (step + 1) % static_cast<std::size_t>(chosen_.display_every) == 0;
+    if (!shown || (group_.rank() != 0 && copies_.rank_of_loss == 0)) {
+      return;
+    }
+    const double loss = last_loss();
+    if (group_.rank() == 0) {
       const speed now = speed_of(chosen_.batch_size_per_rank, seconds_);
       std::printf("%zu\timages/sec: %.1f +/- %.1f (jitter = %.1f)\t%.3f\n", step + 1, now.mean, now.uncertainty,
-                  now.jitter, steps().back().loss);
+                  now.jitter, loss);
       std::fflush(stdout);
     }
   }
@@ -102,7 +121,7 @@ class printing_watch final : public step_watch {
     saves_.wait();  // what a save costs counts to its end
     wait_for_all();
     const double images = static_cast<double>(steps().size() - kept_before_) *
-                          static_cast<double>(chosen_.batch_size_per_rank) * static_cast<double>(group_.size());
+                          static_cast<double>(chosen_.batch_size_per_rank) * static_cast<double>(copies_.count);
     totals_.push_back(images / std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count());
     if (group_.rank() == 0) {
       constexpr const char* line = "----------------------------------------------------------------";
@@ -124,6 +143,7 @@ class printing_watch final : public step_watch {
 
   const settings& chosen_;
   gradus::comm::any_communicator& group_;
+  trained_copies copies_;
   saves_of_rank& saves_;
   std::size_t kept_before_ = 0;  // steps, of earlier repeats
   std::vector<double> seconds_;
@@ -176,6 +196,11 @@ void require_same_options(const settings& chosen, gradus::comm::any_communicator
                                       {"order", name_of(chosen.order)},
                                       {"servers", number(chosen.servers)},
                                       {"server mode", chosen.server_mode},
+                                      {"stages", number(chosen.stages)},
+                                      {"stages of a rank", number(chosen.stages_per_rank)},
+                                      {"micro-batches", number(chosen.micro_batches)},
+                                      {"schedule", chosen.schedule},
+                                      {"image size", number(chosen.image_size)},
                                       {"trace file", chosen.trace_file},
                                       {"checkpoint folder", chosen.checkpoint_dir},
                                       {"steps between checkpoints", number(chosen.checkpoint_every)},
@@ -272,9 +297,16 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
 
   const bool writes = place.rank == 0 && (!alone || all.group().rank() == 0);
   program::output_file json = writes ? open_output("--json", chosen.json, chosen) : program::output_file{};
-  const std::unique_ptr<input_set> input = open_input(chosen, find_model(chosen.model), plan.global());
+  const std::unique_ptr<input_set> input = open_input(chosen, model_of(chosen), plan.global());
   const std::unique_ptr<training> trained = all.make_training(chosen, *input, plan, recorder);
-  trained->compile();
+  result found;
+  trained_copies copies;
+  if (chosen.update == variable_update::hybrid) {
+    found.pipeline = facts_of(chosen, all.compile_stages(*trained).stages.step.bubble);
+    copies = {.count = place.ranks, .rank_of_loss = chosen.stages - 1};
+  } else {
+    trained->compile();
+  }
   const bool profiled = chosen.order != transfer_order::none && place.ranks > 1;
   gradus::parallel::step_profile profile = profiled ? trained->profile(5) : gradus::parallel::step_profile{};
   profile.link.bytes_per_second = chosen.link_bytes_per_second;
@@ -283,7 +315,9 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   const std::unique_ptr<step_parts> parts = all.make_step_end(trained->parameters(), transfers);
   gradus::comm::any_communicator& group = alone ? all.group() : parts->end->group();
 
-  result found;
+  if (!found.pipeline) {
+    copies.count = group.size();
+  }
   found.model = chosen.model;
   found.batch_size = chosen.batch_size_per_rank;
   found.ranks = group.size();
@@ -293,6 +327,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   found.winograd = chosen.winograd;
   found.data_format = chosen.nhwc ? "NHWC" : "NCHW";
   found.variable_update = name_of(chosen.update);
+  found.micro_batches = chosen.micro_batches;
   found.dataset = input->name();
   found.optimizer = chosen.optimizer;
   if (group.rank() == 0) {
@@ -309,8 +344,10 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   const bool traced = !chosen.trace_file.empty();
   saves_of_rank saves{chosen, checkpoint_folder(chosen, all.group().rank(), all.group().size())};
   all.write_behind(saves.callback());
-  printing_watch watch{chosen, group, saves};
-  watch.attach(*parts->end, parts->timer.seconds(), {all.marks(), trained->structure().nodes().size()});
+  printing_watch watch{chosen, group, copies, saves};
+  watch.attach(
+      *parts->end, parts->timer.seconds(),
+      {.marks = all.marks(), .layers = trained->structure().nodes().size(), .in_stages = found.pipeline.has_value()});
   trained->fit(parts->end->group(), *parts->end, watch, saves, chosen.repeats, schedule_of(chosen),
                traced ? &recorder : nullptr);
 
@@ -322,7 +359,13 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   found.phases = mean_phases(watch.steps(), group);
   found.repeats = watch.totals();
   found.images_per_second = statistics_of(found.repeats).median;
-  found.loss = watch.steps().back().loss;
+  found.loss = watch.last_loss();
+  if (found.pipeline) {
+    const auto of = [&](phase which) { return found.phases[static_cast<std::size_t>(which)]; };
+    const double waits = of(phase::communicate) + of(phase::wait);
+    found.pipeline->measured_bubble =
+        waits / (waits + of(phase::forward) + of(phase::backward) + of(phase::update) + of(phase::input));
+  }
   found.loss_scale = watch.loss_scale();
   found.gradient_norm = watch.norms();
   found.saves = cost_of(saves);
@@ -339,6 +382,10 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   found.peak_device_memory_bytes = static_cast<std::uint64_t>(*std::max_element(fullest.begin(), fullest.end()));
   if (group.rank() == 0) {
     print_phases(found.phases);
+    if (found.pipeline) {
+      std::printf("bubble: %.1f %% of a step, the mean over all ranks; predicted %.1f %%\n",
+                  100 * found.pipeline->measured_bubble, 100 * found.pipeline->bubble);
+    }
     if (found.loss_scale) {
       std::printf("loss scale: %g, %td steps skipped\n", found.loss_scale->scale, found.loss_scale->skipped_steps);
     }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What is known of a measurement before its first step: its header, its plan, memory, bytes and bounds.
+#include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <stdexcept>
 
 #include "gradus/core/text.hpp"
@@ -12,6 +14,7 @@
 #include "gradus/parallel/transfer_order/bucket_order.hpp"
 #include "gradus/parallel/transfer_order/simulated_step.hpp"
 #include "gradus/parallel/transfer_order/step_graph.hpp"
+#include "pipeline.hpp"
 #include "plan.hpp"
 #include "rules.hpp"
 #include "servers.hpp"
@@ -77,10 +80,11 @@ double print_bytes(const settings& chosen, const gradus::nn::graph& network, int
 /// The bytes of a checkpoint: of tensors, without the header.
 void print_checkpoint(const settings& chosen, const gradus::nn::graph& network, int ranks) {
   const bool alone = chosen.update == variable_update::independent;
+  const int replicas = chosen.update == variable_update::hybrid ? ranks / chosen.stages : ranks;
   const int copies = chosen.update == variable_update::model_averaging ? ranks : 1;
   const int with_statistics = alone                                                     ? 1
                               : uses_servers(chosen.update) && !chosen.colocate_servers ? ranks - chosen.servers
-                                                                                        : ranks;
+                                                                                        : replicas;
   gradus::cpu device{{.intra_op_threads = 1}};
   index_t of_parameter = sizeof(float);  // with the state of the update rule
   constexpr index_t sample = 61;         // parameters: no other buffer of a rule has that size
@@ -103,13 +107,64 @@ void print_checkpoint(const settings& chosen, const gradus::nn::graph& network, 
   }
 }
 
+void print_what_is_planned(const settings& chosen, const gradus::nn::graph& network, int ranks) {
+  std::printf("%s\n", network.describe().c_str());
+  std::printf("dry run:     %s, %td images a %s, %d ranks, %s, %s\n", chosen.model.c_str(), chosen.batch_size_per_rank,
+              chosen.update == variable_update::hybrid ? "replica" : "rank", ranks, chosen.nhwc ? "NHWC" : "NCHW",
+              name_of(chosen.update));
+}
+
+/// The lines of a dry run in stages.
+void print_pipeline(const settings& chosen, int ranks, training& trained) {
+  const pipeline_forecast found = trained.forecast_stages(pipeline_options(chosen));
+  const gradus::nn::graph& network = trained.structure();
+  const int replicas = ranks / chosen.stages;
+  print_what_is_planned(chosen, network, ranks);
+  std::printf("parameters:  %td in all stages\n", network.parameter_count());
+  print_stages(chosen, network, found, replicas);
+  if (replicas > 1) {
+    double most = 0;
+    for (int rank = 0; rank < chosen.stages; ++rank) {
+      double bytes = 0;
+      for (auto s = static_cast<std::size_t>(rank); s < found.memory.size();
+           s += static_cast<std::size_t>(chosen.stages)) {
+        bytes += static_cast<double>(found.memory[s].parameters);
+      }
+      most = std::max(most, bytes);
+    }
+    std::printf("gradients:   a rank sends and receives at most %.0f bytes of them a step (a ring)\n",
+                2.0 * (replicas - 1) / replicas * most);
+  }
+  print_checkpoint(chosen, network, ranks);
+}
+
+/// The line of a dry run that finds how many stages fit.
+void print_fewest_stages(const settings& given, training& trained) {
+  settings chosen = given;
+  const std::optional<pipeline_forecast> found = trained.fewest_stages(pipeline_options(chosen));
+  if (!found) {
+    std::printf("stages:      no 256 stages with %d micro-batches of %s keep within %.1f MiB a rank\n",
+                chosen.micro_batches, chosen.schedule.c_str(), mebibytes(chosen.memory_limit));
+    return;
+  }
+  chosen.stages = static_cast<int>(found->memory.size());
+  std::printf(
+      "stages:      %d are the fewest that keep within %.1f MiB a rank: --stages %d --micro-batches %d --schedule "
+      "%s --memory-limit %zu\n",
+      chosen.stages, mebibytes(chosen.memory_limit), chosen.stages, chosen.micro_batches, chosen.schedule.c_str(),
+      chosen.memory_limit);
+  print_stages(chosen, trained.structure(), *found, 1);
+}
+
 /// The lines of a dry run.
 void print_plan(const settings& chosen, int ranks, training& trained) {
+  if (chosen.stages > 0) {
+    print_pipeline(chosen, ranks, trained);
+    return;
+  }
   const gradus::nn::memory_forecast memory = trained.forecast();
   const gradus::nn::graph& network = trained.structure();
-  std::printf("%s\n", network.describe().c_str());
-  std::printf("dry run:     %s, %td images a rank, %d ranks, %s, %s\n", chosen.model.c_str(),
-              chosen.batch_size_per_rank, ranks, chosen.nhwc ? "NHWC" : "NCHW", name_of(chosen.update));
+  print_what_is_planned(chosen, network, ranks);
   std::printf(
       "memory:      %.1f MiB a rank: values and their gradients %.1f (%.1f without sharing), workspace %.1f, "
       "parameters %.1f, gradients %.1f, buffers %.1f; the update rule's and the input's are not counted\n",
@@ -134,6 +189,9 @@ void print_plan(const settings& chosen, int ranks, training& trained) {
       1e3 * limits.lower, 1e3 * limits.upper, chosen.multiply_adds_per_second, chosen.link_bytes_per_second,
       static_cast<double>(chosen.batch_size_per_rank) * ranks / limits.lower,
       100 * parallel::possible_speed_up(limits));
+  if (chosen.memory_limit > 0) {
+    print_fewest_stages(chosen, trained);
+  }
 }
 
 #ifndef GRADUS_BENCH_WITH_CUDA
@@ -150,7 +208,20 @@ settings completed(settings chosen) {
   if (chosen.batch_size_per_rank == 0) {
     chosen.batch_size_per_rank = find_model(chosen.model).batch_size;
   }
+  if (chosen.micro_batches == 0) {
+    const bool searches = chosen.memory_limit > 0 && chosen.stages == 0;  // images one by one need the least memory
+    const index_t most = searches ? chosen.batch_size_per_rank : index_t{4} * chosen.stages;
+    chosen.micro_batches = static_cast<int>(std::clamp<index_t>(most, 1, chosen.batch_size_per_rank));
+  }
   return chosen;
+}
+
+model_facts model_of(const settings& chosen) {
+  model_facts model = find_model(chosen.model);
+  if (chosen.image_size > 0) {
+    model.image.height = model.image.width = chosen.image_size;
+  }
+  return model;
 }
 
 void require_supported(const settings& chosen) {
@@ -162,6 +233,15 @@ void require_supported(const settings& chosen) {
   } else if (chosen.capture_step) {
     throw std::invalid_argument{
         "--capture-step: expected --device cuda, got --device cpu, which takes steps as they come"};
+  }
+  if (chosen.update == variable_update::hybrid) {
+    require_supported_pipeline(chosen);
+  }
+  const index_t images =
+      chosen.batch_size_per_rank > 0 ? chosen.batch_size_per_rank : find_model(chosen.model).batch_size;
+  if (chosen.what != command::tune && chosen.micro_batches > images) {
+    throw std::invalid_argument{"--micro-batches: expected at most --batch-size-per-rank, " + std::to_string(images) +
+                                ", got " + std::to_string(chosen.micro_batches)};
   }
   if (!chosen.checkpoint_dir.empty() && chosen.what != command::measure) {
     throw std::invalid_argument{std::string{"--checkpoint-dir: expected one measurement, got "} + name_of(chosen.what) +
@@ -225,7 +305,8 @@ std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& dev
 }
 
 void print_header(const settings& chosen, const result& about, index_t examples_of_set) {
-  const index_t global = chosen.batch_size_per_rank * about.ranks;
+  const int replicas = about.pipeline ? about.ranks / about.pipeline->stages : about.ranks;
+  const index_t global = chosen.batch_size_per_rank * replicas;
   const model_facts& model = find_model(chosen.model);
   const bool synthetic = chosen.data_dir.empty();
   const double set = !synthetic                                 ? static_cast<double>(examples_of_set)
@@ -236,7 +317,8 @@ void print_header(const settings& chosen, const result& about, index_t examples_
   std::printf("Dataset:     %s\n", about.dataset.c_str());
   std::printf("Mode:        training\n");
   std::printf("SingleSess:  False\n");
-  std::printf("Batch size:  %td global\n             %td per device\n", global, chosen.batch_size_per_rank);
+  std::printf("Batch size:  %td global\n             %td per %s\n", global, chosen.batch_size_per_rank,
+              about.pipeline ? "replica" : "device");
   std::printf("Num batches: %d\n", chosen.batches);
   std::printf("Num epochs:  %.2f\n", static_cast<double>(global) * chosen.batches / set);
   std::printf("Devices:     [");
@@ -254,6 +336,13 @@ void print_header(const settings& chosen, const result& about, index_t examples_
     std::printf("Schedule:    %s\n", chosen.learning_rate_schedule.c_str());
   }
   std::printf("Variables:   %s\n", about.variable_update.c_str());
+  if (about.pipeline) {
+    std::printf("Pipeline:    %d ranks of %d stage%s, %d micro-batches, %s, predicted bubble %.1f %%\n", chosen.stages,
+                chosen.stages_per_rank, chosen.stages_per_rank == 1 ? "" : "s", chosen.micro_batches,
+                chosen.schedule.c_str(), 100 * about.pipeline->bubble);
+  } else if (chosen.micro_batches > 1) {
+    std::printf("Parts:       %d micro-batches\n", chosen.micro_batches);
+  }
   if (!chosen.all_reduce_spec.empty()) {
     std::printf("AllReduce:   %s\n", chosen.all_reduce_spec.c_str());
   }
@@ -274,10 +363,15 @@ void print_header(const settings& chosen, const result& about, index_t examples_
   std::fflush(stdout);
 }
 
-void dry_run(const settings& given, int ranks) {
+void dry_run(const settings& given, int all_ranks) {
   const settings chosen = completed(given);
-  const batches plan{.of_rank = chosen.batch_size_per_rank, .rank = 0, .ranks = ranks, .steps = 1};
-  const std::unique_ptr<input_set> input = open_input(chosen, find_model(chosen.model), plan.global());
+  const int ranks = all_ranks == 1 ? std::max(1, chosen.stages) : all_ranks;
+  if (chosen.stages > 0) {
+    require_whole_replicas(chosen, ranks);
+  }
+  const batches plan{
+      .of_rank = chosen.batch_size_per_rank, .rank = 0, .ranks = ranks / std::max(1, chosen.stages), .steps = 1};
+  const std::unique_ptr<input_set> input = open_input(chosen, model_of(chosen), plan.global());
 #ifdef GRADUS_BENCH_WITH_CUDA
   if (chosen.device == "cuda" && cuda_devices() > 0) {
     with_cuda_training(chosen, *input, plan, [&](training& trained) { print_plan(chosen, ranks, trained); });

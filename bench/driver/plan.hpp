@@ -5,11 +5,15 @@
 
 #include "result.hpp"
 #include "settings.hpp"
+#include "zoo.hpp"
 
 namespace driver {
 
 /// The settings with what they leave open filled in.
 [[nodiscard]] settings completed(settings chosen);
+
+/// The network, with images of the size that was asked for.
+[[nodiscard]] model_facts model_of(const settings& chosen);
 
 /// @throws std::invalid_argument for what this program cannot do, before anything has begun
 void require_supported(const settings& chosen);

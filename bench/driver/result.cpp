@@ -50,6 +50,15 @@ speed speed_of(index_t batch, const std::vector<double>& seconds) {
           .jitter = program::jitter(std::move(speeds))};
 }
 
+nlohmann::ordered_json json_of(const pipeline_facts& pipeline) {
+  return {{"stages", pipeline.stages},
+          {"stages_per_rank", pipeline.stages_per_rank},
+          {"micro_batches", pipeline.micro_batches},
+          {"schedule", pipeline.schedule},
+          {"bubble", pipeline.bubble},
+          {"measured_bubble", pipeline.measured_bubble}};
+}
+
 std::string json_text(const result& found) {
   nlohmann::ordered_json phases;
   for (std::size_t i = 0; i < phase_names.size(); ++i) {
@@ -64,6 +73,7 @@ std::string json_text(const result& found) {
                              {"winograd", found.winograd},
                              {"data_format", found.data_format},
                              {"variable_update", found.variable_update},
+                             {"micro_batches", found.micro_batches},
                              {"dataset", found.dataset},
                              {"optimizer", found.optimizer},
                              {"images_per_second", found.images_per_second},
@@ -78,6 +88,9 @@ std::string json_text(const result& found) {
                              {"peak_memory_bytes", found.peak_memory_bytes},
                              {"peak_device_memory_bytes", found.peak_device_memory_bytes},
                              {"loss", found.loss}};
+  if (found.pipeline) {
+    all["pipeline"] = json_of(*found.pipeline);
+  }
   if (found.loss_scale) {
     all["loss_scale"] = {{"scale", found.loss_scale->scale}, {"skipped_steps", found.loss_scale->skipped_steps}};
   }
@@ -108,6 +121,15 @@ result read_json(const std::string& path) {
     found.batch_size = all.at("batch_size").get<index_t>();
     found.images_per_second = all.at("images_per_second").get<double>();
     found.step.median = all.at("step_ms").at("median").get<double>() / 1e3;
+    if (all.contains("pipeline")) {
+      const nlohmann::json& stages = all.at("pipeline");
+      found.pipeline = {.stages = stages.at("stages").get<int>(),
+                        .stages_per_rank = stages.at("stages_per_rank").get<int>(),
+                        .micro_batches = stages.at("micro_batches").get<int>(),
+                        .schedule = stages.at("schedule").get<std::string>(),
+                        .bubble = stages.at("bubble").get<double>(),
+                        .measured_bubble = stages.at("measured_bubble").get<double>()};
+    }
     found.peak_memory_bytes = all.at("peak_memory_bytes").get<std::uint64_t>();
     for (std::size_t i = 0; i < phase_names.size(); ++i) {
       found.phases[i] = all.at("breakdown_ms").at(phase_names[i]).get<double>() / 1e3;

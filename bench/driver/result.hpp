@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,6 +51,16 @@ struct save_statistics {
   step_statistics save;      ///< until the file was durable
 };
 
+/// The pipeline of a training in stages.
+struct pipeline_facts {
+  int stages = 1;           // ranks of a replica
+  int stages_per_rank = 1;  // each of them has
+  int micro_batches = 1;
+  std::string schedule;
+  double bubble = 0;           // the share of the predicted step in which ranks wait
+  double measured_bubble = 0;  // of the measured steps, the mean over all ranks
+};
+
 struct result {
   std::string model;
   index_t batch_size = 0;  // of a rank
@@ -60,6 +71,8 @@ struct result {
   bool winograd = true;
   std::string data_format;
   std::string variable_update;
+  int micro_batches = 1;                   // of a rank or replica
+  std::optional<pipeline_facts> pipeline;  // of a training in stages
   std::string dataset;
   std::string optimizer;
   double images_per_second = 0;                                // of all ranks; of several repeats the median
@@ -68,12 +81,14 @@ struct result {
   breakdown phases{};                                          // of a step, the mean over all ranks and measured steps
   std::uint64_t peak_memory_bytes = 0;                         // of the largest process
   std::uint64_t peak_device_memory_bytes = 0;                  // of the fullest GPU, as far as its pool gave it
-  double loss = 0;                                             // of the last step, on rank 0
+  double loss = 0;                                             // of the last step, on rank 0 or the first replica
   std::optional<gradus::optim::loss_scale_report> loss_scale;  // of training in float16
   std::optional<gradus::optim::gradient_norm_report> gradient_norm;  // of the last repeat, where it is clipped
   std::optional<save_statistics> saves;                              // of a measurement with checkpoints
 };
 
+/// As --json writes it.
+[[nodiscard]] nlohmann::ordered_json json_of(const pipeline_facts& pipeline);
 /// What --json writes.
 [[nodiscard]] std::string json_text(const result& found);
 /// Reads a file of json_text. @throws std::invalid_argument when it is something else

@@ -17,6 +17,7 @@
 #include "input.hpp"
 #include "measure.hpp"
 #include "overlap.hpp"
+#include "plan.hpp"
 #include "update_on.hpp"
 #include "write_trace.hpp"
 
@@ -65,7 +66,7 @@ void run_rank_on(Device& device, Hosts& world, Communicator gradients, const set
 /// @param local_ranks  on this machine
 template <class Hosts, class Communicator>
 void run_rank(Hosts& world, Communicator gradients, const settings& given, bool in_process, int local_ranks) {
-  settings chosen = given;
+  settings chosen = completed(given);
   chosen.threads =
       chosen.threads > 0 ? chosen.threads : std::max(1, gradus::available_processors() / std::max(1, local_ranks));
   gradus::cpu device{{.intra_op_threads = chosen.threads}};

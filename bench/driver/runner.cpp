@@ -207,18 +207,21 @@ input_comparison runner::compare_input(int ranks, std::vector<std::string> optio
   std::vector<double> real;
   std::vector<double> steps;
   std::vector<double> noise;
+  std::optional<pipeline_facts> pipeline;
   for (int round = 0; round < std::max(2, repeats_); ++round) {
     for (const bool synthetic : {round % 2 != 0, round % 2 == 0}) {
       const result found = measure(ranks, options, synthetic);
       (synthetic ? noise : real).push_back(found.images_per_second);
       if (!synthetic) {
         steps.push_back(found.step.median);
+        pipeline = found.pipeline;
       }
     }
   }
   return {.real = statistics_of(real).median,
           .synthetic = statistics_of(noise).median,
-          .step_ms = 1e3 * statistics_of(steps).median};
+          .step_ms = 1e3 * statistics_of(steps).median,
+          .pipeline = std::move(pipeline)};
 }
 
 std::string runner::options_text() const {

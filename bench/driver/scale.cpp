@@ -7,6 +7,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "pipeline.hpp"
 #include "sweep.hpp"
 
 namespace driver {
@@ -15,13 +16,19 @@ namespace {
 
 std::string csv_of(const std::vector<row>& rows) {
   std::ostringstream text;
-  text << "ranks,images_per_second,step_ms,efficiency,synthetic_images_per_second,input_overhead\n";
+  text << "ranks,images_per_second,step_ms,efficiency,synthetic_images_per_second,input_overhead"
+       << (rows[0].pipeline ? ",stages,stages_per_rank,micro_batches,schedule,bubble,measured_bubble\n" : "\n");
   for (const row& each : rows) {
     text << each.ranks << ',' << each.images_per_second << ',' << each.step_ms << ',' << each.efficiency << ',';
     if (each.input.synthetic > 0) {
       text << each.input.synthetic << ',' << each.input.overhead();
     } else {
       text << ',';
+    }
+    if (each.pipeline) {
+      const pipeline_facts& of = *each.pipeline;
+      text << ',' << of.stages << ',' << of.stages_per_rank << ',' << of.micro_batches << ',' << of.schedule << ','
+           << of.bubble << ',' << of.measured_bubble;
     }
     text << '\n';
   }
@@ -39,6 +46,9 @@ std::string json_of(const settings& chosen, const std::vector<row>& rows, bool e
       list.back()["synthetic_images_per_second"] = each.input.synthetic;
       list.back()["input_overhead"] = each.input.overhead();
     }
+    if (each.pipeline) {
+      list.back()["pipeline"] = json_of(*each.pipeline);
+    }
   }
   nlohmann::ordered_json all{{"model", chosen.model}, {"launcher", chosen.launcher}, {"rows", list}};
   if (ended_early) {
@@ -52,6 +62,11 @@ std::string json_of(const settings& chosen, const std::vector<row>& rows, bool e
 void scale(const settings& chosen, int argc, char** argv) {
   if (chosen.dry_run) {
     throw std::invalid_argument{"scale: a dry run measures nothing: leave out --dry-run"};
+  }
+  for (const int ranks : chosen.rank_counts) {
+    if (chosen.stages > 0) {
+      require_whole_replicas(chosen, ranks);
+    }
   }
   sweep_files files{chosen};
   const runner programs{chosen, argc, argv};
@@ -67,10 +82,12 @@ void scale(const settings& chosen, int argc, char** argv) {
         made.input = programs.compare_input(ranks, {});
         made.images_per_second = made.input.real;
         made.step_ms = made.input.step_ms;
+        made.pipeline = made.input.pipeline;
       } else {
         const result found = programs.measure(ranks, {});
         made.images_per_second = found.images_per_second;
         made.step_ms = 1e3 * found.step.median;
+        made.pipeline = found.pipeline;
       }
       const row& first = rows.empty() ? made : rows.front();
       made.efficiency = made.images_per_second / ranks / (first.images_per_second / first.ranks);

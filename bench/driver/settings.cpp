@@ -26,7 +26,8 @@ const names<variable_update> update_names{{"independent", variable_update::indep
                                           {"collective_all_reduce", variable_update::all_reduce},
                                           {"horovod", variable_update::all_reduce},
                                           {"sharded_update", variable_update::sharded_update},
-                                          {"model_averaging", variable_update::model_averaging}};
+                                          {"model_averaging", variable_update::model_averaging},
+                                          {"hybrid", variable_update::hybrid}};
 const names<transfer_order> order_names{{"none", transfer_order::none},
                                         {"tic", transfer_order::tic},
                                         {"tac", transfer_order::tac},
@@ -83,10 +84,38 @@ void add_optimizer(CLI::App& app, settings& chosen) {
       ->capture_default_str();
 }
 
+void add_pipeline(CLI::App& app, settings& chosen) {
+  constexpr int most = 1 << 15;
+  app.add_option("--stages", chosen.stages,
+                 "pipelines: cut the network into stages on this many ranks; further ranks are replicas of them")
+      ->check(CLI::Range(1, most));
+  app.add_option("--micro-batches", chosen.micro_batches,
+                 "compute the images of a step in this many parts whose gradients add up (default: in a pipeline 4 a "
+                 "stage if there are as many images, else 1)")
+      ->check(CLI::Range(1, most));
+  app.add_option("--schedule", chosen.schedule, "of a pipeline: the order of passes")
+      ->check(CLI::IsMember({"gpipe", "one_f_one_b", "zero_bubble"}))
+      ->capture_default_str();
+  app.add_option("--stages-per-rank", chosen.stages_per_rank, "of a pipeline with one_f_one_b: interleaved stages")
+      ->check(CLI::Range(1, most))
+      ->capture_default_str();
+  app.add_option("--stage-cuts", chosen.stage_cuts,
+                 "of a pipeline: the first layers of all stages but the first, for example conv3,conv6 (default: the "
+                 "cuts with the shortest stages)")
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--memory-limit", chosen.memory_limit,
+                 "what a rank of a pipeline may take, for example 8GB or 512MiB; with --dry-run and without --stages: "
+                 "find the fewest stages that fit")
+      ->transform(CLI::AsSizeValue{true});
+}
+
 void add_training(CLI::App& app, settings& chosen) {
   app.add_option("--model", chosen.model, "the network")->check(CLI::IsMember(model_names()))->capture_default_str();
+  app.add_option("--image-size", chosen.image_size, "rows and columns of an image (default: the model's)")
+      ->check(CLI::Range(index_t{1}, index_t{1} << 14));
   app.add_option("--batch-size-per-rank,--batch-size", chosen.batch_size_per_rank,
-                 "images of a step on one rank (default: the model's)")
+                 "images of a step on one rank, or of one replica of a pipeline (default: the model's)")
       ->check(CLI::Range(index_t{1}, index_t{1} << 24));
   app.add_option_function<std::string>(
          "--data-format", [&](const std::string& name) { chosen.nhwc = name == "NHWC"; }, "memory order of images")
@@ -117,6 +146,7 @@ void add_training(CLI::App& app, settings& chosen) {
   app.add_option("--average-every", chosen.average_every, "of model_averaging: steps between two averages")
       ->check(CLI::Range(1, std::numeric_limits<int>::max()))
       ->capture_default_str();
+  add_pipeline(app, chosen);
   add_optimizer(app, chosen);
   app.add_option("--seed,--tf-random-seed", chosen.seed, "of weights, images and orders")->capture_default_str();
 }
@@ -196,6 +226,33 @@ void add_sweep(CLI::App& sweep, settings& chosen) {
   sweep.add_option("--svg", chosen.svg, "draw the result into this file");
 }
 
+/// --stages is a way of updating variables of its own.
+/// @throws std::invalid_argument for options of pipelines without one
+void choose_pipeline(const CLI::App& app, settings& chosen) {
+  const bool given_update = app.count("--variable-update") != 0;
+  if (chosen.stages > 0 && !given_update) {
+    chosen.update = variable_update::hybrid;
+  }
+  const bool pipeline = chosen.update == variable_update::hybrid;
+  const bool searches = chosen.dry_run && chosen.memory_limit > 0 && chosen.stages == 0;
+  if (chosen.stages > 0 && !pipeline) {
+    throw std::invalid_argument{std::string{"--stages: --variable-update "} + name_of(chosen.update) +
+                                " trains whole networks: leave one of them out"};
+  }
+  if (pipeline && chosen.stages == 0 && !searches) {
+    throw std::invalid_argument{
+        "--variable-update: hybrid is for networks in stages: give --stages, or --dry-run and "
+        "--memory-limit to find how many"};
+  }
+  for (const char* const each : {"--schedule", "--stages-per-rank", "--stage-cuts", "--memory-limit"}) {
+    const bool of_search = std::string{each} == "--schedule" || std::string{each} == "--memory-limit";
+    if (app.count(each) != 0 && chosen.stages == 0 && !(searches && of_search)) {
+      throw std::invalid_argument{std::string{each} + ": expected --stages, got none" +
+                                  (of_search ? "; to find how many, give --dry-run and --memory-limit" : "")};
+    }
+  }
+}
+
 /// The name of a long option may be written with underscores.
 std::vector<std::string> with_dashes(int argc, char** argv) {
   std::vector<std::string> arguments;
@@ -268,6 +325,7 @@ std::string read_settings(int argc, char** argv, settings& chosen) {
   } catch (const CLI::ParseError& failure) {
     throw std::invalid_argument{failure.what()};
   }
+  choose_pipeline(app, chosen);
   if (scale.parsed()) {
     chosen.what = command::scale;
   } else if (tune.parsed()) {

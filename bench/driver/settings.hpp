@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,7 +29,8 @@ enum class variable_update {
   distributed_replicated,  ///< servers hold the parameters, and every rank a copy that it computes with
   all_reduce,              ///< gradients are summed over the ranks
   sharded_update,          ///< gradients are summed and parameters updated in blocks, one a rank
-  model_averaging          ///< parameters are averaged at intervals
+  model_averaging,         ///< parameters are averaged at intervals
+  hybrid                   ///< ranks have stages of the network, and gradients are summed over replicas of the stages
 };
 [[nodiscard]] const char* name_of(variable_update mode) noexcept;
 
@@ -49,7 +51,8 @@ struct settings {
   command what = command::measure;
   // The training
   std::string model = "trivial";
-  index_t batch_size_per_rank = 0;  // 0: the model's
+  index_t image_size = 0;           // rows and columns of an image; 0: the model's
+  index_t batch_size_per_rank = 0;  // in a pipeline of a replica; 0: the model's
   bool nhwc = false;
   variable_update update = variable_update::all_reduce;
   std::string all_reduce_spec;  // empty: what the communicator does itself
@@ -59,6 +62,12 @@ struct settings {
   std::string server_mode = "synchronous";
   std::string placement = "partitioned";
   int average_every = 10;  // steps between two averages of the parameters
+  int stages = 0;          // ranks of a replica of the pipeline; 0: not asked for
+  int micro_batches = 0;   // of a rank or replica; 0: of a pipeline 4 a stage, else 1
+  std::string schedule = "one_f_one_b";
+  int stages_per_rank = 1;
+  std::vector<std::string> stage_cuts;  // first layers of all stages but the first; empty: chosen
+  std::size_t memory_limit = 0;         // of a rank, in bytes; 0: none
   std::string optimizer = "sgd";
   double momentum = 0.9;
   double weight_decay = 4e-5;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "gradus/comm/any_communicator.hpp"
@@ -16,6 +17,7 @@
 #include "gradus/trace/recorder.hpp"
 #include "gradus/train/step_end.hpp"
 #include "input.hpp"
+#include "pipeline.hpp"
 #include "saves.hpp"
 #include "settings.hpp"
 #include "watch.hpp"
@@ -43,7 +45,15 @@ class training {
 
   /// What compile would take.
   [[nodiscard]] virtual gradus::nn::memory_forecast forecast() = 0;
+  /// The stages of a network, without its own memory. @param options  of the strategy
+  [[nodiscard]] virtual pipeline_forecast forecast_stages(const gradus::parallel::hybrid& options) = 0;
+  /// The fewest that keep within options.memory_limit; nothing if none do.
+  [[nodiscard]] virtual std::optional<pipeline_forecast> fewest_stages(const gradus::parallel::hybrid& options) = 0;
   virtual void compile() = 0;
+  /// Compiles the stages of this rank. Called by all ranks.
+  /// @return  where the network was cut
+  virtual gradus::parallel::network_stages compile_stages(const gradus::parallel::hybrid& options,
+                                                          pipeline_maker& maker) = 0;
   [[nodiscard]] virtual const gradus::nn::graph& structure() const = 0;
   /// Of a compiled network. The gradients, and a thing that updates them, stay valid.
   [[nodiscard]] virtual trained_parameters parameters() = 0;

@@ -6,12 +6,18 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
+#include <memory>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "build_model.hpp"
 #include "gradus/data/parallel_loader.hpp"
+#include "gradus/device/device_policy.hpp"
 #include "gradus/train/checkpoints.hpp"
+#include "gradus/train/hybrid.hpp"
 #include "gradus/train/step_trainer.hpp"
 #include "gradus/train/traced.hpp"
 #include "training.hpp"
@@ -108,6 +114,7 @@ template <class Element, class Layout, class Device>
 class training_in final : public training {
   using network = gradus::nn::network<Element, Layout, Device>;
   using loader = gradus::data::parallel_loader<Element, Layout, Device>;
+  static constexpr bool in_stages = gradus::has_host_memory<Device>;  // values between stages are sent from there
 
  public:
   training_in(const settings& chosen, Device& device, const input_set& input, const batches& plan,
@@ -122,7 +129,34 @@ class training_in final : public training {
   }
 
   gradus::nn::memory_forecast forecast() override { return net_.forecast(compiling()); }
+  pipeline_forecast forecast_stages(const gradus::parallel::hybrid& options) override {
+    const gradus::parallel::hybrid own = compiled_as_asked(options);
+    const auto compiled = gradus::parallel::compile_options_of(own, net_);
+    return forecast_of(own, compiled, gradus::parallel::cut_network(net_, own, compiled));
+  }
+  std::optional<pipeline_forecast> fewest_stages(const gradus::parallel::hybrid& options) override {
+    const gradus::parallel::hybrid own = compiled_as_asked(options);
+    const auto compiled = gradus::parallel::compile_options_of(own, net_);
+    auto cut = gradus::parallel::cut_into_fewest(net_, own, compiled);
+    if (!cut) {
+      return {};
+    }
+    return forecast_of(own, compiled, *std::move(cut));
+  }
   void compile() override { net_.compile(compiling()); }
+  gradus::parallel::network_stages compile_stages(const gradus::parallel::hybrid& options,
+                                                  pipeline_maker& maker) override {
+    if constexpr (in_stages) {
+      std::unique_ptr<gradus::parallel::pipeline_ranks<Element>> ranks;
+      maker.make(options, ranks);
+      stages_.emplace(compiled_as_asked(options)).prepare_with(net_, std::move(ranks));
+      return stages_->cut();
+    } else {
+      static_cast<void>(options);
+      static_cast<void>(maker);
+      throw std::invalid_argument{"--stages: expected --device cpu"};
+    }
+  }
   const gradus::nn::graph& structure() const override { return net_.structure(); }
   trained_parameters parameters() override { return gradus::train::trained_parameters_of(net_); }
 
@@ -142,8 +176,7 @@ class training_in final : public training {
            gradus::trace::recorder* recorder) override {
     namespace train = gradus::train;
     train::fit_options options{.epochs = epochs, .learning_rate = learning_rate};
-    const auto fit_from = [&](auto& input, auto& trained) {
-      train::step_trainer trainer{trained, end, group};
+    const auto fit_with = [&](auto& input, auto& trainer) {
       index_t warm_up = chosen_.warmup_batches;
       if (saves.resumes()) {
         const gradus::io::checkpoint_report found = train::resume_training(trainer, saves.folder());
@@ -172,6 +205,17 @@ class training_in final : public training {
         train::detail::fit_recorded(*recorder, trainer.network(), watch, from, trainer.steps(), callbacks, run);
       });
     };
+    const auto fit_from = [&](auto& input, auto& trained) {
+      if constexpr (in_stages && std::is_same_v<std::remove_cvref_t<decltype(trained)>, network>) {
+        if (stages_) {
+          train::step_trainer trainer{trained, end, group, *std::move(stages_)};
+          fit_with(input, trainer);
+          return;
+        }
+      }
+      train::step_trainer trainer{trained, end, group};
+      fit_with(input, trainer);
+    };
     const auto fit_network = [&](auto& trained) {
       if (synthetic_) {
         one_batch<loader> input{opened_loader(), plan_.steps};
@@ -195,7 +239,20 @@ class training_in final : public training {
     return {
         .max_batch_size = plan_.of_rank,
         .seed = chosen_.seed,
+        .micro_batch_size = chosen_.micro_batches > 1 ? (plan_.of_rank - 1) / chosen_.micro_batches + 1 : 0,
         .convolution_algorithm = chosen_.winograd ? convolution_algorithm::automatic : convolution_algorithm::direct};
+  }
+
+  [[nodiscard]] gradus::parallel::hybrid compiled_as_asked(gradus::parallel::hybrid options) const {
+    options.compile = compiling();
+    return options;
+  }
+  [[nodiscard]] pipeline_forecast forecast_of(const gradus::parallel::hybrid& options,
+                                              const gradus::nn::compile_options& compiled,
+                                              gradus::parallel::network_stages cut) {
+    pipeline_forecast result{.cut = std::move(cut), .memory = {}};
+    result.memory = gradus::parallel::forecast_stages(net_, options, compiled, result.cut);
+    return result;
   }
 
   loader& opened_loader() {
@@ -218,6 +275,7 @@ class training_in final : public training {
   repeated_set set_;
   gradus::train::traced_set<repeated_set> seen_;
   std::unique_ptr<loader> loader_;
+  std::optional<gradus::train::pipeline> stages_;  // of a training in stages, until it begins
 };
 
 template <class Element, class Layout, class Device>

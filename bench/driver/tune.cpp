@@ -27,17 +27,19 @@ struct candidate {
 };
 
 /// Processes that share the batch evenly, with all processors or, where two of these share a core, with half of them.
-std::vector<candidate> candidates_of(int processors, index_t batch_of_machine) {
+/// @param effective  images of a step on all machines
+/// @param stages     of a pipeline, whose replicas share the batch; else 1
+std::vector<candidate> candidates_of(int processors, int nodes, index_t effective, int stages) {
   std::vector<candidate> all;
   for (int processes = 1; processes <= processors; ++processes) {
-    if (batch_of_machine % processes != 0 || processors % processes != 0) {
+    const int copies = processes * nodes / stages;
+    if (copies == 0 || copies * stages != processes * nodes || effective % copies != 0 || processors % processes != 0) {
       continue;
     }
     const int most = processors / processes;
     for (const int threads : {most, most / 2}) {
       if (threads >= 1) {
-        all.push_back(
-            {.processes = processes, .threads = threads, .batch_size = batch_of_machine / processes, .spec = {}});
+        all.push_back({.processes = processes, .threads = threads, .batch_size = effective / copies, .spec = {}});
       }
     }
   }
@@ -162,7 +164,11 @@ void tune(const settings& given, int argc, char** argv) {
   std::printf("%s, %td images a step on %d node%s of %d processors\n%9s %8s %6s %-24s %10s\n", chosen.model.c_str(),
               effective, chosen.nodes, chosen.nodes == 1 ? "" : "s", processors, "processes", "threads", "batch",
               "all-reduce", "images/s");
-  std::vector<candidate> all = candidates_of(processors, effective / chosen.nodes);
+  std::vector<candidate> all = candidates_of(processors, chosen.nodes, effective, std::max(1, chosen.stages));
+  if (all.empty()) {
+    throw std::invalid_argument{"--stages: expected at most as many as processors of all nodes, got " +
+                                std::to_string(chosen.stages) + ": see --processors and --nodes"};
+  }
   std::size_t measured = 0;  // of them, in their order
   std::string failure;
   const auto fastest = [&all] {

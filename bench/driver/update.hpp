@@ -100,6 +100,8 @@ class ranks {
   [[nodiscard]] virtual std::unique_ptr<training> make_training(const settings& chosen, const input_set& input,
                                                                 const batches& plan,
                                                                 gradus::trace::recorder& recorder) = 0;
+  /// Compiles the stages of this rank. Called by all ranks. @return  where the network was cut
+  [[nodiscard]] virtual gradus::parallel::network_stages compile_stages(training& trained) = 0;
   /// Called by all ranks that train; so is `start` of the result's end, when they have compared what they train.
   [[nodiscard]] virtual std::unique_ptr<step_parts> make_step_end(trained_parameters trained,
                                                                   const transfer_plan& plan) = 0;

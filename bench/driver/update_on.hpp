@@ -13,6 +13,7 @@
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/recorded.hpp"
 #include "gradus/comm/self.hpp"
+#include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/parameter_server/hosts.hpp"
 #include "gradus/parallel/parameter_server/roles.hpp"
@@ -66,6 +67,9 @@ class ranks_on final : public ranks {
     if (uses_servers(chosen.update)) {
       roles_ = gradus::parallel::roles_of(communicator.size(), chosen.servers, chosen.colocate_servers);
     }
+    if (chosen.update == variable_update::hybrid) {
+      require_whole_replicas(chosen, communicator.size());
+    }
     if (chosen.update == variable_update::distributed_replicated) {
       const std::vector<std::string> hosts =
           gradus::parallel::gather_host_names(group_, gradus::trace::detail::host_name());
@@ -77,6 +81,9 @@ class ranks_on final : public ranks {
   gradus::data::shard place() const override {
     if (chosen_.update == variable_update::independent) {
       return {.rank = 0, .ranks = 1};
+    }
+    if (chosen_.update == variable_update::hybrid) {
+      return {.rank = communicator_.rank() / chosen_.stages, .ranks = communicator_.size() / chosen_.stages};
     }
     return roles_.workers.empty() ? gradus::data::shard{.rank = communicator_.rank(), .ranks = communicator_.size()}
                                   : gradus::data::shard{.rank = roles_.worker_index(communicator_.rank()),
@@ -96,6 +103,15 @@ class ranks_on final : public ranks {
   std::unique_ptr<training> make_training(const settings& chosen, const input_set& input, const batches& plan,
                                           gradus::trace::recorder& recorder) override {
     return device_of<Device>::make_training(chosen, device_, input, plan, recorder);
+  }
+
+  gradus::parallel::network_stages compile_stages(training& trained) override {
+    if constexpr (on_host) {
+      pipeline_maker_on maker{communicator_};
+      return trained.compile_stages(pipeline_options(chosen_), maker);
+    } else {
+      throw std::invalid_argument{"--stages: expected --device cpu"};
+    }
   }
 
   std::unique_ptr<step_parts> make_step_end(trained_parameters trained, const transfer_plan& plan) override {
@@ -125,6 +141,11 @@ class ranks_on final : public ranks {
       }
     }
     if constexpr (on_host) {
+      if (chosen_.update == variable_update::hybrid) {
+        gradus::parallel::hybrid options = pipeline_options(chosen_);
+        options.gradients = plan.gradients;
+        return end_with(communicator_, group_, options);
+      }
       if (chosen_.update == variable_update::model_averaging) {
         return end_with(communicator_, group_, gradus::parallel::model_averaging{.every_steps = chosen_.average_every});
       }

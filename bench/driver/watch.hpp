@@ -41,6 +41,8 @@ class step_watch : public gradus::train::step_end {
   struct device_times {
     device_marks* marks = nullptr;
     std::size_t layers = 0;
+    /// Layers run forward and backward by turns, for several micro-batches, and wait for other ranks between them.
+    bool in_stages = false;
   };
 
   /// What is timed; `rule_seconds` is what its update rule adds its time to.
@@ -73,12 +75,18 @@ class step_watch : public gradus::train::step_end {
   void before_layer(std::size_t layer, gradus::nn::phase which) override {
     if (!began_) {
       began_ = true;
-      now_.input = between(clock::now());
+      now_.input = device_.in_stages && layer > 0 ? 0 : between(clock::now());  // later stages wait for values
       mark(step_mark::first_layer);
     }
     timed(now_.exchange, [&] { inner_->before_layer(layer, which); });  // may wait for the parameters of the layer
+    if (device_.in_stages) {
+      layer_began_ = clock::now();
+    }
   }
   void after_layer(std::size_t layer, gradus::nn::phase which) override {
+    if (device_.in_stages) {
+      (which == gradus::nn::phase::forward ? now_.forward : now_.backward) += seconds(layer_began_, clock::now());
+    }
     inner_->after_layer(layer, which);
     if (which == gradus::nn::phase::forward) {
       forward_end_ = clock::now();
@@ -95,8 +103,12 @@ class step_watch : public gradus::train::step_end {
   void update(const gradus::optim::update_step& step) override {
     const clock::time_point before = clock::now();
     const double input = now_.input;
-    now_.forward = seconds(step_began_, forward_end_) - input - forward_exchange_;
-    now_.backward = seconds(forward_end_, before) - (now_.exchange - forward_exchange_);
+    if (device_.in_stages) {
+      now_.exchange = seconds(step_began_, before) - input - now_.forward - now_.backward;
+    } else {
+      now_.forward = seconds(step_began_, forward_end_) - input - forward_exchange_;
+      now_.backward = seconds(forward_end_, before) - (now_.exchange - forward_exchange_);
+    }
     mark(step_mark::update);
     timed(now_.exchange, [&] { inner_->update(step); });
     mark(step_mark::end);
@@ -216,6 +228,7 @@ class step_watch : public gradus::train::step_end {
   bool began_ = false;
   clock::time_point step_began_;
   clock::time_point forward_end_;
+  clock::time_point layer_began_;
   double forward_exchange_ = 0;  // the part of now_.exchange that was before forward_end_
   double rule_seconds_before_ = 0;
 };

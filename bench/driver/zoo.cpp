@@ -45,6 +45,7 @@ constexpr model_facts zoo[] = {
     cifar10("resnet110_v2", 110, 2),
     cifar10("resnet164_v2", 164, 2),
     cifar10("resnet1001_v2", 1001, 2),
+    cifar10("resnet5000_v2", 4997, 2),  // 9 n + 2 layers with n = 555, the most below 5000
 };
 
 }  // namespace

@@ -18,7 +18,7 @@ enum class family { trivial, lenet, mnist, alexnet, overfeat, vgg, googlenet, in
 struct model_facts {
   const char* name;
   driver::family family;
-  int depth;    // of families with one
+  int depth;    // of families with one; the layers with weights
   int version;  // of residual networks: 1, 15 for 1.5, or 2
   gradus::nn::value_shape image;
   int classes;

@@ -30,11 +30,11 @@ SMALL = ["--model", "lenet", "--batch-size", "2", "--num-warmup-batches", "1", "
 PHASES = {"forward", "backward", "update", "communicate", "wait", "input", "copy"}
 
 def run(*options, status=0, launcher=(), **environment):
-    """The output of gradus_bench, messages included; it must exit with this status."""
+    """The output of gradus_bench, messages included; it must exit with this status, or with None in a failure."""
     words = [*launcher, ARGUMENTS.program, *map(str, options)]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=400, check=False,
                           env={**os.environ, **environment})
-    if done.returncode != status:
+    if (done.returncode == 0) if status is None else (done.returncode != status):
         raise AssertionError(f"{words} ended with {done.returncode}, expected {status}:\n{done.stdout}")
     return done.stdout
 
@@ -439,13 +439,174 @@ class DryRun(unittest.TestCase):
             self.assertRegex(text, r"(?m)^bounds: .* at most [\d.]+ images/sec on all ranks")
         for model, count in {"trivial": 4263877, "lenet": 2173353, "mnist": 3274634, "vgg16": 138361641,
                              "overfeat": 145924969, "inception3": 23819401, "resnet50": 25559081,
-                             "resnet50_v2": 25551529, "resnet101": 44551209, "resnet110": 1728027, "resnet164_v2": 1703547}.items():
+                             "resnet50_v2": 25551529, "resnet101": 44551209, "resnet110": 1728027, "resnet164_v2": 1703547,
+                             "resnet1001_v2": 10327995, "resnet5000_v2": 0}.items():
             self.assertEqual(parameters[model], count, model)
 
     def test_servers_are_planned(self):
         text = run("--model", "inception3", "--dry-run", "--ranks", 8, "--variable-update", "parameter_server",
                    "--servers", 4, "--placement", "round_robin")
         self.assertRegex(text, r"server 3: \d+ bytes\nbusiest: \d+ bytes.*\nservers:     [1-8] for 8 workers, ")
+
+
+class Pipelines(unittest.TestCase):
+    """--stages: networks in stages, and what a dry run says of them."""
+
+    BATCH = ["--batch-size", 4, "--micro-batches", 2, "--optimizer", "momentum"]
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name)
+
+    def measure(self, *options, launcher=()):
+        """The text and the JSON of a measurement."""
+        file = self.path / "result.json"
+        text = run(*SMALL, *self.BATCH, *options, "--json", file, launcher=launcher)
+        return text, json.loads(file.read_text())
+
+    def test_stages_train_as_one_process_does(self):
+        for options in ([], ["--model", "resnet20", "--data-format", "NHWC", "--gradient-clip-norm", 1],
+                        ["--precision", "bf16"]):
+            _, alone = self.measure(*options)
+            self.assertEqual((alone["micro_batches"], "pipeline" in alone), (2, False))
+            self.assertNotEqual(alone["loss"], self.measure(*options, "--micro-batches", 1)[1]["loss"])
+            for more in (["--schedule", "gpipe"], ["--schedule", "zero_bubble"], []):
+                text, found = self.measure("--ranks", 2, "--stages", 2, *options, *more)
+                self.assertEqual(found["loss"], alone["loss"], options + more)
+                self.assertEqual(found["variable_update"], "hybrid")
+                self.assertEqual(found["pipeline"]["schedule"], more[1] if more else "one_f_one_b")
+                self.assertIn("Batch size:  4 global\n             4 per replica\n", text)
+                shown = re.findall(r"(?m)^\d+\timages/sec: .*\t([\d.]+)$", text)
+                self.assertNotEqual(float(shown[0]), 0)  # rank 0 has no loss
+        _, found = self.measure("--ranks", 2, "--stages", 2, "--stages-per-rank", 2)
+        self.assertEqual(found["loss"], self.measure()[1]["loss"])
+
+    def test_what_is_recorded(self):
+        text, found = self.measure("--ranks", 2, "--stages", 2)
+        pipeline = found["pipeline"]
+        self.assertEqual((pipeline["stages"], pipeline["stages_per_rank"], pipeline["micro_batches"]), (2, 1, 2))
+        for name in ("bubble", "measured_bubble"):
+            self.assertTrue(0 < pipeline[name] < 1, pipeline)
+        self.assertRegex(text, r"(?m)^Pipeline:    2 ranks of 1 stage, 2 micro-batches, one_f_one_b, predicted bubble "
+                               r"[\d.]+ %$")
+        self.assertRegex(text, r"(?m)^bubble: [\d.]+ % of a step, the mean over all ranks; predicted [\d.]+ %$")
+        self.assertLessEqual(sum(found["breakdown_ms"].values()), 1.05 * found["step_ms"]["mean"])
+
+    def test_replicas_train_as_ranks_with_whole_networks_do(self):
+        _, whole = self.measure("--ranks", 2)
+        _, found = self.measure("--ranks", 4, "--stages", 2)
+        self.assertEqual((found["ranks"], found["batch_size"]), (4, 4))
+        self.assertAlmostEqual(found["loss"], whole["loss"], delta=1e-4)
+        # Images count once a replica.
+        self.assertLess(abs(8e3 / found["images_per_second"] / found["step_ms"]["mean"] - 1), 0.6)
+
+    def test_cuts_by_name(self):
+        names = re.findall(r"(?m)^ +\d+ .* (\S+), \S+$", run(*SMALL, "--stages", 3, "--dry-run"))
+        self.assertEqual(len(names), 3)
+        _, chosen = self.measure("--ranks", 3, "--stages", 3)
+        _, named = self.measure("--ranks", 3, "--stages", 3, "--stage-cuts", ",".join(names[1:]))
+        self.assertEqual(named["pipeline"]["bubble"], chosen["pipeline"]["bubble"])
+        self.assertEqual(named["loss"], chosen["loss"])
+        said = run(*SMALL, "--ranks", 2, "--stages", 2, "--stage-cuts", "nothing", status=1)
+        self.assertRegex(said, "names of layers.*'nothing'")
+
+    def test_processes_under_mpiexec(self):
+        if not ARGUMENTS.mpiexec:
+            self.skipTest("built without MPI")
+        _, alone = self.measure()
+        for options in ([], ["--all-reduce-spec", "hierarchical"], ["--schedule", "zero_bubble"]):
+            _, found = self.measure("--stages", 2, *options, launcher=ARGUMENTS.mpiexec)
+            self.assertEqual(found["loss"], alone["loss"], options)
+            self.assertEqual(found["ranks"], 2)
+        text = run(*SMALL, "--stages", 2, "--dry-run", launcher=ARGUMENTS.mpiexec)
+        self.assertEqual(text.count("pipeline:    2 stages on 2 ranks"), 1)
+        said = run(*SMALL, "--stages", 3, status=None, launcher=ARGUMENTS.mpiexec)
+        self.assertIn("--stages: expected a divisor of the number of ranks, 2, got 3", said)
+
+    def test_checkpoints_and_traces(self):
+        options = ["--ranks", 2, "--stages", 2, "--learning-rate", "0.001"]
+        saves = self.path / "saves"
+        _, whole = self.measure(*options)
+        self.measure(*options, "--checkpoint-dir", saves, "--checkpoint-every", 3)
+        _, rest = self.measure(*options, "--checkpoint-dir", saves, "--resume")
+        self.assertEqual(rest["loss"], whole["loss"])
+        self.measure(*options, "--trace-file", self.path / "trace.json")
+        trace = json.loads((self.path / "trace.json").read_text())
+        self.assertGreater(len(trace["traceEvents"]), 0)
+
+    def test_sweeps_pass_the_options_on(self):
+        text = run("scale", "--ranks", "2,4", *SMALL, *self.BATCH, "--stages", 2, "--csv", self.path / "a.csv", "--json",
+                   self.path / "a.json")
+        self.assertRegex(text, r"(?m)^ +4 ")
+        rows = list(csv.DictReader((self.path / "a.csv").read_text().splitlines()))
+        self.assertEqual([(row["stages"], row["schedule"]) for row in rows], [("2", "one_f_one_b")] * 2)
+        self.assertEqual(json.loads((self.path / "a.json").read_text())["rows"][0]["pipeline"]["micro_batches"], 2)
+        said = run("scale", "--ranks", "2,3", *SMALL, "--stages", 2, status=1)
+        self.assertIn("--stages: expected a divisor of the number of ranks, 3, got 2", said)
+        run("tune", *SMALL, "--micro-batches", 2, "--stages", 2, "--processors", 2, "--effective-batch", 4, "--json",
+            self.path / "b.json")
+        found = json.loads((self.path / "b.json").read_text())
+        self.assertEqual((found["best"]["processes"], found["best"]["batch_size"]), (2, 4))
+
+    def test_a_dry_run_shows_the_stages(self):
+        text = run("--model", "resnet50", "--batch-size", 8, "--stages", 4, "--ranks", 8, "--dry-run")
+        self.assertIn("pipeline:    4 stages on 4 ranks, 8 micro-batches of 1 images, one_f_one_b; 2 replicas\n", text)
+        rows = re.findall(r"(?m)^ +(\d+) +(\d+) +(\d+) +(\d+) +([\d.]+) +(\d+) +([\d.]+) +([\d.]+)  \S+, \S+$", text)
+        self.assertEqual([row[:2] for row in rows], [(str(s), str(s)) for s in range(4)])
+        self.assertEqual(sum(int(row[3]) for row in rows), 25559081)
+        self.assertEqual([row[5] for row in rows], ["4", "3", "2", "1"])
+        self.assertEqual(float(rows[-1][6]), 0)  # the last stage sends nothing
+        fullest = float(re.search(r"(?m)^memory:      ([\d.]+) MiB on the fullest rank", text)[1])
+        self.assertEqual(fullest, max(float(row[4]) for row in rows))
+        self.assertRegex(text, r"(?m)^step:        [\d.]+ ms, of which ranks wait [\d.]+ %")
+        self.assertRegex(text, r"(?m)^gradients:   a rank sends and receives at most \d+ bytes")
+
+    def test_a_dry_run_finds_the_fewest_stages_that_fit(self):
+        options = ["--model", "resnet1001_v2", "--image-size", 224, "--batch-size", 8, "--dry-run"]
+        began = time.monotonic()
+        text = run(*options, "--memory-limit", "2GB")
+        self.assertLess(time.monotonic() - began, 60)
+        found = re.search(r"(?m)^stages:      (\d+) are the fewest .*: (--stages .*)$", text)
+        stages = int(found[1])
+        self.assertGreater(stages, 1)
+        for count, fits in ((stages, True), (stages - 1, False)):
+            text = run(*options, "--stages", count, "--micro-batches", 8, "--memory-limit", "2GB",
+                       status=0 if fits else 1)
+            if fits:
+                memory = float(re.search(r"(?m)^memory:      ([\d.]+) MiB on the fullest rank", text)[1])
+                self.assertLessEqual(memory * 2**20, 2e9)
+            else:
+                self.assertIn("choose more stages", text)
+        self.assertRegex(run(*SMALL, "--dry-run", "--memory-limit", "1KiB"), "(?m)^stages:      no ")
+
+    def test_what_makes_no_sense_is_refused(self):
+        for options, expected in (
+                (["--stages", 0], r"--stages: "),
+                (["--micro-batches", 0], r"--micro-batches: "),
+                (["--batch-size", 2, "--micro-batches", 3], r"--micro-batches: expected at most --batch-size-per-rank, 2"),
+                (["--schedule", "gossip"], r"--schedule: .*gossip.*one_f_one_b"),
+                (["--schedule", "gpipe"], r"--schedule: expected --stages, got none"),
+                (["--stages-per-rank", 2], r"--stages-per-rank: expected --stages, got none"),
+                (["--stage-cuts", "a"], r"--stage-cuts: expected --stages, got none"),
+                (["--memory-limit", "1GB"], r"--memory-limit: expected --stages, .*--dry-run"),
+                (["--memory-limit", "much"], r"--memory-limit: "),
+                (["--variable-update", "hybrid"], r"--variable-update: hybrid .*--stages"),
+                (["--variable-update", "sharded_update", "--stages", 2],
+                 r"--stages: --variable-update sharded_update trains whole networks"),
+                (["--stages", 2, "--order", "tic"], r"--order: with --stages"),
+                (["--stages", 2, "--all-reduce-spec", "ring"], r"--all-reduce-spec: with --stages expected hierarchical"),
+                (["--stages", 2, "--stages-per-rank", 2, "--schedule", "gpipe"],
+                 r"--stages-per-rank: only --schedule one_f_one_b"),
+                (["--stages", 2, "--stages-per-rank", 2, "--gradient-clip-norm", 1],
+                 r"--gradient-clip-norm: expected --stages-per-rank 1, got 2"),
+                (["--stages", 3, "--stage-cuts", "a"], r"--stage-cuts: expected 2 layers, .*got 1"),
+                (["--image-size", 0], r"--image-size: ")):
+            self.assertRegex(run(*options, status=2), expected)
+        for options, expected in ((["--stages", 2], "--stages: expected a divisor of the number of ranks, 1, got 2"),
+                                  (["--stages", 2, "--ranks", 3], "--stages: expected a divisor of .*, 3, got 2"),
+                                  (["--stages", 500, "--ranks", 500, "--dry-run"], "choose fewer stages")):
+            self.assertRegex(run(*SMALL, *options, status=1), expected)
 
 
 class Checkpoints(unittest.TestCase):

@@ -280,7 +280,9 @@ resnet_stages resnet_backbone(Network& net, int depth, const resnet_options& opt
 /// Adds a residual network for images of 32 x 32. A depth of 6 n + 2 layers (20, 32, 44, 56, 110, ...) has blocks of
 /// two 3 x 3 convolutions with parameter-free shortcuts (He et al. 2016, section 4.2). A depth of 9 n + 2 layers (164,
 /// 1001, ...) has bottleneck blocks (He et al.: "Identity mappings", 2016, section 5; there in version 2). A depth of
-/// both kinds gets the first kind, except 164, which is published with bottleneck blocks.
+/// both kinds gets the first kind, except 164, which is published with bottleneck blocks. Images may be larger: the
+/// network ends with the mean of each channel. A network of 4997 layers in version 2 (n = 555) is of the size of the
+/// "ResNet-5000" that is trained in pipelines.
 ///
 /// tf_cnn_benchmarks has networks with the same names and two differences: its shortcuts take one pixel of each 2 x 2,
 /// and these take the mean; in version 1 it has no ReLU after the first convolution. The numbers of parameters and

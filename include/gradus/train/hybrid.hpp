@@ -21,11 +21,23 @@ struct parts_of_strategy<parallel::hybrid> {
 
 }  // namespace detail
 
+/// The stages of a network for a step_trainer, whose strategy is a parallel::hybrid with the same options. A trainer
+/// makes them by itself.
+///
+/// @code
+///   auto ranks = std::make_unique<parallel::pipeline_ranks_of<float, comm::threads>>(options, world);
+///   train::pipeline stages{options};
+///   stages.prepare_with(net, std::move(ranks));  // cuts and compiles it
+///   // ... parameters, rule, strategy and end, as step_trainer says
+///   train::step_trainer trainer{net, end, end.group(), std::move(stages)};
+/// @endcode
+using pipeline = detail::pipeline_parts;
+
 /// The stages that a trainer by parallel::hybrid has cut its network into: a table for people, with the layers, memory
 /// and time of each stage and the bytes at each cut. The same on all ranks.
 template <class Trainer>
 [[nodiscard]] std::string stages_of(const Trainer& trainer) {
-  return trainer.parts().text();
+  return trainer.parts().cut().text;
 }
 
 }  // namespace gradus::train

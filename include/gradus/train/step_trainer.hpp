@@ -4,6 +4,7 @@
 #pragma once
 
 #include <type_traits>  // std::conditional_t, std::remove_reference_t
+#include <utility>      // std::move
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/core/config.hpp"
@@ -36,14 +37,16 @@ struct watched_fit;
 /// @endcode
 ///
 /// Rule and strategy may be std::unique_ptr of their base classes. Loaders and callbacks are those of `trainer`.
-template <class Network>
-class step_trainer final : public detail::trainer_base<Network> {
-  using base = detail::trainer_base<Network>;
+/// @tparam Parts  how a rank computes its part of a batch: at once, or in a pipeline (train::pipeline)
+template <class Network, class Parts = detail::whole_parts>
+class step_trainer final : public detail::trainer_base<Network, Parts> {
+  using base = detail::trainer_base<Network, Parts>;
 
  public:
-  /// All of them must outlive it. @param group  the ranks that train, as of step_end_of::group()
-  step_trainer(Network& network, step_end& end, comm::any_communicator& group) noexcept
-      : base{network}, end_{&end}, group_{&group} {}
+  /// Network, end and group must outlive it.
+  /// @param group  the ranks that train, as of step_end_of::group()
+  step_trainer(Network& network, step_end& end, comm::any_communicator& group, Parts parts = {}) noexcept
+      : base{network, std::move(parts)}, end_{&end}, group_{&group} {}
 
   /// As trainer::fit.
   template <class Loader, class... Callbacks>
@@ -100,10 +103,10 @@ namespace detail {
 struct watched_fit {
   /// Calls watch(end, loader, callbacks, fit), which calls fit(end, loader, callbacks) with what it puts in their
   /// places.
-  template <class Network, class Loader, class Watch, class... Callbacks>
-  static void run(step_trainer<Network>& trainer, Loader& loader, const fit_options& options, const Watch& watch,
+  template <class Network, class Parts, class Loader, class Watch, class... Callbacks>
+  static void run(step_trainer<Network, Parts>& trainer, Loader& loader, const fit_options& options, const Watch& watch,
                   Callbacks&... callbacks) {
-    using trainer_type = step_trainer<Network>;
+    using trainer_type = step_trainer<Network, Parts>;
     at_call(options.where, [&] {
       trainer.share_batches(*trainer.group_, detail::refuse_fit, loader, "trainer.fit", options.where);
       const auto with_callbacks = [&](callback_list list) {

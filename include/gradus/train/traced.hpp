@@ -331,9 +331,9 @@ class training_watch<trace::transfers> {
 
 /// As trainer.fit(loader, options, callbacks...), and records the steps as a training over a communicator of
 /// trace::traced does. The recorder must outlive the call.
-template <class Network, class Loader, class... Callbacks>
-void fit_traced(trace::recorder& recorder, step_trainer<Network>& trainer, Loader& loader, const fit_options& options,
-                Callbacks&&... callbacks) {
+template <class Network, class Parts, class Loader, class... Callbacks>
+void fit_traced(trace::recorder& recorder, step_trainer<Network, Parts>& trainer, Loader& loader,
+                const fit_options& options, Callbacks&&... callbacks) {
   detail::watched_fit::run(
       trainer, loader, options,
       [&](step_end& end, auto& input, detail::callback_list list, const auto& fit) {

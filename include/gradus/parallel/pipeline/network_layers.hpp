@@ -3,11 +3,13 @@
 // A network as parallel/pipeline/stages.hpp cuts it, and its stages by the options of parallel::hybrid.
 #pragma once
 
-#include <cstddef>  // std::size_t
-#include <span>     // std::span
-#include <string>   // std::string
-#include <utility>  // std::move
-#include <vector>   // std::vector
+#include <algorithm>  // std::max
+#include <cstddef>    // std::size_t
+#include <optional>   // std::optional
+#include <span>       // std::span
+#include <string>     // std::string
+#include <utility>    // std::move
+#include <vector>     // std::vector
 
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -83,23 +85,92 @@ struct network_stages {
   std::string text;        ///< a table for people
 };
 
+namespace detail {
+
+[[nodiscard]] inline network_stages stages_of_network(std::span<const pipeline_layer> layers, pipeline_stages stages) {
+  network_stages result;
+  result.stages = std::move(stages);
+  for (const pipeline_stage& each : result.stages.stages) {
+    result.cuts.first_layers.push_back(each.first);
+  }
+  result.text = stages_text(layers, result.stages);
+  return result;
+}
+
+/// The micro-batches of the largest batch.
+[[nodiscard]] inline int micro_batches_of(const nn::compile_options& compiled) {
+  return static_cast<int>((compiled.max_batch_size - 1) / compiled.micro_batch_size.examples + 1);
+}
+
+}  // namespace detail
+
 /// Cuts a network as the options say. The same on all ranks with the same network, options and kind of device.
 /// @param compiled  of compile_options_of
 /// @throws configuration_error when the network cannot be cut so
 template <class Network>
 [[nodiscard]] network_stages cut_network(Network& network, const hybrid& options, const nn::compile_options& compiled) {
   const std::vector<pipeline_layer> layers = pipeline_layers(network, compiled);
-  const auto count = static_cast<int>((compiled.max_batch_size - 1) / compiled.micro_batch_size.examples + 1);
-  const pipeline_schedule schedule = options.schedule.make(options.stages, count, options.stages_per_rank);
+  const pipeline_schedule schedule =
+      options.schedule.make(options.stages, detail::micro_batches_of(compiled), options.stages_per_rank);
   const stage_options limits{.memory_limit = options.memory_limit};
-  network_stages result;
-  result.stages = options.first_layers.empty() ? cut_into_stages(layers, schedule, limits)
-                                               : cut_at(layers, schedule, options.first_layers, limits);
-  for (const pipeline_stage& each : result.stages.stages) {
-    result.cuts.first_layers.push_back(each.first);
+  return detail::stages_of_network(layers, options.first_layers.empty()
+                                               ? cut_into_stages(layers, schedule, limits)
+                                               : cut_at(layers, schedule, options.first_layers, limits));
+}
+
+/// The memory that each stage would take on the rank that runs it, without taking it; without the state of the update
+/// rule.
+/// @param cut  of the same network and options
+/// @throws configuration_error as network::compile_stages
+template <class Network>
+[[nodiscard]] std::vector<nn::memory_forecast> forecast_stages(Network& network, const hybrid& options,
+                                                               const nn::compile_options& compiled,
+                                                               const network_stages& cut) {
+  const std::vector<pipeline_stage>& stages = cut.stages.stages;
+  const std::size_t ranks = stages.size() / static_cast<std::size_t>(options.stages_per_rank);
+  nn::stage_forecast<typename Network::element_type, typename Network::device_type> forecast{network, compiled};
+  std::vector<nn::memory_forecast> result;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    nn::stage_depth depth{.stored = static_cast<std::size_t>(stages[s].stored),
+                          .splits_backward = options.schedule.splits_backward};
+    for (std::size_t other = s % ranks; options.stages_per_rank > 1 && other < stages.size(); other += ranks) {
+      depth.gradients = std::max(depth.gradients, static_cast<std::size_t>(stages[other].stored) + 1);
+    }
+    result.push_back(forecast.memory(cut.cuts, s, depth));
   }
-  result.text = stages_text(layers, result.stages);
   return result;
+}
+
+/// The fewest stages of a network, one a rank, with which every rank keeps within options.memory_limit;
+/// options.stages and options.first_layers do not matter.
+/// @param compiled  of compile_options_of
+/// @param most      the largest number of stages that is tried
+/// @return          the stages, or nothing if even `most` stages need more
+/// @throws configuration_error when the network cannot be cut
+template <class Network>
+[[nodiscard]] std::optional<network_stages> cut_into_fewest(Network& network, const hybrid& options,
+                                                            const nn::compile_options& compiled, int most = 256) {
+  const std::vector<pipeline_layer> layers = pipeline_layers(network, compiled);
+  stage_options limits{.memory_limit = options.memory_limit};
+  for (;;) {
+    std::optional<pipeline_stages> found = fewest_stages(
+        layers, [&](int stages) { return options.schedule.make(stages, detail::micro_batches_of(compiled), 1); },
+        limits, most);
+    if (!found) {
+      return {};
+    }
+    network_stages cut = detail::stages_of_network(layers, std::move(*found));
+    std::size_t largest = 0;
+    for (const nn::memory_forecast& each : forecast_stages(network, options, compiled, cut)) {
+      largest = std::max(largest, each.total());
+    }
+    if (largest <= options.memory_limit) {
+      return cut;
+    }
+    // The sums over layers do not count what values between the passes take.
+    const double share = static_cast<double>(options.memory_limit) / static_cast<double>(largest);
+    limits.memory_limit = static_cast<std::size_t>(0.999 * share * static_cast<double>(limits.memory_limit));
+  }
 }
 
 }  // namespace gradus::parallel

@@ -236,8 +236,7 @@ class stage_cutter {
 
   /// Whether the stages so far may end before layer `end`. @param last  they are all stages
   [[nodiscard]] bool may_end(std::size_t end, bool last, double longest) const noexcept {
-    return last ? end == layers_.size()
-                : end < layers_.size() && layers_[end].may_begin && transfer(end) <= longest;
+    return last ? end == layers_.size() : end < layers_.size() && layers_[end].may_begin && transfer(end) <= longest;
   }
 
   /// Whether there are cuts whose stages and transfers take at most `longest`, and fit.

@@ -15,7 +15,6 @@
 
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/any_communicator.hpp"
-#include "gradus/comm/subset.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
@@ -31,8 +30,9 @@
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/nn/step_options.hpp"
 #include "gradus/parallel/hybrid.hpp"
-#include "gradus/parallel/pipeline/channel.hpp"
 #include "gradus/parallel/pipeline/network_layers.hpp"
+#include "gradus/parallel/pipeline/ranks.hpp"
+#include "gradus/parallel/pipeline/rule.hpp"
 #include "gradus/parallel/pipeline/runner.hpp"
 #include "gradus/parallel/pipeline/stages.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
@@ -93,37 +93,6 @@ class pipeline_batches final : public batches {
   decltype(loader_->next()) batch_ = nullptr;
 };
 
-/// The stages of a rank, and what it needs to run them. Without the type of the communicator.
-class pipeline_ranks {
- public:
-  pipeline_ranks() = default;
-  pipeline_ranks(const pipeline_ranks&) = delete;
-  pipeline_ranks& operator=(const pipeline_ranks&) = delete;
-  virtual ~pipeline_ranks() = default;
-
-  [[nodiscard]] virtual comm::any_communicator& replicas() noexcept = 0;
-};
-
-template <class Element, class Communicator>
-class pipeline_ranks_of final : public pipeline_ranks {
- public:
-  pipeline_ranks_of(const parallel::hybrid& options, Communicator& communicator)
-      : replicas_{communicator.duplicate(),
-                  parallel::detail::ranks_of_stage(options, communicator.rank(), communicator.size())},
-        any_replicas_{replicas_},
-        channel{comm::subset<Communicator>{communicator.duplicate(),
-                                           parallel::detail::ranks_of_replica(options, communicator.rank())}} {}
-
-  [[nodiscard]] comm::any_communicator& replicas() noexcept override { return any_replicas_; }
-
- private:
-  comm::subset<Communicator> replicas_;
-  comm::any_communicator_of<comm::subset<Communicator>> any_replicas_;
-
- public:
-  parallel::pipeline_channel_of<Element, comm::subset<Communicator>> channel;
-};
-
 /// How a rank computes its part of a batch by parallel::hybrid.
 class pipeline_parts {
  public:
@@ -137,55 +106,67 @@ class pipeline_parts {
   /// @throws configuration_error when the options make no sense, or ranks cut differently
   template <class Network, class Communicator>
   void prepare(Network& network, Communicator& communicator) {
+    using ranks = parallel::pipeline_ranks_of<typename Network::element_type, Communicator>;
+    prepare_with(network, std::make_unique<ranks>(options_, communicator));
+  }
+
+  /// The same where the type of the communicator is not known.
+  /// @param ranks  made with the same options
+  template <class Network>
+  void prepare_with(Network& network, std::unique_ptr<parallel::pipeline_ranks<typename Network::element_type>> ranks) {
     using element = typename Network::element_type;
     using device = typename Network::device_type;
     static_assert(has_host_memory<device>,
                   "gradus: parallel::hybrid is for devices in host memory: values are sent from there");
-    options_.check(communicator.size());
+    comm::any_communicator& all = ranks->all();
+    options_.check(all.size());
     const nn::compile_options compiled = parallel::compile_options_of(options_, network);
-    const parallel::network_stages cut = parallel::cut_network(network, options_, compiled);
-    comm::require_agreement(communicator, "parallel::hybrid", {{"stages of the network", cut.text}});
+    parallel::network_stages cut = parallel::cut_network(network, options_, compiled);
+    const comm::fact facts[] = {{"stages of the network", cut.text}};
+    comm::require_agreement(all, "parallel::hybrid", facts);
     nn::stage_cuts cuts = cut.cuts;
-    for (std::size_t s = static_cast<std::size_t>(communicator.rank() % options_.stages); s < cuts.stages();
+    for (std::size_t s = static_cast<std::size_t>(all.rank() % options_.stages); s < cuts.stages();
          s += static_cast<std::size_t>(options_.stages)) {
       cuts.own.push_back(s);
     }
     network.compile_stages(compiled, cuts);
-    auto ranks = std::make_unique<pipeline_ranks_of<element, Communicator>>(options_, communicator);
-    runner_ = std::make_unique<runner_of<element, device>>(network, options_.schedule, ranks->channel);
-    ranks_ = std::move(ranks);
-    text_ = cut.text;
+    stages_ = std::make_unique<stages_of_rank<element, device>>(network, options_.schedule, std::move(ranks));
+    cut_ = std::move(cut);
   }
 
   template <class Network, class Loader>
   [[nodiscard]] pipeline_batches<Network, Loader> batches(
       comm::any_communicator& /*group*/, Network& /*network*/, Loader& loader,
       typename pipeline_batches<Network, Loader>::observer_type* observer = nullptr) const {
-    using runner = runner_of<typename Network::element_type, typename Network::device_type>;
-    return {static_cast<runner&>(*runner_).runner, ranks_->replicas(), loader, observer};
+    using stages = stages_of_rank<typename Network::element_type, typename Network::device_type>;
+    auto& own = static_cast<stages&>(*stages_);
+    return {own.runner, own.ranks->replicas(), loader, observer};
   }
 
-  /// The stages, for people.
-  [[nodiscard]] const std::string& text() const noexcept { return text_; }
+  /// Where the network was cut. @pre prepared
+  [[nodiscard]] const parallel::network_stages& cut() const noexcept { return cut_; }
 
  private:
-  struct any_runner {
-    any_runner() = default;
-    any_runner(const any_runner&) = delete;
-    any_runner& operator=(const any_runner&) = delete;
-    virtual ~any_runner() = default;
+  struct any_stages {
+    any_stages() = default;
+    any_stages(const any_stages&) = delete;
+    any_stages& operator=(const any_stages&) = delete;
+    virtual ~any_stages() = default;
   };
   template <class Element, class Device>
-  struct runner_of final : any_runner {
-    template <class... Arguments>
-    explicit runner_of(Arguments&... arguments) : runner{arguments...} {}
+  struct stages_of_rank final : any_stages {
+    template <class Network>
+    stages_of_rank(Network& network, const parallel::pipeline_rule& rule,
+                   std::unique_ptr<parallel::pipeline_ranks<Element>> own)
+        : ranks{std::move(own)}, runner{network, rule, ranks->channel()} {}
+
+    std::unique_ptr<parallel::pipeline_ranks<Element>> ranks;
     parallel::pipeline_runner<Element, Device> runner;
   };
 
   parallel::hybrid options_;
-  std::unique_ptr<pipeline_ranks> ranks_;
-  std::unique_ptr<any_runner> runner_;
-  std::string text_;
+  std::unique_ptr<any_stages> stages_;
+  parallel::network_stages cut_;
 };
 
 }  // namespace gradus::train::detail

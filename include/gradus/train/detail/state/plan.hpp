@@ -312,11 +312,11 @@ void plan_rule(const training_parts<Network>& training, training_state& state,
                                  {"elements of a known type in the buffer '", each.name, "' of the rule"},
                                  {element_bytes, " bytes each"}, "set state_buffer::element");
     }
-    bool parameters = false;
+    bool of_each = false;  // parameter
     for (const std::string& name : of_parameters) {
-      parameters = parameters || name == each.name;
+      of_each = of_each || name == each.name;
     }
-    if (parameters) {
+    if (of_each) {
       trained(each.name, type, element_bytes, each.bytes.data(), 0);
     } else {
       state_access::add(state, name_of_copy(gradus::join({"optimizer.", each.name}), copy_of), type, element_bytes,

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The ranks of replicas of a pipeline: what they send each other, over any communicator.
+#pragma once
+
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/subset.hpp"
+#include "gradus/parallel/hybrid.hpp"
+#include "gradus/parallel/pipeline/channel.hpp"
+
+namespace gradus::parallel {
+
+/// What a rank sends to the other ranks of parallel::hybrid besides gradients, without the type of their communicator.
+/// @tparam Element  of the values between layers
+template <class Element>
+class pipeline_ranks {
+ public:
+  pipeline_ranks() = default;
+  pipeline_ranks(const pipeline_ranks&) = delete;
+  pipeline_ranks& operator=(const pipeline_ranks&) = delete;
+  virtual ~pipeline_ranks() = default;
+
+  /// All ranks.
+  [[nodiscard]] virtual comm::any_communicator& all() noexcept = 0;
+  /// The ranks with the stages of this one, in all replicas.
+  [[nodiscard]] virtual comm::any_communicator& replicas() noexcept = 0;
+  /// To the other ranks of this replica.
+  [[nodiscard]] virtual pipeline_channel<Element>& channel() noexcept = 0;
+};
+
+/// The ranks of a communicator.
+template <class Element, class Communicator>
+class pipeline_ranks_of final : public pipeline_ranks<Element> {
+  using group_type = comm::subset<Communicator>;
+
+ public:
+  /// Called by all ranks. The communicator outlives this object.
+  /// @throws configuration_error when the options and the number of ranks do not go together
+  pipeline_ranks_of(const hybrid& options, Communicator& communicator)
+      : all_{(options.check(communicator.size()), communicator)},
+        replicas_{communicator.duplicate(), detail::ranks_of_stage(options, communicator.rank(), communicator.size())},
+        any_replicas_{replicas_},
+        channel_{group_type{communicator.duplicate(), detail::ranks_of_replica(options, communicator.rank())}} {}
+
+  [[nodiscard]] comm::any_communicator& all() noexcept override { return all_; }
+  [[nodiscard]] comm::any_communicator& replicas() noexcept override { return any_replicas_; }
+  [[nodiscard]] pipeline_channel<Element>& channel() noexcept override { return channel_; }
+
+ private:
+  comm::any_communicator_of<Communicator> all_;
+  group_type replicas_;
+  comm::any_communicator_of<group_type> any_replicas_;
+  pipeline_channel_of<Element, group_type> channel_;
+};
+
+}  // namespace gradus::parallel
