@@ -47,10 +47,11 @@ struct training {
 
 constexpr optim::sgd momentum{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01};
 
-/// The layers with which a stage may begin, without the first.
+/// The layers with which a stage may begin, without the first. Where layers share memory depends on the layout.
+template <class Layout>
 std::vector<std::string> first_layers_of(const training& what) {
   gradus::cpu device{{.intra_op_threads = 1}};
-  nn::network<float, gradus::nchw> net{device, what.graph.input};
+  nn::network<float, Layout> net{device, what.graph.input};
   build(net, what.graph);
   std::vector<std::string> names;
   for (const parallel::pipeline_layer& layer : parallel::pipeline_layers(net, what.how.compile)) {
@@ -100,7 +101,8 @@ training draw_case(sweep_case& random) {
       static_cast<int>(random.between("micro_batches", 1, std::min<gradus::index_t>(batch + 1, 10)));
   what.pipeline.schedule = parallel::pipeline_rules[static_cast<std::size_t>(random.between("schedule", 0, 2))];
   what.how.compile.micro_batch_size = (what.how.compile.max_batch_size - 1) / what.pipeline.micro_batches + 1;
-  std::vector<std::string> names = first_layers_of(what);
+  std::vector<std::string> names =
+      what.nhwc ? first_layers_of<gradus::nhwc>(what) : first_layers_of<gradus::nchw>(what);
   what.how.compile.micro_batch_size = 0;
   const auto most = static_cast<gradus::index_t>(names.size() + 1);
   what.pipeline.stages = static_cast<int>(
