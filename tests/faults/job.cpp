@@ -254,13 +254,15 @@ int run_under_mpi(int argc, char** argv, const options& chosen) {
   if (chosen.keeper) {
     go_on_as_a_child();
   }
-  comm::mpi_environment environment{argc, argv, {.time_limit = time_limit_of(chosen)}};
+  // On a busy machine the ranks begin and end at different times.
+  comm::mpi_environment environment{argc, argv, {.time_limit = 4 * time_limit_of(chosen)}};
   write_text(chosen.folder + "/rank_" + std::to_string(environment.rank()), std::to_string(::getpid()));
   try {
     tell_end_of(environment.rank(), chosen, [&] {
       environment.run([&](comm::mpi& world) {
         if (chosen.strategy == "sharded_in_shared_memory") {
           comm::mpi_shared ranks{environment};
+          ranks.set_time_limit(time_limit_of(chosen));
           train(ranks, parallel::sharded_update{.bucket_bytes = 8192}, chosen, world.rank() == 0);
         } else {
           begin_rank(world, chosen);
