@@ -504,7 +504,8 @@ class pipeline_runner {
     try {
       pending.wait();
     } catch (error& failure) {
-      failure.add_context({"stage ", own.number, ", ", pass, " of micro-batch ", m, ", ", what, " stage ", peer},
+      const std::size_t stage = own.number;  // nvcc cannot read a list with a member of a nested class
+      failure.add_context({"stage ", stage, ", ", pass, " of micro-batch ", m, ", ", what, " stage ", peer},
                           error_location::current());
       throw;
     }
