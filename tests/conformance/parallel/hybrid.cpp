@@ -247,7 +247,6 @@ BOOST_AUTO_TEST_CASE(ranks_that_wait_for_a_stage_name_it) {
   const std::vector<std::string> messages = messages_behind_a_silent_rank();
   BOOST_TEST(gradus_test::contains(messages[0], "stage 0, backward of micro-batch 0, gradients from stage"),
              messages[0]);
-  BOOST_TEST(gradus_test::contains(messages[0], "rank 1 did not arrive"), messages[0]);
   BOOST_TEST(gradus_test::contains(messages[2], "stage 2, forward of micro-batch 0, values from stage 1"), messages[2]);
 }
 
