@@ -295,7 +295,8 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
                      .steps = index_t{chosen.warmup_batches} + chosen.batches};
   chosen.seed += alone ? static_cast<std::uint64_t>(all.group().rank()) : 0;
 
-  const bool writes = place.rank == 0 && (!alone || all.group().rank() == 0);
+  const bool several = alone || chosen.update == variable_update::hybrid;  // ranks with the place 0
+  const bool writes = place.rank == 0 && (!several || all.group().rank() == 0);
   program::output_file json = writes ? open_output("--json", chosen.json, chosen) : program::output_file{};
   const std::unique_ptr<input_set> input = open_input(chosen, model_of(chosen), plan.global());
   const std::unique_ptr<training> trained = all.make_training(chosen, *input, plan, recorder);

@@ -452,7 +452,7 @@ class stage_planner {
   /// The recompute rule asks for the uses before and after the loss.
   void find_forward_and_backward(dynamic_array<value_lifetime>& lifetimes) const {
     const execution_plan& plan = result_.plan;
-    const auto use = [&](std::size_t slot, std::size_t time) {
+    const auto use = [&, this](std::size_t slot, std::size_t time) {
       value_lifetime& lifetime = lifetimes[slot];
       if (time <= count_) {
         lifetime.forward_last = std::max(lifetime.forward_last, time);
