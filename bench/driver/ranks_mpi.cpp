@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Ranks of an MPI job.
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
@@ -36,8 +38,8 @@ gradus::data::shard place_on_this_machine(MPI_Comm world) {
 
 int run_under_mpi(int& argc, char**& argv, const settings& chosen, gradus::comm::command_line own) {
   gradus::comm::mpi_options options;
-  if (!own.ends()) {
-    options.time_limit = time_limit_of(chosen);
+  if (!own.ends()) {  // the start of MPI takes a second or two on a busy machine
+    options.time_limit = std::max<std::chrono::milliseconds>(time_limit_of(chosen), std::chrono::seconds{30});
   }
   gradus::comm::mpi_environment environment{argc, argv, options};  // outlives the catch below: ends a failed job
   try {
