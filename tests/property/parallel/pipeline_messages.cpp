@@ -159,9 +159,9 @@ void check_pipeline(const pipeline_case& what, draws& draw) {
 
 BOOST_AUTO_TEST_SUITE(pipelines)
 
-// GRADUS_SWEEP_CASES=10000 checks 10000 graphs; see sweep.hpp.
+// GRADUS_SWEEP_CASES=150000 checks more graphs; see sweep.hpp.
 BOOST_AUTO_TEST_CASE(of_random_graphs_find_what_one_process_finds) {
-  sweep("of_random_graphs_find_what_one_process_finds", 6000, [](sweep_case& random) {
+  sweep("of_random_graphs_find_what_one_process_finds", 10000, [](sweep_case& random) {
     draws draw{random.bits()};
     pipeline_case what;
     try {

@@ -68,10 +68,10 @@ struct stage_plan {
   dynamic_array<unsigned char> later_weights;
 
   dynamic_array<memory_region> regions;  ///< of the arena, in the order of their bytes
-  std::size_t stored_bytes = 0;         ///< what one micro-batch keeps from forward to backward, without values_in
-  std::size_t received_bytes = 0;       ///< values_in of one micro-batch
-  std::size_t value_copies = 1;         ///< of the memory of values_in
-  std::size_t gradient_copies = 1;      ///< of the memory of gradients_in and gradients_out
+  std::size_t stored_bytes = 0;          ///< what one micro-batch keeps from forward to backward, without values_in
+  std::size_t received_bytes = 0;        ///< values_in of one micro-batch
+  std::size_t value_copies = 1;          ///< of the memory of values_in
+  std::size_t gradient_copies = 1;       ///< of the memory of gradients_in and gradients_out
 };
 
 namespace detail {
