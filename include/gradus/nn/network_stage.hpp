@@ -25,6 +25,7 @@
 #include "gradus/nn/phase.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/plan/plan_stage.hpp"
 #include "gradus/nn/plan/stage_plan.hpp"
 #include "gradus/nn/score_observer.hpp"
 #include "gradus/nn/step_hooks.hpp"

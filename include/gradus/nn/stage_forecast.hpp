@@ -15,7 +15,9 @@
 #include "gradus/nn/plan/compile_options.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/plan/plan_stage.hpp"
 #include "gradus/nn/plan/stage_cuts.hpp"
+#include "gradus/nn/plan/stage_layer.hpp"
 #include "gradus/nn/plan/stage_plan.hpp"
 
 namespace gradus::nn {

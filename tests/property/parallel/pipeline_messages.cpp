@@ -16,6 +16,8 @@
 #include "gradus/nn/plan/plan_execution.hpp"
 #include "gradus/nn/plan/recompute.hpp"
 #include "gradus/nn/plan/stage_cuts.hpp"
+#include "gradus/nn/plan/plan_stage.hpp"
+#include "gradus/nn/plan/stage_layer.hpp"
 #include "gradus/nn/plan/stage_plan.hpp"
 #include "gradus/parallel/pipeline/rule.hpp"
 #include "gradus/parallel/pipeline/schedule.hpp"

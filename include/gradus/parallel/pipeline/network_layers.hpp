@@ -18,6 +18,7 @@
 #include "gradus/nn/plan/compile_options.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/plan/stage_cuts.hpp"
+#include "gradus/nn/plan/stage_layer.hpp"
 #include "gradus/nn/plan/stage_plan.hpp"
 #include "gradus/nn/stage_forecast.hpp"
 #include "gradus/parallel/hybrid.hpp"

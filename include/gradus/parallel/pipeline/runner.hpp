@@ -3,8 +3,7 @@
 // Runs the steps of a pipeline on one rank: the passes of its stages in the order of a schedule, and what crosses cuts.
 #pragma once
 
-#include <algorithm>  // std::max, std::min
-#include <array>      // std::array
+#include <algorithm>  // std::for_each, std::max, std::min
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::uint64_t
 #include <memory>     // std::make_unique, std::unique_ptr
@@ -111,17 +110,6 @@ class pipeline_runner {
 
   /// Whether this rank has the loss.
   [[nodiscard]] bool has_loss() const noexcept { return stages_of_rank_.back() != nullptr; }
-  /// Whether this rank reads the images.
-  [[nodiscard]] bool has_input() const noexcept { return stages_of_rank_.front() != nullptr; }
-  /// Bytes of the stages of this rank, without parameters.
-  [[nodiscard]] std::size_t memory_bytes() const {
-    std::size_t bytes = 0;
-    for (const auto& each : own_) {
-      bytes += each->stage.memory_bytes();
-    }
-    return bytes;
-  }
-
   /// Runs a step: forward, loss and backward of all micro-batches. Called by all ranks of the replica.
   /// @param hooks  may be null; gradients are ready in the order of backward, each once
   /// @return  the sums of losses and of right answers on the rank with the loss; zeros on the others
@@ -160,9 +148,9 @@ class pipeline_runner {
       receive_more(false);
       for (int m = 0; m < count_; ++m) {
         for (const auto& each : own_) {
-          wait_for_values(*each, m, "evaluation");
+          wait_for(*each, each->values, m);
           each->stage.forward(micro_batch(*each, m), false, nullptr);
-          send_values(*each, m);
+          send(*each, each->values, m);
           if (each->stage.is_last()) {
             total += each->stage.evaluate(micro_batch(*each, m), observer);
           }
@@ -181,43 +169,64 @@ class pipeline_runner {
   [[nodiscard]] const std::string& first_not_finite() const noexcept { return not_finite_; }
 
  private:
-  /// A stage of this rank and its messages. Requests are those of each transfer and micro-batch.
-  struct own_stage {
+  /// What crosses the cuts of a stage in one direction, and its messages for each micro-batch.
+  struct crossing {
     using request_table = std::vector<std::vector<comm::request>>;
 
-    own_stage(nn::network_base<Element, Device>& net, std::size_t which, const nn::stage_depth& depth, int most)
-        : number{which}, stored{depth.stored}, stage{net, which, depth} {
-      const auto micro_batches = static_cast<std::size_t>(most);
-      values_in.resize(stage.plan().values_in.size());
-      values_out.resize(stage.plan().values_out.size());
-      gradients_in.resize(stage.plan().gradients_in.size());
-      gradients_out.resize(stage.plan().gradients_out.size());
-      for_each_transfer([&](std::vector<comm::request>& requests) { requests.resize(micro_batches); });
-    }
-
-    /// Calls body(requests of all micro-batches) for each transfer.
-    template <class Body>
-    void for_each_transfer(const Body& body) {
-      const std::array<request_table*, 4> tables{&values_in, &values_out, &gradients_in, &gradients_out};
-      for (request_table* const table : tables) {
-        for (std::vector<comm::request>& requests : *table) {
-          body(requests);
+    crossing(std::span<const nn::stage_transfer> from, std::span<const nn::stage_transfer> to, std::size_t memory,
+             int most, bool gradients)
+        : in{from},
+          out{to},
+          copies{static_cast<int>(memory)},
+          backward{gradients},
+          received(from.size()),
+          sent(to.size()) {
+      for (request_table* const table : {&received, &sent}) {
+        for (std::vector<comm::request>& of_transfer : *table) {
+          of_transfer.resize(static_cast<std::size_t>(most));
         }
       }
     }
 
+    /// For messages.
+    [[nodiscard]] const char* what() const noexcept { return backward ? "gradients" : "values"; }
+    [[nodiscard]] const char* pass() const noexcept { return backward ? "backward" : "forward"; }
+    [[nodiscard]] int tag(const nn::stage_transfer& transfer) const noexcept {
+      return static_cast<int>(2 * transfer.number + (backward ? 1 : 0));
+    }
+
+    std::span<const nn::stage_transfer> in;
+    std::span<const nn::stage_transfer> out;
+    int copies;     // of the memory of what is received
+    bool backward;  // gradients
+    request_table received;
+    request_table sent;
+    int next = 0;  // micro-batch of the step that is to be received
+  };
+
+  /// A stage of this rank.
+  struct own_stage {
+    own_stage(nn::network_base<Element, Device>& net, std::size_t which, const nn::stage_depth& depth, int most)
+        : number{which},
+          stored{static_cast<int>(depth.stored)},
+          stage{net, which, depth},
+          values{stage.plan().values_in, stage.plan().values_out, stage.plan().value_copies, most, false},
+          gradients{stage.plan().gradients_in, stage.plan().gradients_out, stage.plan().gradient_copies, most, true} {}
+
+    /// The memory of a transfer.
+    [[nodiscard]] std::span<Element> elements(const crossing& of, const nn::stage_transfer& transfer,
+                                              const micro_batch_type& batch) {
+      return of.backward ? stage.gradient(transfer, batch) : stage.value(transfer, batch);
+    }
+
     std::size_t number;
-    std::size_t stored;
+    int stored;
     stage_type stage;
-    request_table values_in;
-    request_table values_out;
-    request_table gradients_in;
-    request_table gradients_out;
+    crossing values;
+    crossing gradients;
     // Of the step: the next micro-batch
-    int next_values = 0;     // whose values are to be received,
-    int next_gradients = 0;  // whose gradients are,
-    int backward = 0;        // that runs backward, or its first part,
-    int done = 0;            // and that frees the memory of its values.
+    int backward = 0;  // that runs backward, or its first part,
+    int done = 0;      // and that frees the memory of its values.
   };
 
   /// Moves messages on between two layers.
@@ -277,7 +286,7 @@ class pipeline_runner {
     options_.global_examples = options.global_examples > 0 ? options.global_examples : batch.examples;
     count_ = static_cast<int>((batch.examples - 1) / micro_batch_size_ + 1);
     for (const auto& each : own_) {
-      each->next_values = each->next_gradients = each->backward = each->done = 0;
+      each->values.next = each->gradients.next = each->backward = each->done = 0;
     }
   }
 
@@ -286,22 +295,23 @@ class pipeline_runner {
   void guarded(const Body& body) {
     try {
       body();
-      for (const auto& each : own_) {
-        each->for_each_transfer([](std::vector<comm::request>& requests) {
-          for (comm::request& pending : requests) {
-            pending.wait();
-          }
-        });
-      }
+      for_each_request([](comm::request& pending) { pending.wait(); });
     } catch (...) {
-      for (const auto& each : own_) {
-        each->for_each_transfer([](std::vector<comm::request>& requests) {
-          for (comm::request& pending : requests) {
-            pending.cancel();
-          }
-        });
-      }
+      for_each_request([](comm::request& pending) { pending.cancel(); });
       throw;
+    }
+  }
+
+  template <class Body>
+  void for_each_request(const Body& body) {
+    for (const auto& each : own_) {
+      for (crossing* const way : {&each->values, &each->gradients}) {
+        for (auto* const table : {&way->received, &way->sent}) {
+          for (std::vector<comm::request>& of_transfer : *table) {
+            std::for_each(of_transfer.begin(), of_transfer.end(), body);
+          }
+        }
+      }
     }
   }
 
@@ -311,20 +321,20 @@ class pipeline_runner {
     kernels::loss_sums sums;
     switch (action.pass) {
       case pipeline_pass::forward:
-        wait_for_values(own, m, "forward");
+        wait_for(own, own.values, m);
         own.stage.forward(micro_batch(own, m), true, &hooks);
-        send_values(own, m);
+        send(own, own.values, m);
         break;
       case pipeline_pass::backward:
       case pipeline_pass::input_gradients: {
         const bool whole = action.pass == pipeline_pass::backward;
-        wait_for_gradients(own, m);
+        wait_for(own, own.gradients, m);
         sums = whole ? own.stage.backward(micro_batch(own, m), &hooks)
                      : own.stage.input_gradients(micro_batch(own, m), &hooks);
         if (own.stage.is_last() && !is_finite(sums.loss) && not_finite_.empty()) {
           not_finite_ = own.stage.find_non_finite(micro_batch(own, m));
         }
-        send_gradients(own, m);
+        send(own, own.gradients, m);
         ++own.backward;
         own.done += whole ? 1 : 0;
         break;
@@ -356,137 +366,77 @@ class pipeline_runner {
   [[nodiscard]] int rank_of(std::size_t stage) const noexcept {
     return static_cast<int>(stage % static_cast<std::size_t>(channel_->size()));
   }
-  [[nodiscard]] int value_tag(const nn::stage_transfer& transfer) const noexcept {
-    return static_cast<int>(2 * transfer.number);
-  }
-  [[nodiscard]] int gradient_tag(const nn::stage_transfer& transfer) const noexcept {
-    return static_cast<int>(2 * transfer.number + 1);
-  }
-
   /// Begins to receive what there is memory for.
   void receive_more(bool gradients) {
     for (const auto& each : own_) {
-      receive_values(*each, -1);
+      receive(*each, each->values, -1);
       if (gradients) {
-        receive_gradients(*each, -1);
+        receive(*each, each->gradients, -1);
       }
     }
   }
 
-  /// Begins to receive the values of micro-batches for which there is memory, and of those up to `needed`, for which
-  /// it waits until there is.
-  void receive_values(own_stage& own, int needed) {
-    const nn::stage_plan& plan = own.stage.plan();
-    const int copies = static_cast<int>(plan.value_copies);
-    while (own.next_values < count_ && own.next_values < own.done + copies) {
-      const int m = own.next_values;
-      // Values that were received may have been sent on from the same memory.
-      for (std::size_t t = 0; m >= copies && t < plan.values_out.size(); ++t) {
-        comm::request& before = own.values_out[t][static_cast<std::size_t>(m - copies)];
+  /// The next micro-batch whose memory is in use.
+  [[nodiscard]] int freed(const own_stage& own, const crossing& way) const {
+    int result = own.done;
+    for (std::size_t t = 0; way.backward && t < way.out.size(); ++t) {
+      if (const own_stage* const to = stages_of_rank_[way.out[t].peer]; to != nullptr) {
+        result = std::min(result, to->backward);  // it copies them when it runs backward
+      }
+    }
+    return result;
+  }
+
+  /// Begins to receive for micro-batches for which there is memory, and for those up to `needed`, for which it waits
+  /// until there is.
+  void receive(own_stage& own, crossing& way, int needed) {
+    const int end = std::min(count_, freed(own, way) + way.copies);
+    for (; way.next < end; ++way.next) {
+      const int m = way.next;
+      // What was received may have been sent on from the same memory.
+      for (std::size_t t = 0; m >= way.copies && t < way.out.size(); ++t) {
+        comm::request& before = way.sent[t][static_cast<std::size_t>(m - way.copies)];
         if (m > needed && !before.test()) {
           return;
         }
-        wait(before, own, m, "forward", "values to", plan.values_out[t].peer);
+        wait(before, own, way, m, "to", way.out[t].peer);
       }
-      for (std::size_t t = 0; t < plan.values_in.size(); ++t) {
-        const nn::stage_transfer& transfer = plan.values_in[t];
-        if (stages_of_rank_[transfer.peer] != nullptr) {
-          continue;  // wait_for_values copies them
+      for (std::size_t t = 0; t < way.in.size(); ++t) {
+        const nn::stage_transfer& transfer = way.in[t];
+        if (stages_of_rank_[transfer.peer] == nullptr) {  // else wait_for copies
+          way.received[t][static_cast<std::size_t>(m)] = channel_->receive(
+              rank_of(transfer.peer), own.elements(way, transfer, micro_batch(own, m)), way.tag(transfer));
         }
-        own.values_in[t][static_cast<std::size_t>(m)] = channel_->receive(
-            rank_of(transfer.peer), own.stage.value(transfer, micro_batch(own, m)), value_tag(transfer));
       }
-      ++own.next_values;
     }
   }
 
-  void receive_gradients(own_stage& own, int needed) {
-    const nn::stage_plan& plan = own.stage.plan();
-    const int copies = static_cast<int>(plan.gradient_copies);
-    int freed = own.done;
-    for (const nn::stage_transfer& transfer : plan.gradients_out) {
-      if (const own_stage* const to = stages_of_rank_[transfer.peer]; to != nullptr) {
-        freed = std::min(freed, to->backward);  // it copies them when it runs backward
-      }
-    }
-    while (own.next_gradients < count_ && own.next_gradients < freed + copies) {
-      const int m = own.next_gradients;
-      for (std::size_t t = 0; m >= copies && t < plan.gradients_out.size(); ++t) {
-        comm::request& before = own.gradients_out[t][static_cast<std::size_t>(m - copies)];
-        if (m > needed && !before.test()) {
-          return;
-        }
-        wait(before, own, m, "backward", "gradients to", plan.gradients_out[t].peer);
-      }
-      for (std::size_t t = 0; t < plan.gradients_in.size(); ++t) {
-        const nn::stage_transfer& transfer = plan.gradients_in[t];
-        if (stages_of_rank_[transfer.peer] != nullptr) {
-          continue;  // wait_for_gradients copies them
-        }
-        own.gradients_in[t][static_cast<std::size_t>(m)] = channel_->receive(
-            rank_of(transfer.peer), own.stage.gradient(transfer, micro_batch(own, m)), gradient_tag(transfer));
-      }
-      ++own.next_gradients;
-    }
-  }
-
-  void wait_for_values(own_stage& own, int m, const char* pass) {
-    const nn::stage_plan& plan = own.stage.plan();
-    receive_values(own, m);
-    for (std::size_t t = 0; t < plan.values_in.size(); ++t) {
-      const nn::stage_transfer& transfer = plan.values_in[t];
+  /// Before a pass: what it reads is there, and what it overwrites has been sent.
+  void wait_for(own_stage& own, crossing& way, int m) {
+    receive(own, way, m);
+    for (std::size_t t = 0; t < way.in.size(); ++t) {
+      const nn::stage_transfer& transfer = way.in[t];
       if (own_stage* const from = stages_of_rank_[transfer.peer]; from != nullptr) {
         const micro_batch_type batch = micro_batch(*from, m);
-        copy(from->stage.value(transfer, batch), own.stage.value(transfer, batch));
+        copy(from->elements(way, transfer, batch), own.elements(way, transfer, batch));
       }
-      wait(own.values_in[t][static_cast<std::size_t>(m)], own, m, pass, "values from", transfer.peer);
+      wait(way.received[t][static_cast<std::size_t>(m)], own, way, m, "from", transfer.peer);
     }
-    // Forward overwrites the values of the micro-batch before in the same memory.
-    const int before = m - static_cast<int>(own.stored);
-    for (std::size_t t = 0; before >= 0 && t < plan.values_out.size(); ++t) {
-      wait(own.values_out[t][static_cast<std::size_t>(before)], own, m, pass, "values to", plan.values_out[t].peer);
+    // Values that are sent are among those that the stage stores.
+    const int before = m - (way.backward ? way.copies : own.stored);
+    for (std::size_t t = 0; before >= 0 && t < way.out.size(); ++t) {
+      wait(way.sent[t][static_cast<std::size_t>(before)], own, way, m, "to", way.out[t].peer);
     }
   }
 
-  void wait_for_gradients(own_stage& own, int m) {
-    const nn::stage_plan& plan = own.stage.plan();
-    receive_gradients(own, m);
-    for (std::size_t t = 0; t < plan.gradients_in.size(); ++t) {
-      const nn::stage_transfer& transfer = plan.gradients_in[t];
-      if (own_stage* const from = stages_of_rank_[transfer.peer]; from != nullptr) {
-        const micro_batch_type batch = micro_batch(*from, m);
-        copy(from->stage.gradient(transfer, batch), own.stage.gradient(transfer, batch));
+  /// After a pass.
+  void send(own_stage& own, crossing& way, int m) {
+    for (std::size_t t = 0; t < way.out.size(); ++t) {
+      const nn::stage_transfer& transfer = way.out[t];
+      if (stages_of_rank_[transfer.peer] == nullptr) {
+        way.sent[t][static_cast<std::size_t>(m)] =
+            channel_->send(rank_of(transfer.peer), own.elements(way, transfer, micro_batch(own, m)), way.tag(transfer));
       }
-      wait(own.gradients_in[t][static_cast<std::size_t>(m)], own, m, "backward", "gradients from", transfer.peer);
-    }
-    const int before = m - static_cast<int>(plan.gradient_copies);
-    for (std::size_t t = 0; before >= 0 && t < plan.gradients_out.size(); ++t) {
-      wait(own.gradients_out[t][static_cast<std::size_t>(before)], own, m, "backward", "gradients to",
-           plan.gradients_out[t].peer);
-    }
-  }
-
-  void send_values(own_stage& own, int m) {
-    const nn::stage_plan& plan = own.stage.plan();
-    for (std::size_t t = 0; t < plan.values_out.size(); ++t) {
-      const nn::stage_transfer& transfer = plan.values_out[t];
-      if (stages_of_rank_[transfer.peer] != nullptr) {
-        continue;
-      }
-      own.values_out[t][static_cast<std::size_t>(m)] =
-          channel_->send(rank_of(transfer.peer), own.stage.value(transfer, micro_batch(own, m)), value_tag(transfer));
-    }
-  }
-
-  void send_gradients(own_stage& own, int m) {
-    const nn::stage_plan& plan = own.stage.plan();
-    for (std::size_t t = 0; t < plan.gradients_out.size(); ++t) {
-      const nn::stage_transfer& transfer = plan.gradients_out[t];
-      if (stages_of_rank_[transfer.peer] != nullptr) {
-        continue;
-      }
-      own.gradients_out[t][static_cast<std::size_t>(m)] = channel_->send(
-          rank_of(transfer.peer), own.stage.gradient(transfer, micro_batch(own, m)), gradient_tag(transfer));
     }
   }
 
@@ -505,20 +455,22 @@ class pipeline_runner {
           }
         }
       };
-      moves(each->values_out, each->done - 1, std::min(count_, each->done + static_cast<int>(each->stored)));
-      moves(each->gradients_out, each->backward - 2, each->backward);
-      moves(each->values_in, each->done, each->next_values);
-      moves(each->gradients_in, each->backward, each->next_gradients);
+      moves(each->values.sent, each->done - 1, std::min(count_, each->done + each->stored));
+      moves(each->gradients.sent, each->backward - each->gradients.copies, each->backward);
+      moves(each->values.received, each->done, each->values.next);
+      moves(each->gradients.received, each->backward, each->gradients.next);
     }
   }
 
-  void wait(comm::request& pending, const own_stage& own, int m, const char* pass, const char* what, std::size_t peer) {
+  /// @param side  "to" or "from" the other stage
+  void wait(comm::request& pending, const own_stage& own, const crossing& way, int m, const char* side,
+            std::size_t peer) {
     try {
       pending.wait();
     } catch (error& failure) {
       const std::size_t stage = own.number;
-      const std::string place =
-          gradus::join({"stage ", stage, ", ", pass, " of micro-batch ", m, ", ", what, " stage ", peer});
+      const std::string place = gradus::join(
+          {"stage ", stage, ", ", way.pass(), " of micro-batch ", m, ", ", way.what(), " ", side, " stage ", peer});
       failure.add_context(place, error_location::current());
       throw;
     }

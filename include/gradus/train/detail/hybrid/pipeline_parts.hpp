@@ -3,29 +3,21 @@
 // How a rank of a pipeline computes its part of a batch: the stages of the network that it runs.
 #pragma once
 
-#include <algorithm>    // std::sort
-#include <cstddef>      // std::byte, std::size_t
-#include <cstdint>      // std::uint8_t, std::uint64_t
-#include <memory>       // std::make_unique, std::unique_ptr
-#include <span>         // std::span
-#include <string>       // std::string
-#include <type_traits>  // std::remove_cvref_t
-#include <utility>      // std::move
-#include <vector>       // std::vector
+#include <cstddef>  // std::byte, std::size_t
+#include <cstdint>  // std::uint64_t
+#include <memory>   // std::make_unique, std::unique_ptr
+#include <span>     // std::span
+#include <string>   // std::string
+#include <utility>  // std::move
 
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/any_communicator.hpp"
-#include "gradus/core/dynamic_array.hpp"
-#include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
-#include "gradus/core/text.hpp"
 #include "gradus/data/sampler.hpp"
 #include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/plan/compile_options.hpp"
-#include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/plan/stage_cuts.hpp"
-#include "gradus/nn/plan/stage_plan.hpp"
 #include "gradus/nn/score_observer.hpp"
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/nn/step_options.hpp"
@@ -34,7 +26,6 @@
 #include "gradus/parallel/pipeline/ranks.hpp"
 #include "gradus/parallel/pipeline/rule.hpp"
 #include "gradus/parallel/pipeline/runner.hpp"
-#include "gradus/parallel/pipeline/stages.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/detail/trainer/parts.hpp"
 
