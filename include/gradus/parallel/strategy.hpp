@@ -158,8 +158,8 @@ class strategy {
 
   /// Where the ranks have different layers (update_scope::stages): the first rank that runs a stage.
   [[nodiscard]] virtual int rank_of_stage(std::size_t /*stage*/) const noexcept { return 0; }
-  /// The same: makes the values of frozen parameters those of the
-  /// first rank with these layers. Called by all ranks, before start.
+  /// The same: makes the values of frozen parameters those of the first rank with these layers. Called by all ranks,
+  /// before start.
   virtual void share_frozen(std::span<std::byte> /*values*/) {}
 
   /// What travels in a step: traces call transfers of this memory by these names.

@@ -133,6 +133,23 @@ BOOST_AUTO_TEST_CASE(replicas_of_pipelines_equal_one_process_up_to_rounding) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_stage_may_have_no_parameters) {
+  // One stage has dropout only, another a ReLU and a pooling.
+  const std::vector<std::string> first_layers{"dropout", "last_conv", "last_relu", "hidden"};
+  const hybrid_setup how{.compile = {.max_batch_size = 6, .seed = 3}};
+  for (const parallel::pipeline_rule& rule : parallel::pipeline_rules) {
+    parallel::hybrid options{.stages = 5, .micro_batches = 3, .schedule = rule, .first_layers = first_layers};
+    const auto train = [&](int ranks, const auto& norm_rule) {
+      return values_of_ranks(gradus::comm::run_ranks(
+          ranks, [&](auto& world) { return train_with_skips<gradus::nhwc>(world, norm_rule, options, how); }));
+    };
+    const auto two_replicas = train(10, optim::clipped_norm<optim::sgd>{.rule = momentum, .max_norm = 0.5});
+    options.first_layers = {"block0_sum", "block1_sum", "block2_sum", "hidden"};
+    const auto others = train(10, optim::clipped_norm<optim::sgd>{.rule = momentum, .max_norm = 0.5});
+    BOOST_TEST((two_replicas == others));  // cuts change no bit
+  }
+}
+
 /// The states of all ranks after some steps.
 template <class Strategy>
 std::vector<std::unique_ptr<gradus::train::training_state>> states_of(int ranks, const Strategy& strategy,
