@@ -288,6 +288,27 @@ BOOST_AUTO_TEST_CASE(ranks_that_cut_differently_learn_it_before_the_first_step) 
   }
 }
 
+BOOST_AUTO_TEST_CASE(ranks_with_other_options_learn_which) {
+  std::vector<std::string> messages(2);
+  try {
+    gradus::comm::run_ranks(2, [&](auto& world) {
+      try {
+        train_with_skips<gradus::nhwc>(world, momentum,
+                                       parallel::hybrid{.stages = 2, .micro_batches = world.rank() == 0 ? 2 : 3},
+                                       {.compile = {.max_batch_size = 12}});
+      } catch (const gradus::configuration_error& failure) {
+        messages[static_cast<std::size_t>(world.rank())] = failure.what();
+        throw;
+      }
+    });
+  } catch (const std::exception& /*first*/) {
+  }
+  for (const std::string& message : messages) {
+    BOOST_TEST(gradus_test::contains(message, "micro-batches of a pipeline on all ranks, got 2 on rank 0; 3 on rank 1"),
+               message);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
   const auto message_of = [](const parallel::hybrid& options, int ranks, const hybrid_setup& how) {
     std::string message;

@@ -239,7 +239,7 @@ BOOST_AUTO_TEST_CASE(cuts_by_name) {
   const std::vector<std::string> names{"layer2", "layer5"};
   const pipeline_stages cut = cutting::cut_at(layers, schedule, names);
   BOOST_TEST(cuts_of(cut) == (std::vector<std::size_t>{2, 5}), boost::test_tools::per_element());
-  BOOST_TEST(has_text(cutting::stages_text(layers, cut), "stage 1: 'layer2' to 'layer4', 3 layers, "));
+  BOOST_TEST(has_text(cutting::stages_text(layers, cut), "stage 1: 'layer2' to 'layer4' (3 layers), "));
 
   const auto refused = [&](std::vector<std::string> given) {
     return message_of_stages([&] { cutting::cut_at(layers, schedule, given); });

@@ -5,6 +5,7 @@
 
 #include <algorithm>  // std::max, std::min
 #include <cstddef>    // std::size_t
+#include <cstdio>     // std::snprintf
 #include <limits>     // std::numeric_limits
 #include <optional>   // std::optional
 #include <queue>      // std::priority_queue
@@ -408,23 +409,35 @@ std::optional<pipeline_stages> fewest_stages(std::span<const pipeline_layer> lay
   return {};
 }
 
-/// A table: a line for each stage with its layers, its time, its memory and what it sends, then the step.
+/// For people: a line for each stage with its layers, its share of the time, its memory and what it sends, then the
+/// waits.
 inline std::string stages_text(std::span<const pipeline_layer> layers, const pipeline_stages& cut) {
   std::string text;
+  const auto append_number = [&](double number, const char* unit) {
+    char digits[40];
+    std::snprintf(digits, sizeof(digits), number < 10 ? "%.2f%s" : "%.1f%s", number, unit);
+    text += digits;
+  };
+  const double all = cut.serial_time(1);
   for (std::size_t s = 0; s < cut.stages.size(); ++s) {
     const pipeline_stage& each = cut.stages[s];
-    append_text(text, {"stage ", s, ": '", layers[each.first].name, "' to '", layers[each.end - 1].name, "', ",
-                       each.end - each.first, " layers, state ", detail::megabytes(each.state_bytes), " MB, ",
-                       each.stored, " micro-batches of ", detail::megabytes(each.stored_bytes), " MB, memory ",
-                       detail::megabytes(each.memory_bytes), " MB, time ",
-                       each.costs.of(pipeline_pass::forward) + each.costs.of(pipeline_pass::backward)});
+    const std::size_t count = each.end - each.first;
+    const double time = each.costs.of(pipeline_pass::forward) + each.costs.of(pipeline_pass::backward);
+    append_text(text, {"stage ", s, ": '", layers[each.first].name, "' to '", layers[each.end - 1].name, "' (", count,
+                       count == 1 ? " layer), " : " layers), "});
+    append_number(all > 0 ? 100 * time / all : 0.0, " % of the time, ");
+    append_number(detail::megabytes(each.memory_bytes), " MB: ");
+    append_number(detail::megabytes(each.state_bytes), " MB of state and ");
+    append_text(text, {each.stored, each.stored == 1 ? " micro-batch of " : " micro-batches of "});
+    append_number(detail::megabytes(each.stored_bytes), " MB");
     if (s + 1 < cut.stages.size()) {
-      append_text(text,
-                  {", sends ", each.sent_values.size(), " values of ", detail::megabytes(each.sent_bytes), " MB"});
+      text += ", sends ";
+      append_number(detail::megabytes(each.sent_bytes), " MB");
     }
     text += '\n';
   }
-  append_text(text, {"step: time ", cut.step.makespan, ", of which ", 100 * cut.step.bubble, " % is bubble\n"});
+  text += "ranks wait for ";
+  append_number(100 * cut.step.bubble, " % of a step\n");
   return text;
 }
 

@@ -13,6 +13,7 @@
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/data/sampler.hpp"
 #include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/softmax.hpp"
@@ -113,7 +114,9 @@ class pipeline_parts {
     options_.check(all.size());
     const nn::compile_options compiled = parallel::compile_options_of(options_, network);
     parallel::network_stages cut = parallel::cut_network(network, options_, compiled);
-    const comm::fact facts[] = {{"stages of the network", cut.text}};
+    const comm::fact facts[] = {{"micro-batches of a pipeline", gradus::join({options_.micro_batches})},
+                                {"schedule of a pipeline", std::string{options_.schedule.name}},
+                                {"stages of the network", cut.text}};
     comm::require_agreement(all, "parallel::hybrid", facts);
     nn::stage_cuts cuts = cut.cuts;
     for (std::size_t s = static_cast<std::size_t>(all.rank() % options_.stages); s < cuts.stages();
