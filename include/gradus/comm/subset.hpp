@@ -3,13 +3,12 @@
 // A communicator of some ranks of another communicator.
 #pragma once
 
-#include <algorithm>        // std::count, std::equal, std::max
+#include <algorithm>        // std::copy, std::count, std::equal, std::max
 #include <bit>              // std::has_single_bit
 #include <chrono>           // std::chrono::milliseconds
 #include <concepts>         // std::same_as
-#include <cstddef>          // std::size_t
+#include <cstddef>          // std::ptrdiff_t, std::size_t
 #include <cstdint>          // std::uint8_t, std::uint64_t
-#include <cstring>          // std::memcpy
 #include <memory>           // std::make_unique, std::unique_ptr
 #include <source_location>  // std::source_location
 #include <span>             // std::as_bytes, std::span
@@ -142,7 +141,7 @@ inline void require_lists(any_communicator& group, std::span<const int> list, bo
     return;
   }
   dynamic_array<int> ranks(size * longest);  // (size, longest)
-  std::memcpy(ranks.data() + own * longest, list.data(), list.size_bytes());
+  std::copy(list.begin(), list.end(), ranks.begin() + static_cast<std::ptrdiff_t>(own * longest));
   const std::span<std::uint8_t> bytes{reinterpret_cast<std::uint8_t*>(ranks.data()), ranks.size() * sizeof(int)};
   group.all_gather(bytes.subspan(own * longest * sizeof(int), longest * sizeof(int)), bytes, where);
   dynamic_array<std::span<const int>> lists(size);

@@ -213,6 +213,15 @@ const std::vector<conv::shape> shapes{
     // Several panels of results, pixels of several images, rows that meet only padding in some rows of taps.
     padded({.batch = 3, .in = 9, .height = 14, .width = 14, .out = 64}, {5, 3}, {2, 1}),
     padded({.batch = 2, .in = 70, .height = 2, .width = 7, .out = 150}, {7, 1}, {6, 0}),
+    // More weights than elements of the source, whose results are divided among the tasks: in place, from a strip, with
+    // several blocks of terms, with a last panel that is not full, of groups.
+    {.batch = 1, .in = 300, .height = 4, .width = 5, .out = 150},
+    {.batch = 2, .in = 65, .height = 3, .width = 3, .out = 257},
+    padded({.batch = 2, .in = 48, .height = 7, .width = 7, .out = 161, .stride_height = 2, .stride_width = 2}, {3, 3},
+           {1, 1}),
+    padded({.batch = 1, .in = 160, .height = 4, .width = 4, .out = 100, .stride_height = 2, .stride_width = 2}, {3, 3},
+           {1, 1}),
+    padded({.batch = 1, .in = 100, .height = 4, .width = 3, .out = 180, .groups = 2}, {3, 3}, {1, 1}),
 };
 
 /// For Winograd convolutions: whole and cut tiles, many and few of them, blocks that are parts of an image and several

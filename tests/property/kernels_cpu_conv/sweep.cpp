@@ -56,7 +56,8 @@ using gradus_test::guarded_memory;
 
 /// Cases at the edges of conditions, which random cases seldom reach. Kernels of one tap whose results are one column
 /// that is no run of the source; strides so long that products cost nothing compared with the strip, and a run of one
-/// pixel, of fewer than a tile.
+/// pixel, of fewer than a tile; an image whose results are divided among the tasks, in memory that is planned for more
+/// images, whose results are not.
 constexpr std::array edge_cases{
     sweep_case{.shape = {.in = 16, .height = 128, .width = 2, .out = 32, .stride_width = 2}, .fronts = 255},
     sweep_case{.shape = {.in = 16, .height = 70, .out = 32, .pad_top = 1}},
@@ -65,6 +66,16 @@ constexpr std::array edge_cases{
                .which = pass::backward_data,
                .element = element::bfloat16},
     sweep_case{.shape = {.height = 1200, .width = 1200, .out = 4, .stride_height = 1200, .stride_width = 1200},
+               .fronts = 255},
+    sweep_case{.shape = {.in = 1000, .height = 6, .width = 6, .out = 80},
+               .element = element::float64,
+               .threads = 2,
+               .planned = 2},
+    sweep_case{.shape = {.in = 1000, .height = 6, .width = 6, .out = 80},
+               .element = element::float64,
+               .channels_last = true,
+               .threads = 3,
+               .planned = 2,
                .fronts = 255},
 };
 

@@ -3,7 +3,7 @@
 // Offsets of buffers with known lifetimes in one arena.
 #pragma once
 
-#include <algorithm>  // std::max, std::upper_bound
+#include <algorithm>  // std::max, std::move_backward, std::sort, std::upper_bound
 #include <cstddef>    // std::size_t
 #include <limits>     // std::numeric_limits
 #include <span>       // std::span
@@ -42,9 +42,16 @@ namespace detail {
 /// Cost: quadratic in the number of buffers.
 [[nodiscard]] inline memory_plan place_in_order(std::span<const buffer_lifetime> buffers,
                                                 std::span<const std::size_t> order) {
+  struct placed_buffer {
+    std::size_t begin = 0;  // in the arena
+    std::size_t end = 0;
+    std::size_t first = 0;  // of its lifetime
+    std::size_t last = 0;
+  };
   memory_plan plan;
   plan.offsets = dynamic_array<std::size_t>(buffers.size());
-  dynamic_array<std::size_t> placed;  // sorted by offset
+  dynamic_array<placed_buffer> placed;  // sorted by `begin`
+  placed.reserve(buffers.size());
   for (const std::size_t buffer : order) {
     const buffer_lifetime& want = buffers[buffer];
     const std::size_t bytes =
@@ -52,37 +59,38 @@ namespace detail {
     std::size_t best = std::numeric_limits<std::size_t>::max();
     std::size_t best_gap = best;
     std::size_t end = 0;  // end of the space that is in use so far
-    for (const std::size_t other : placed) {
-      const buffer_lifetime& have = buffers[other];
+    for (const placed_buffer& have : placed) {
       if (have.last < want.first || want.last < have.first) {
         continue;
       }
-      const std::size_t start = plan.offsets[other];
-      if (start > end && start - end >= bytes && start - end < best_gap) {
+      if (have.begin > end && have.begin - end >= bytes && have.begin - end < best_gap) {
         best = end;
-        best_gap = start - end;
+        best_gap = have.begin - end;
       }
-      end = std::max(
-          end, start + (have.bytes + memory_plan::alignment - 1) / memory_plan::alignment * memory_plan::alignment);
+      end = have.end > end ? have.end : end;
     }
     const std::size_t offset = best == std::numeric_limits<std::size_t>::max() ? end : best;
     plan.offsets[buffer] = offset;
     plan.bytes = std::max(plan.bytes, offset + bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), offset,
-                                   [&](std::size_t at, std::size_t p) { return at < plan.offsets[p]; }),
-                  buffer);
+    const placed_buffer made{offset, offset + bytes, want.first, want.last};
+    placed.push_back(made);
+    placed_buffer* const position = std::upper_bound(
+        placed.begin(), placed.end() - 1, offset, [](std::size_t at, const placed_buffer& p) { return at < p.begin; });
+    std::move_backward(position, placed.end() - 1, placed.end());
+    *position = made;
   }
   return plan;
 }
 
 /// The indices of the buffers, the largest first; equal ones in their order.
 [[nodiscard]] inline dynamic_array<std::size_t> largest_first(std::span<const buffer_lifetime> buffers) {
-  dynamic_array<std::size_t> order;
+  dynamic_array<std::size_t> order(buffers.size());
   for (std::size_t b = 0; b < buffers.size(); ++b) {
-    order.insert(std::upper_bound(order.begin(), order.end(), buffers[b].bytes,
-                                  [&](std::size_t bytes, std::size_t other) { return bytes > buffers[other].bytes; }),
-                 b);
+    order[b] = b;
   }
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return buffers[a].bytes != buffers[b].bytes ? buffers[a].bytes > buffers[b].bytes : a < b;
+  });
   return order;
 }
 

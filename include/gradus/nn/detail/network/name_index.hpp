@@ -44,9 +44,7 @@ class name_index {
     std::size_t number = 0;  // the position + 1; 0: empty
   };
 
-  [[nodiscard]] std::size_t home(std::uint64_t hash) const noexcept {
-    return hash & (slots_.size() - 1);
-  }
+  [[nodiscard]] std::size_t home(std::uint64_t hash) const noexcept { return hash & (slots_.size() - 1); }
   [[nodiscard]] std::size_t next(std::size_t at) const noexcept { return (at + 1) & (slots_.size() - 1); }
 
   void put(const slot& made) {

@@ -93,8 +93,15 @@ class pixel_correlations final : public correlations<Element> {
     return std::min(panels, ceil_div(c.results, kernels_.width)) * kernels_.width;
   }
 
-  [[nodiscard]] limits limits_of(const correlation& c) const {
-    constexpr index_t source_bytes = 192 * 1024;
+  /// True if the weights are larger than the source of `batch` images. A task then computes some channels of many
+  /// pixels, and each thread reads a part of the weights. Otherwise it computes all channels of some pixels.
+  [[nodiscard]] bool divides_results(const correlation& c, index_t batch) const noexcept {
+    const index_t source = std::max<index_t>(1, batch) * c.source_rows(c.rows) * c.source_columns() * c.terms;
+    return group_weights(c) > 2 * source;
+  }
+  [[nodiscard]] limits limits_of(const correlation& c) const { return limits_of(c, divides_results(c, batch_)); }
+  [[nodiscard]] limits limits_of(const correlation& c, bool dividing) const {
+    const index_t source_bytes = (dividing ? 1024 : 192) * 1024;
     const index_t pixel = c.step_width * std::max<index_t>(1, c.row_step()) * c.terms;
     const index_t pixels = std::clamp<index_t>(source_bytes / (pixel * static_cast<index_t>(sizeof(real))), 32, 512);
     limits result{
@@ -107,10 +114,18 @@ class pixel_correlations final : public correlations<Element> {
     }
     return result;
   }
-  [[nodiscard]] index_t block_tasks(const correlation& c) const override { return blocks(c).count(); }
+  /// The number of parts of the results that are separate tasks. Each part reads, or copies, the source again.
+  [[nodiscard]] index_t result_parts(const correlation& c) const {
+    if (threads_ == 1 || !divides_results(c, batch_)) {
+      return 1;
+    }
+    return std::min((limits_of(c).direct ? 2 : 1) * threads_, ceil_div(c.results, kernels_.width));
+  }
+  [[nodiscard]] index_t block_tasks(const correlation& c) const override { return blocks(c).count() * result_parts(c); }
   [[nodiscard]] result_blocks blocks(const correlation& c) const {
     const limits most = limits_of(c);
-    return {batch_, c.rows, most.images, most.rows, 4 * threads_};
+    const index_t wanted = divides_results(c, batch_) ? ceil_div(threads_, result_parts(c)) : 4 * threads_;
+    return {batch_, c.rows, most.images, most.rows, wanted};
   }
 
   /// Pixels with the same rows of taps, or columns, inside the source; their other taps are padding.
@@ -130,8 +145,7 @@ class pixel_correlations final : public correlations<Element> {
     real* tile;
     real* strip;
   };
-  [[nodiscard]] worker_memory take(const correlation& c, scratch& memory) const {
-    const limits most = limits_of(c);
+  [[nodiscard]] worker_memory take(const correlation& c, const limits& most, scratch& memory) const {
     const index_t images = std::min(most.images, std::max<index_t>(1, batch_));
     const index_t pixels = images * most.rows * c.columns;
     worker_memory m{};
@@ -157,11 +171,16 @@ class pixel_correlations final : public correlations<Element> {
       static_cast<void>(
           packing.template take<real>(source_channels(c) * c.taps_height * c.taps_width * kernels_.width));
     }
-    scratch memory;
+    // A batch that is smaller than planned may divide the results where the planned one does not.
+    scratch of_pixels;
+    scratch of_results;
     if (c.terms_of_all_taps() > 0) {
-      static_cast<void>(take(c, memory));
+      static_cast<void>(take(c, limits_of(c, false), of_pixels));
+      if (divides_results(c, 1)) {
+        static_cast<void>(take(c, limits_of(c, true), of_results));
+      }
     }
-    return std::max(packing.used(), memory.used());
+    return std::max({packing.used(), of_pixels.used(), of_results.used()});
   }
 
   void pack(const correlation& c, index_t group, index_t task, const real* w, real* to, scratch memory) const override {
@@ -330,13 +349,15 @@ class pixel_correlations final : public correlations<Element> {
 
   void run_block(const correlation& c, index_t group, index_t task, const Element* x, const real* packed,
                  const tile_output<Element>& output, scratch memory) const override {
-    const result_block block = blocks(c)[task];
+    const result_blocks all = blocks(c);
+    const result_block block = all[task % all.count()];
+    const index_t of_parts = task / all.count();
     if (c.terms_of_all_taps() == 0) {
       store_nothing(c, order_, group, block, output);
       return;
     }
     const limits most = limits_of(c);
-    const worker_memory m = take(c, memory);
+    const worker_memory m = take(c, most, memory);
     const index_t pitch = pixel_pitch(c);
     const index_t strip_row = c.source_columns() * pitch;
     if (!most.direct) {
@@ -358,12 +379,17 @@ class pixel_correlations final : public correlations<Element> {
     const term_blocks terms = blocks_of_terms(c);
     const index_t step = group_columns(c);
     const bool transposed = turns_sums(c, output);
+    constexpr index_t line = 64 / static_cast<index_t>(sizeof(real));
     const bool fetches = most.direct && c.taps_height * c.taps_width == 1 && c.step_width == 1;
-    for (index_t result = 0; result < c.results; result += step) {
+    const index_t panels = ceil_div(c.results, kernels_.width);
+    const index_t parts = result_parts(c);
+    const index_t first = part_begin(panels, parts, of_parts) * kernels_.width;
+    const index_t last = std::min(c.results, part_begin(panels, parts, of_parts + 1) * kernels_.width);
+    for (index_t result = first; result < last; result += step) {
       panel_rows<real> panel;
-      panel.columns = std::min(c.results - result, step);
+      panel.columns = std::min(last - result, step);
       panel.tile = m.tile;
-      panel.ahead = fetches && result == 0 ? c.terms : 0;
+      panel.ahead = fetches && result == first ? c.terms : 0;
       const index_t panel_width = padded_columns(kernels_, panel.columns);
       const index_t* c_row = m.c_row;
       tile_output<Element> stored = shifted(output, result * channel_step(c));
@@ -389,6 +415,14 @@ class pixel_correlations final : public correlations<Element> {
         call.b = packed + result * c.terms_of_all_taps() + part.first * next_panel_width(kernels_, panel.columns);
         panel.terms = part.terms;
         panel.first = i == 0;
+        const bool more_terms = i + 1 < terms.count();
+        if (const index_t next = more_terms ? result : result + step; panel.ahead == 0 && next < last) {
+          // The next panels, of which the tiles prefetch some lines each: the same results with the next terms, or the
+          // next results with the first terms.
+          const term_block of_next = terms[more_terms ? i + 1 : 0];
+          panel.next = packed + next * c.terms_of_all_taps() + of_next.first * next_panel_width(kernels_, last - next);
+          panel.next_lines = padded_columns(kernels_, std::min(last - next, step)) * of_next.terms / line;
+        }
         panel.last = (channels_last() || transposed) && i + 1 == terms.count();
         index_t pixel = 0;
         for (index_t b = 0; b < bands; ++b) {

@@ -196,6 +196,13 @@ class winograd_correlations final : public correlations<Element> {
         panel.columns = std::min(results - result, group);
         panel.terms = c.terms;
         panel.tile = m.tile;
+        // The next panels, of which the tiles prefetch some lines each: of this product, or the first of the next one.
+        const bool more = result + group < results;
+        if (more || i + 1 < tiles_.products) {
+          const index_t next = more ? result + group : 0;
+          panel.next = packed + (more ? i : i + 1) * weight_step(c) + next * c.terms;
+          panel.next_lines = std::min(results - next, group) * c.terms / (64 / static_cast<index_t>(sizeof(real)));
+        }
         tile_call<real> call;
         call.a = m.input + i * input_step(c);
         call.a_row = m.a_row;

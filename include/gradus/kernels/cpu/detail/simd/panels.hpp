@@ -395,7 +395,8 @@ void multiply_rows(const tile_kernels<computed<Element>>& kernels, tile_call<com
       const index_t times = std::max<index_t>(
           1, wide_panels * call.segment_count * ceil_div(call.segment_length, tile_call<real>::ahead_terms));
       if (panel.next != nullptr) {
-        call.ahead_lines = ceil_div(panel.next_lines * rows, times * panel.rows);
+        const index_t lines = fetched < panel.next_lines * line ? panel.next_lines : 0;
+        call.ahead_lines = ceil_div(lines * rows, times * panel.rows);
         call.ahead = panel.next + fetched;
         fetched += call.ahead_lines * times * line;
       } else if (panel.ahead != 0) {
