@@ -339,7 +339,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
                                      {"update rule", parts->updates->description()},
                                      {"strategy", parts->strategy->describe()}};
   gradus::comm::require_agreement(group, "gradus_bench", same);
-  gradus::train::name_travelling(recorder, *parts->strategy);
+  gradus::train::name_travelling(recorder, parts->strategy->travelling());
   parts->end->start();
 
   const bool traced = !chosen.trace_file.empty();

@@ -121,6 +121,7 @@ class training_in final : public training {
               gradus::trace::recorder& recorder)
       : chosen_{chosen},
         plan_{plan},
+        recorder_{&recorder},
         net_{device, {.channels = input.example().c, .height = input.example().h, .width = input.example().w}},
         synthetic_{chosen.data_dir.empty()},
         set_{input, plan.global() * (synthetic_ ? 1 : plan.steps)},
@@ -150,6 +151,7 @@ class training_in final : public training {
       std::unique_ptr<gradus::parallel::pipeline_ranks<Element>> ranks;
       maker.make(options, ranks);
       stages_.emplace(compiled_as_asked(options)).prepare_with(net_, std::move(ranks));
+      gradus::train::name_travelling(*recorder_, stages_->travelling());
       return stages_->cut();
     } else {
       static_cast<void>(options);
@@ -270,6 +272,7 @@ class training_in final : public training {
 
   settings chosen_;
   batches plan_;
+  gradus::trace::recorder* recorder_;
   network net_;
   bool synthetic_;
   repeated_set set_;

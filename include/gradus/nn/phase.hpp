@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The two halves of a training step.
+// The parts of a training step.
 #pragma once
 
 #include "gradus/core/config.hpp"
@@ -9,5 +9,13 @@ namespace gradus::nn {
 
 /// In which direction a network runs its layers: forward computes values, backward all gradients.
 enum class phase : unsigned char { forward, backward };
+
+/// What a stage of a network in stages does with one micro-batch.
+enum class stage_pass : unsigned char {
+  forward,           ///< stores the values that backward needs
+  backward,          ///< gradients of the inputs and of the weights
+  input_gradients,   ///< the first half of backward: what the stage before waits for
+  weight_gradients,  ///< the second half of backward: only the update waits for it
+};
 
 }  // namespace gradus::nn

@@ -29,6 +29,12 @@ class step_hooks {
   /// Called when the gradients of the parameters [first, first + count) of network::parameters() are complete.
   virtual void gradients_ready(std::size_t /*first*/, std::size_t /*count*/) {}
 
+  /// Called before a stage of a network in stages computes with a micro-batch of the step; both are numbered from 0.
+  /// The calls for its layers come between this and after_pass. Waits for other ranks are outside of both.
+  virtual void before_pass(stage_pass /*which*/, std::size_t /*stage*/, std::size_t /*micro_batch*/) {}
+  /// Called after it, before the results are sent.
+  virtual void after_pass() {}
+
  protected:
   ~step_hooks() = default;
 };

@@ -256,6 +256,12 @@ class chrome_writer {
       key("\"peer\":");
       json_.number("", one.peer);
     }
+    if (one.is_pass()) {
+      key("\"stage\":");
+      json_.number("", one.tag);
+      key("\"micro_batch\":");
+      json_.number("", one.sequence);
+    }
     if (one.step >= 0) {
       key("\"step\":");
       json_.number("", one.step);

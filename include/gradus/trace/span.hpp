@@ -86,17 +86,21 @@ class name {
 struct span {
   /// The value of `operation` for spans that are not transfers.
   static constexpr std::uint8_t no_operation = 255;
+  /// The value of `operation` for a pass of a pipeline's stage over a micro-batch.
+  static constexpr std::uint8_t stage_pass = 254;
 
-  std::int64_t begin = 0;     ///< in ticks of the recorder's clock, see recorder::now
-  std::int64_t end = 0;       ///< in ticks of the recorder's clock
-  name title = {};            ///< the name that is shown
-  name subject = {};          ///< the layer or the bucket, if any
-  std::int64_t bytes = -1;    ///< bytes moved; -1: does not apply
-  std::int32_t step = -1;     ///< the training step; -1: none
-  std::int32_t peer = -1;     ///< for a message the other rank; for a broadcast the root
-  std::int32_t tag = 0;       ///< for a message; for a collective of a comm::subset 1 + the first rank of the subset
+  std::int64_t begin = 0;   ///< in ticks of the recorder's clock, see recorder::now
+  std::int64_t end = 0;     ///< in ticks of the recorder's clock
+  name title = {};          ///< the name that is shown
+  name subject = {};        ///< the layer or the bucket, if any
+  std::int64_t bytes = -1;  ///< bytes moved; -1: does not apply
+  std::int32_t step = -1;   ///< the training step; -1: none
+  std::int32_t peer = -1;   ///< for a message the other rank; for a broadcast the root
+  /// For a message; for a collective of a comm::subset 1 + the first rank of the subset; for a pass the stage.
+  std::int32_t tag = 0;
   std::uint32_t channel = 0;  ///< index of the communicator; duplicates have other indices
-  /// Zero-based index of this collective on its channel, or of this message for its channel, sender, receiver and tag.
+  /// Zero-based index of this collective on its channel, or of this message for its channel, sender, receiver and tag;
+  /// for a pass of a stage the micro-batch.
   std::uint32_t sequence = 0;
   category what = category::step;         ///< the kind of work
   track where = track::step;              ///< the track on which it is shown
@@ -104,7 +108,9 @@ struct span {
   std::uint8_t thread = 0;  ///< index of the rank's thread, in the order of first use; thread 0 made the recorder
 
   /// True for an operation of a communicator.
-  [[nodiscard]] constexpr bool is_transfer() const noexcept { return operation != no_operation; }
+  [[nodiscard]] constexpr bool is_transfer() const noexcept { return operation < stage_pass; }
+  /// True for a pass of a pipeline's stage over a micro-batch.
+  [[nodiscard]] constexpr bool is_pass() const noexcept { return operation == stage_pass; }
   /// The operation. @pre is_transfer()
   [[nodiscard]] constexpr comm::call_kind kind() const noexcept { return static_cast<comm::call_kind>(operation); }
   /// True for a collective.

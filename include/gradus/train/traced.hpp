@@ -33,10 +33,10 @@
 
 namespace gradus::train {
 
-/// Gives what travels in a step its names: parts of the gradients, and parameters on their way to and from servers.
-template <class Element>
-void name_travelling(trace::recorder& recorder, const parallel::strategy<Element>& strategy) {
-  for (const parallel::travelling_memory& each : strategy.travelling()) {
+/// Gives what travels in a step its names: parts of the gradients, parameters on their way to and from servers, and
+/// what crosses the cuts of a network in stages.
+inline void name_travelling(trace::recorder& recorder, std::span<const parallel::travelling_memory> travelling) {
+  for (const parallel::travelling_memory& each : travelling) {
     recorder.name_memory(each.bytes, each.name);
   }
 }
@@ -122,6 +122,31 @@ class step_tracer final : public step_end {
     put_if_long("exchange", began, trace::category::exchange);
   }
 
+  // ---- the passes of a pipeline: between them the thread sends, receives, copies and waits
+
+  void before_pass(nn::stage_pass which, std::size_t stage, std::size_t micro_batch) override {
+    const std::int64_t now = recorder_->now();
+    put("exchange", phase_began_, now, trace::category::exchange);
+    phase_ = which == nn::stage_pass::forward ? trace::category::forward : trace::category::backward;
+    in_pass_ = true;
+    pass_ = {.begin = now,
+             .title = title_of(which),
+             .step = recorder_->step(),
+             .tag = static_cast<std::int32_t>(stage),
+             .sequence = static_cast<std::uint32_t>(micro_batch),
+             .what = phase_,
+             .operation = trace::span::stage_pass};
+    inner_->before_pass(which, stage, micro_batch);
+  }
+  void after_pass() override {
+    inner_->after_pass();
+    pass_.end = recorder_->now();
+    recorder_->push_here(pass_);
+    in_pass_ = false;
+    phase_ = trace::category::exchange;
+    phase_began_ = pass_.end;
+  }
+
   // ---- the update
 
   [[nodiscard]] loss_scale scale_of_loss() override { return inner_->scale_of_loss(); }
@@ -176,14 +201,30 @@ class step_tracer final : public step_end {
     }
   }
 
+  static trace::name title_of(nn::stage_pass which) noexcept {
+    switch (which) {
+      case nn::stage_pass::forward:
+        return "forward";
+      case nn::stage_pass::input_gradients:
+        return "gradients of inputs";
+      case nn::stage_pass::weight_gradients:
+        return "gradients of weights";
+      case nn::stage_pass::backward:
+        break;
+    }
+    return "backward";
+  }
+
   void end_phase(std::int64_t when) {
-    put(phase_ == trace::category::forward ? trace::name{"forward"} : trace::name{"backward"}, phase_began_, when,
-        phase_);
+    put(phase_ == trace::category::forward    ? trace::name{"forward"}
+        : phase_ == trace::category::backward ? trace::name{"backward"}
+                                              : trace::name{"exchange"},
+        phase_began_, when, phase_);
     phase_began_ = when;
   }
   /// The loss, which comes between the layers' passes, is a part of backward.
   void change_phase(trace::category to) {
-    if (phase_ != to) {
+    if (!in_pass_ && phase_ != to) {
       end_phase(to == trace::category::backward ? layer_ended_ : recorder_->now());
       phase_ = to;
     }
@@ -204,6 +245,8 @@ class step_tracer final : public step_end {
   std::uint64_t step_;
   bool in_step_ = false;
   trace::category phase_ = trace::category::forward;
+  bool in_pass_ = false;         // of a pipeline:
+  trace::span pass_;             // this one
   std::size_t open_layers_ = 0;  // announced and not yet done
   std::size_t first_layer_ = 0;  // of those
   bool side_by_side_ = false;
@@ -309,10 +352,7 @@ class training_watch<trace::transfers> {
  public:
   explicit training_watch(trace::transfers& transfers) noexcept : recorder_{&transfers.spans()} {}
 
-  template <class Element>
-  void made(const parallel::strategy<Element>& strategy) {
-    name_travelling(*recorder_, strategy);
-  }
+  void made(std::span<const parallel::travelling_memory> travelling) const { name_travelling(*recorder_, travelling); }
 
   template <class Network, class Loader, class Fit>
   void fit(const Network& network, step_end& end, Loader& loader, std::uint64_t first_step, callback_list callbacks,

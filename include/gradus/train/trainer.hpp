@@ -257,7 +257,10 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
         step_{parameters_, rule_of_step(), strategy_, all_, rule_watch_.get()} {
     this->require_same(step_.group(), rule.description(), strategy_.describe());
     if constexpr (watched) {
-      watch().made(strategy_);
+      watch().made(strategy_.travelling());
+      if constexpr (requires { this->parts().travelling(); }) {  // parts send, too
+        watch().made(this->parts().travelling());
+      }
     }
     step_.start();
   } catch (error& failure) {

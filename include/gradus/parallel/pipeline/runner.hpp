@@ -13,6 +13,7 @@
 #include <vector>     // std::vector
 
 #include "gradus/comm/request.hpp"
+#include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
@@ -32,6 +33,7 @@
 #include "gradus/parallel/pipeline/rule.hpp"
 #include "gradus/parallel/pipeline/schedule.hpp"
 #include "gradus/parallel/pipeline/simulated_schedule.hpp"
+#include "gradus/parallel/strategy.hpp"
 
 namespace gradus::parallel {
 
@@ -106,6 +108,21 @@ class pipeline_runner {
       own_.push_back(std::make_unique<own_stage>(net, stage, depth_of(stage, rule), most_micro_batches(graph)));
       stages_of_rank_[stage] = own_.back().get();
     }
+  }
+
+  /// What crosses the cuts of this rank's stages, by the names of the layers whose results or gradients they are.
+  [[nodiscard]] dynamic_array<travelling_memory> travelling() {
+    dynamic_array<travelling_memory> result;
+    for (const auto& each : own_) {
+      for (const crossing* const way : {&each->values, &each->gradients}) {
+        for (const auto& transfers : {way->in, way->out}) {
+          for (const nn::stage_transfer& transfer : transfers) {
+            append_memory(*each, *way, transfer, result);
+          }
+        }
+      }
+    }
+    return result;
   }
 
   /// Whether this rank has the loss.
@@ -250,6 +267,16 @@ class pipeline_runner {
         hooks_->gradients_ready(first, count);
       }
     }
+    void before_pass(nn::stage_pass which, std::size_t stage, std::size_t micro_batch) override {
+      if (hooks_ != nullptr) {
+        hooks_->before_pass(which, stage, micro_batch);
+      }
+    }
+    void after_pass() override {
+      if (hooks_ != nullptr) {
+        hooks_->after_pass();
+      }
+    }
 
    private:
     pipeline_runner* runner_;
@@ -278,6 +305,21 @@ class pipeline_runner {
       }
     }
     return depth;
+  }
+
+  void append_memory(own_stage& own, const crossing& way, const nn::stage_transfer& transfer,
+                     dynamic_array<travelling_memory>& result) {
+    const std::size_t value = transfer.value_of;
+    const std::string name =
+        gradus::join({way.what(), " of '", value == 0 ? std::string{"input"} : net_->structure().name(value - 1), "'"});
+    for (int m = 0; m < std::max(way.copies, own.stored); ++m) {
+      micro_batch_type batch;
+      batch.number = static_cast<std::size_t>(m);
+      batch.examples = micro_batch_size_;
+      if (const auto bytes = std::as_bytes(own.elements(way, transfer, batch)); bytes.data() != nullptr) {
+        result.push_back({name, bytes});
+      }
+    }
   }
 
   void begin(const pipeline_batch<Element, Device>& batch, const nn::step_options& options) {
@@ -318,19 +360,26 @@ class pipeline_runner {
   kernels::loss_sums run(const pipeline_action& action, progress_hooks& hooks) {
     own_stage& own = *stages_of_rank_[static_cast<std::size_t>(action.stage)];
     const int m = action.micro_batch;
+    const auto compute = [&](auto&& pass) {
+      hooks.before_pass(action.pass, own.number, static_cast<std::size_t>(m));
+      pass();
+      hooks.after_pass();
+    };
     kernels::loss_sums sums;
     switch (action.pass) {
       case pipeline_pass::forward:
         wait_for(own, own.values, m);
-        own.stage.forward(micro_batch(own, m), true, &hooks);
+        compute([&, this] { own.stage.forward(micro_batch(own, m), true, &hooks); });
         send(own, own.values, m);
         break;
       case pipeline_pass::backward:
       case pipeline_pass::input_gradients: {
         const bool whole = action.pass == pipeline_pass::backward;
         wait_for(own, own.gradients, m);
-        sums = whole ? own.stage.backward(micro_batch(own, m), &hooks)
-                     : own.stage.input_gradients(micro_batch(own, m), &hooks);
+        compute([&, this] {
+          sums = whole ? own.stage.backward(micro_batch(own, m), &hooks)
+                       : own.stage.input_gradients(micro_batch(own, m), &hooks);
+        });
         if (own.stage.is_last() && !is_finite(sums.loss) && not_finite_.empty()) {
           not_finite_ = own.stage.find_non_finite(micro_batch(own, m));
         }
@@ -340,7 +389,7 @@ class pipeline_runner {
         break;
       }
       case pipeline_pass::weight_gradients:
-        own.stage.weight_gradients(micro_batch(own, m), &hooks);
+        compute([&, this] { own.stage.weight_gradients(micro_batch(own, m), &hooks); });
         ++own.done;
         break;
     }

@@ -11,16 +11,12 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/error.hpp"
+#include "gradus/nn/phase.hpp"
 
 namespace gradus::parallel {
 
 /// A pass of a stage over one micro-batch.
-enum class pipeline_pass : unsigned char {
-  forward,           ///< stores the values that backward needs
-  backward,          ///< gradients of the inputs and of the weights
-  input_gradients,   ///< the first half of backward: what the stage before waits for
-  weight_gradients,  ///< the second half of backward: only the update waits for it
-};
+using pipeline_pass = nn::stage_pass;
 
 /// One entry of a schedule.
 struct pipeline_action {

@@ -12,6 +12,7 @@
 
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/any_communicator.hpp"
+#include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/data/sampler.hpp"
@@ -27,6 +28,7 @@
 #include "gradus/parallel/pipeline/ranks.hpp"
 #include "gradus/parallel/pipeline/rule.hpp"
 #include "gradus/parallel/pipeline/runner.hpp"
+#include "gradus/parallel/strategy.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/detail/trainer/parts.hpp"
 
@@ -128,6 +130,9 @@ class pipeline_parts {
     cut_ = std::move(cut);
   }
 
+  /// What crosses the cuts of this rank's stages in a step. @pre prepared
+  [[nodiscard]] dynamic_array<parallel::travelling_memory> travelling() const { return stages_->travelling(); }
+
   template <class Network, class Loader>
   [[nodiscard]] pipeline_batches<Network, Loader> batches(
       comm::any_communicator& /*group*/, Network& /*network*/, Loader& loader,
@@ -146,6 +151,7 @@ class pipeline_parts {
     any_stages(const any_stages&) = delete;
     any_stages& operator=(const any_stages&) = delete;
     virtual ~any_stages() = default;
+    [[nodiscard]] virtual dynamic_array<parallel::travelling_memory> travelling() = 0;
   };
   template <class Element, class Device>
   struct stages_of_rank final : any_stages {
@@ -153,6 +159,7 @@ class pipeline_parts {
     stages_of_rank(Network& network, const parallel::pipeline_rule& rule,
                    std::unique_ptr<parallel::pipeline_ranks<Element>> own)
         : ranks{std::move(own)}, runner{network, rule, ranks->channel()} {}
+    [[nodiscard]] dynamic_array<parallel::travelling_memory> travelling() override { return runner.travelling(); }
 
     std::unique_ptr<parallel::pipeline_ranks<Element>> ranks;
     parallel::pipeline_runner<Element, Device> runner;

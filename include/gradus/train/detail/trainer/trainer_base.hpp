@@ -51,7 +51,7 @@ template <class Argument>
 concept no_location = !std::is_convertible_v<const Argument&, error_location>;
 
 /// What a trainer does when its communicator has a recorder that watches trainings: a class with
-///   made(strategy)                                                when the strategy is ready;
+///   made(travelling)                                              when what ranks send in a step has its memory;
 ///   fit(network, update, loader, first_step, callbacks, fit)      which calls fit(update, loader, callbacks);
 ///   evaluation()                                                  the result lives as long as an evaluation takes.
 template <class Recorder>
