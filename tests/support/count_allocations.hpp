@@ -4,13 +4,11 @@
 // an operator new of their own.
 #pragma once
 
-#include <atomic>   // std::atomic
 #include <cstddef>  // std::size_t
 #include <cstdlib>  // std::aligned_alloc, std::free, std::malloc
 #include <new>      // std::align_val_t, std::bad_alloc
 
-/// Calls of operator new so far, by all threads.
-inline std::atomic<long> allocations{0};
+#include "allocation_count.hpp"
 
 namespace counted {
 

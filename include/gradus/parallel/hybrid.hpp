@@ -191,8 +191,8 @@ class hybrid_state final : public strategy<Element> {
     return gradients_.finish_until(first, count, update);
   }
 
-  /// A rank has the gradients of its stages only.
-  [[nodiscard]] double gather_gradients() override { return this->refuse_gradients(); }
+  /// Those of this rank's stages.
+  [[nodiscard]] double gather_gradients() override { return gradients_.gather_gradients(); }
 
   [[nodiscard]] update_scope scope() const noexcept override { return update_scope::stages; }
   [[nodiscard]] bool sums_squares() const noexcept override { return true; }

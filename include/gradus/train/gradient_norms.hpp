@@ -22,6 +22,7 @@
 #include "gradus/device/device_policy.hpp"
 #include "gradus/optim/gradient_norm.hpp"
 #include "gradus/optim/segment.hpp"
+#include "gradus/train/detail/state/parameter_table.hpp"
 #include "gradus/train/detail/state/plan.hpp"
 #include "gradus/train/report.hpp"
 
@@ -77,6 +78,7 @@ struct gradient_norms_options {
 ///   strategy                                        | norm of the gradient of the mean loss over
 ///   all_reduce, sharded_update, reproducible        | the global batch; the same bits on all ranks
 ///   compressed_all_reduce                           | likewise, of the sums as they were rounded
+///   hybrid                                          | likewise, of all stages
 ///   synchronous parameter_server,                   | likewise
 ///     distributed_replicated                        |
 ///   model_averaging                                 | this rank's examples; the global batch in synchronous steps
@@ -88,10 +90,10 @@ struct gradient_norms_options {
 /// overrides strategy::gather_gradients; otherwise the first measured step throws.
 ///
 /// A measured step reads the gradients once, with sums in double. Where a rank does not have the sums of all, it gets
-/// them: with sharded_update over messages by one gathering, with synchronous servers as it pulls values. On a GPU the
-/// gradients are copied to the host. An update that is put off (overlap_forward) is completed at once, and staged
-/// values arrive, as for a checkpoint. Other steps cost nothing. With optim::scaled_loss a step that begins a fit is
-/// not measured.
+/// them: with sharded_update over messages by one gathering, with synchronous servers as it pulls values, with hybrid
+/// by a sum of one number of each parameter. On a GPU the gradients are copied to the host. An update that is put off
+/// (overlap_forward) is completed at once, and staged values arrive, as for a checkpoint. Other steps cost nothing.
+/// With optim::scaled_loss a step that begins a fit is not measured.
 class gradient_norms {
  public:
   /// @throws configuration_error if options.every is 0
@@ -139,8 +141,9 @@ class gradient_norms {
     training.end->settle();
     const double factor = training.end->strategy().gather_gradients() / scale_;
     const auto parameters = training.end->parameters().flat();
+    detail::parameter_table squares;
     if constexpr (std::is_same_v<device, cpu>) {
-      sum_squares<element>(training.network->device(), parameters.segments, parameters.gradients.data(), factor);
+      squares = squares_of<element>(training.network->device(), parameters.segments, parameters.gradients.data());
     } else {
       const element* gradients = parameters.gradients.data();
       if constexpr (!has_host_memory<device>) {
@@ -149,9 +152,17 @@ class gradient_norms {
         gradients = reinterpret_cast<const element*>(copy_.data());
       }
       cpu host{{.intra_op_threads = 1}};
-      sum_squares<element>(host, parameters.segments, gradients, factor);
+      squares = squares_of<element>(host, parameters.segments, gradients);
     }
+    squares = detail::table_of_network(training, std::move(squares), 1);
     report_.step = step;
+    report_.parameters.resize(squares.names.size());
+    double all = 0;
+    for (std::size_t k = 0; k < squares.names.size(); ++k) {
+      report_.parameters[k] = {.name = squares.names[k], .norm = std::sqrt(squares.numbers[k]) * factor};
+      all += squares.numbers[k];
+    }
+    report_.all = std::sqrt(all) * factor;
     measured_ = true;
     if (options_.on_measured) {
       options_.on_measured(report_);
@@ -159,17 +170,16 @@ class gradient_norms {
   }
 
   template <class Element>
-  void sum_squares(cpu& device, std::span<const optim::segment> segments, const Element* gradients, double factor) {
-    report_.parameters.resize(segments.size());
-    double all = 0;
+  static detail::parameter_table squares_of(cpu& device, std::span<const optim::segment> segments,
+                                            const Element* gradients) {
+    detail::parameter_table squares;
     for (std::size_t k = 0; k < segments.size(); ++k) {
-      double squares = 0;
-      optim::add_squares(device, segments.subspan(k, 1), gradients, &squares);
-      report_.parameters[k].name = segments[k].name;
-      report_.parameters[k].norm = std::sqrt(squares) * factor;
-      all += squares;
+      squares.names.push_back(segments[k].name);
+      double sum = 0;
+      optim::add_squares(device, segments.subspan(k, 1), gradients, &sum);
+      squares.numbers.push_back(sum);
     }
-    report_.all = std::sqrt(all) * factor;
+    return squares;
   }
 
   gradient_norms_options options_;

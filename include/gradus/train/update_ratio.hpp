@@ -22,6 +22,7 @@
 #include "gradus/core/text.hpp"
 #include "gradus/device/device_policy.hpp"
 #include "gradus/optim/segment.hpp"
+#include "gradus/train/detail/state/parameter_table.hpp"
 #include "gradus/train/detail/state/plan.hpp"
 #include "gradus/train/report.hpp"
 
@@ -159,13 +160,9 @@ class update_ratio {
       take_copy(training, after_);
       after = reinterpret_cast<const element*>(after_.data());
     }
-    const auto segments = parameters.flat().segments;
-    report_.parameters.resize(segments.size());
     const auto* const before = reinterpret_cast<const element*>(before_.data());
-    double weights = 0;
-    double updates = 0;
-    for (std::size_t k = 0; k < segments.size(); ++k) {
-      const optim::segment& own = segments[k];
+    detail::parameter_table squares;
+    for (const optim::segment& own : parameters.flat().segments) {
       double weight = 0;
       double update = 0;
       for (index_t i = own.offset; i < own.offset + own.size; ++i) {
@@ -174,9 +171,18 @@ class update_ratio {
         weight += old * old;
         update += change * change;
       }
-      report_.parameters[k].name = own.name;
-      report_.parameters[k].weight = std::sqrt(weight);
-      report_.parameters[k].update = std::sqrt(update);
+      squares.names.push_back(own.name);
+      squares.numbers.push_back(weight);
+      squares.numbers.push_back(update);
+    }
+    squares = detail::table_of_network(training, std::move(squares), 2);
+    report_.parameters.resize(squares.names.size());
+    double weights = 0;
+    double updates = 0;
+    for (std::size_t k = 0; k < squares.names.size(); ++k) {
+      const double weight = squares.numbers[2 * k];
+      const double update = squares.numbers[2 * k + 1];
+      report_.parameters[k] = {.name = squares.names[k], .weight = std::sqrt(weight), .update = std::sqrt(update)};
       weights += weight;
       updates += update;
     }

@@ -28,6 +28,7 @@
 #include "gradus/parallel/parameter_server/distributed_replicated.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
+#include "gradus/train/hybrid.hpp"
 #include "gradus/train/reproducible.hpp"
 #include "gradus/train/trainer.hpp"
 
@@ -54,6 +55,7 @@ struct setup {
   std::uint64_t every = 1;
   double learning_rate = rate;
   gradus::index_t max_batch_size = 8;
+  gradus::index_t micro_batch_size = 0;
 };
 
 template <class Network>
@@ -82,7 +84,7 @@ outcome run(Communicator& world, const Strategy& strategy, const Rule& rule = pl
       device, gradus_test::small_dataset(), {.global_batch_size = 8, .seed = 11}};
   nn::network<Element, gradus::nhwc> net{device, {2, 9, 8}};
   gradus_test::build_training_network(net);
-  net.compile({.max_batch_size = how.max_batch_size, .seed = 11});
+  net.compile({.max_batch_size = how.max_batch_size, .seed = 11, .micro_batch_size = how.micro_batch_size});
   train::trainer trainer{net, rule, world, strategy};
   result.weights.push_back(weights_of(net));
   train::gradient_norms norms{{.every = how.every, .on_measured = [&](const train::gradient_norms_report& report) {
@@ -217,6 +219,36 @@ BOOST_AUTO_TEST_CASE(on_ranks_and_servers_are_those_of_one_process) {
   for (std::size_t r = 0; r < one.reports.size(); ++r) {
     BOOST_TEST(close(one.reports[r].all, one.of_rule[r], 1e-12));
   }
+}
+
+// Of a network in stages all ranks have those of all stages, frozen layers and layers without parameters left out.
+BOOST_AUTO_TEST_CASE(of_stages_are_those_of_one_process) {
+  const auto check = [](const auto& rule) {
+    const outcome want = run_alone(rule, {.every = 2, .micro_batch_size = 2});
+    const auto ranks_of = [&](int count, const parallel::hybrid& options) {
+      return gradus::comm::run_ranks(count, [&](auto& world) {
+        return run(world, options, rule, {.every = 2, .max_batch_size = 8 * options.stages / count});
+      });
+    };
+    for (const int stages : {1, 2, 3}) {
+      require_same(ranks_of(stages, {.stages = stages, .micro_batches = 4}), want, "a pipeline", 0);
+      require_same(ranks_of(2 * stages, {.stages = stages, .micro_batches = 2}), want, "two replicas");
+    }
+    require_same(ranks_of(2, {.stages = 2, .micro_batches = 4, .schedule = parallel::zero_bubble}), want, "split", 0);
+  };
+  check(plain);
+  check(momentum);
+  check(clipped);
+  require_same(gradus::comm::run_ranks(2,
+                                       [&](auto& world) {
+                                         return run(world,
+                                                    parallel::hybrid{.stages = 2,
+                                                                     .micro_batches = 4,
+                                                                     .schedule = parallel::one_f_one_b,
+                                                                     .stages_per_rank = 2},
+                                                    plain, {.every = 2});
+                                       }),
+               run_alone(plain, {.every = 2, .micro_batch_size = 2}), "interleaved", 0);
 }
 
 BOOST_AUTO_TEST_CASE(of_staged_servers_are_those_of_the_update) {

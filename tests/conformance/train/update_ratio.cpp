@@ -22,6 +22,7 @@
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
+#include "gradus/train/hybrid.hpp"
 #include "gradus/train/trainer.hpp"
 
 namespace update_ratio_tests {
@@ -229,6 +230,10 @@ BOOST_AUTO_TEST_CASE(on_ranks_are_those_of_one_process) {
   check(3, parallel::parameter_server{.servers = 0, .colocate = true, .overlap_forward = true}, "pulls behind forward",
         want);
   check(3, parallel::model_averaging{.synchronous_steps = 1000}, "model_averaging, synchronous", want);
+  for (const int stages : {1, 2, 3}) {
+    check(stages, parallel::hybrid{.stages = stages, .micro_batches = 4}, "a pipeline", want);
+    check(2 * stages, parallel::hybrid{.stages = stages, .micro_batches = 4}, "two replicas of a pipeline", want);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(of_weights_that_are_all_zero_are_infinite_or_zero) {
