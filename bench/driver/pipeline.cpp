@@ -3,6 +3,8 @@
 // Trainings in stages: their options, and what a dry run says of them.
 #include "pipeline.hpp"
 
+#include <unistd.h>  // sysconf
+
 #include <algorithm>
 #include <cstdio>
 #include <stdexcept>
@@ -83,6 +85,12 @@ void require_whole_replicas(const settings& chosen, int ranks) {
     throw std::invalid_argument{"--stages: expected a divisor of the number of ranks, " + std::to_string(ranks) +
                                 ", got " + std::to_string(chosen.stages) + ": start more ranks (--ranks, mpiexec -n)"};
   }
+}
+
+std::size_t memory_for_measuring(const settings& chosen) {
+  const auto half =
+      static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) / 2 * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return chosen.memory_limit > 0 ? std::min(chosen.memory_limit, half) : half;
 }
 
 pipeline_facts facts_of(const settings& chosen, double bubble) {

@@ -77,6 +77,10 @@ void require_supported_pipeline(const settings& chosen);
 /// @throws std::invalid_argument unless ranks form whole replicas
 void require_whole_replicas(const settings& chosen, int ranks);
 
+/// Bytes that rank 0 may take to measure the layers of the whole network: the limit of a rank, and not more than half
+/// of the machine's memory.
+[[nodiscard]] std::size_t memory_for_measuring(const settings& chosen);
+
 /// What a result says of the pipeline. @param bubble  of the predicted step
 [[nodiscard]] pipeline_facts facts_of(const settings& chosen, double bubble);
 

@@ -104,6 +104,12 @@ void add_pipeline(CLI::App& app, settings& chosen) {
                  "cuts with the shortest stages)")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--layer-times", chosen.layer_times,
+                 "of a pipeline: choose the cuts by the times of the layers on rank 0, in a step of the whole network "
+                 "before the training, or by estimates, also where that network does not fit the memory; a dry run "
+                 "estimates")
+      ->check(CLI::IsMember({"measured", "estimated"}))
+      ->capture_default_str();
   app.add_option("--memory-limit", chosen.memory_limit,
                  "what a rank of a pipeline may take, for example 8GB or 512MiB; with --dry-run and without --stages: "
                  "find the fewest stages that fit")
@@ -244,7 +250,8 @@ void choose_pipeline(const CLI::App& app, settings& chosen) {
         "--variable-update: hybrid is for networks in stages: give --stages, or --dry-run and "
         "--memory-limit to find how many"};
   }
-  for (const char* const each : {"--schedule", "--stages-per-rank", "--stage-cuts", "--memory-limit"}) {
+  for (const char* const each :
+       {"--schedule", "--stages-per-rank", "--stage-cuts", "--layer-times", "--memory-limit"}) {
     const bool of_search = std::string{each} == "--schedule" || std::string{each} == "--memory-limit";
     if (app.count(each) != 0 && chosen.stages == 0 && !(searches && of_search)) {
       throw std::invalid_argument{std::string{each} + ": expected --stages, got none" +

@@ -66,6 +66,7 @@ struct settings {
   int micro_batches = 0;   // of a rank or replica; 0: of a pipeline 4 a stage, else 1
   std::string schedule = "one_f_one_b";
   int stages_per_rank = 1;
+  std::string layer_times = "measured";
   std::vector<std::string> stage_cuts;  // first layers of all stages but the first; empty: chosen
   std::size_t memory_limit = 0;         // of a rank, in bytes; 0: none
   std::string optimizer = "sgd";

@@ -150,7 +150,11 @@ class training_in final : public training {
     if constexpr (in_stages) {
       std::unique_ptr<gradus::parallel::pipeline_ranks<Element>> ranks;
       maker.make(options, ranks);
-      stages_.emplace(compiled_as_asked(options)).prepare_with(net_, std::move(ranks));
+      gradus::parallel::hybrid own = compiled_as_asked(options);
+      if (chosen_.layer_times == "measured" && chosen_.stage_cuts.empty() && ranks->all().rank() == 0) {
+        own.layer_times = measured_times();
+      }
+      stages_.emplace(own).prepare_with(net_, std::move(ranks));
       gradus::train::name_travelling(*recorder_, stages_->travelling());
       return stages_->cut();
     } else {
@@ -162,16 +166,7 @@ class training_in final : public training {
   const gradus::nn::graph& structure() const override { return net_.structure(); }
   trained_parameters parameters() override { return gradus::train::trained_parameters_of(net_); }
 
-  gradus::parallel::step_profile profile(int steps) override {
-    loader& input = opened_loader();
-    gradus::parallel::profile_recorder recorder{net_.layers()};
-    for (int step = 0; step < steps; ++step) {
-      input.start_epoch(0);
-      const auto* const batch = input.next();
-      net_.train_step(batch->images, batch->labels, {}, &recorder);
-    }
-    return recorder.profile();
-  }
+  gradus::parallel::step_profile profile(int steps) override { return profile_of(net_, steps); }
 
   void fit(gradus::comm::any_communicator& group, gradus::train::step_end_of<float>& end, step_watch& watch,
            saves_of_rank& saves, int epochs, const gradus::optim::schedule& learning_rate,
@@ -243,6 +238,33 @@ class training_in final : public training {
         .seed = chosen_.seed,
         .micro_batch_size = chosen_.micro_batches > 1 ? (plan_.of_rank - 1) / chosen_.micro_batches + 1 : 0,
         .convolution_algorithm = chosen_.winograd ? convolution_algorithm::automatic : convolution_algorithm::direct};
+  }
+
+  /// The shortest times of a network's layers in some steps that update nothing.
+  gradus::parallel::step_profile profile_of(network& trained, int steps) {
+    loader& input = opened_loader();
+    gradus::parallel::profile_recorder recorder{trained.layers()};
+    for (int step = 0; step < steps; ++step) {
+      input.start_epoch(0);
+      const auto* const batch = input.next();
+      trained.train_step(batch->images, batch->labels, {}, &recorder);
+    }
+    return recorder.profile();
+  }
+
+  /// Of the whole network, for cuts; nothing if it does not fit. Its micro-batches are measured one by one.
+  std::vector<gradus::parallel::step_profile::layer> measured_times() {
+    const auto example = set_.example();
+    network whole{net_.device(), {.channels = example.c, .height = example.h, .width = example.w}};
+    build_model(whole, find_model(chosen_.model), set_.classes());
+    const std::size_t limit = memory_for_measuring(chosen_);
+    if (whole.forecast(compiling()).total() > limit) {
+      std::printf("Cuts:        by estimates, as the whole network does not fit %.0f MiB\n",
+                  static_cast<double>(limit) / 1048576.0);
+      return {};
+    }
+    whole.compile(compiling());
+    return profile_of(whole, chosen_.micro_batches > 1 ? 1 : 2).layers;
   }
 
   [[nodiscard]] gradus::parallel::hybrid compiled_as_asked(gradus::parallel::hybrid options) const {

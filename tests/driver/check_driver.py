@@ -504,7 +504,7 @@ class Pipelines(unittest.TestCase):
     def test_cuts_by_name(self):
         names = re.findall(r"(?m)^ +\d+ .* (\S+), \S+$", run(*SMALL, "--stages", 3, "--dry-run"))
         self.assertEqual(len(names), 3)
-        _, chosen = self.measure("--ranks", 3, "--stages", 3)
+        _, chosen = self.measure("--ranks", 3, "--stages", 3, "--layer-times", "estimated")
         _, named = self.measure("--ranks", 3, "--stages", 3, "--stage-cuts", ",".join(names[1:]))
         self.assertEqual(named["pipeline"]["bubble"], chosen["pipeline"]["bubble"])
         self.assertEqual(named["loss"], chosen["loss"])
@@ -585,6 +585,8 @@ class Pipelines(unittest.TestCase):
                 (["--schedule", "gpipe"], r"--schedule: expected --stages, got none"),
                 (["--stages-per-rank", 2], r"--stages-per-rank: expected --stages, got none"),
                 (["--stage-cuts", "a"], r"--stage-cuts: expected --stages, got none"),
+                (["--layer-times", "measured"], r"--layer-times: expected --stages, got none"),
+                (["--stages", 2, "--layer-times", "guessed"], r"--layer-times: "),
                 (["--memory-limit", "1GB"], r"--memory-limit: expected --stages, .*--dry-run"),
                 (["--memory-limit", "much"], r"--memory-limit: "),
                 (["--variable-update", "hybrid"], r"--variable-update: hybrid .*--stages"),

@@ -28,6 +28,7 @@
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/pipeline/rule.hpp"
 #include "gradus/parallel/strategy.hpp"
+#include "gradus/parallel/transfer_order/step_graph.hpp"
 
 namespace gradus::parallel {
 
@@ -74,6 +75,10 @@ struct hybrid {
   /// The names of the first layers of all stages but the first; empty: the cuts are chosen so that the longest stage is
   /// as short as it can be.
   std::vector<std::string> first_layers{};
+  /// Seconds that each layer takes, measured by a profile_recorder on a network with these micro-batches: cuts are
+  /// chosen by them. Those of rank 0 count, also if it has none. Empty: estimates of multiply-adds and elements, which
+  /// do not know that some layers compute faster than others.
+  std::vector<step_profile::layer> layer_times{};
   /// What a rank may take, in bytes: parameters, gradients, the state of the rule and values.
   std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
   /// The options of a network that is not compiled yet: a rank then takes memory for its stages only.

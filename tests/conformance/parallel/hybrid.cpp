@@ -6,6 +6,7 @@
 #include <boost/test/unit_test.hpp>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -309,6 +310,37 @@ BOOST_AUTO_TEST_CASE(ranks_with_other_options_learn_which) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(measured_times_choose_the_cuts_and_those_of_rank_0_count) {
+  // 32 layers in the order in which they are added, of which two take long.
+  const auto times_with = [](std::size_t first, std::size_t second) {
+    std::vector<parallel::step_profile::layer> times(32, {.forward = 1e-6, .backward = 2e-6});
+    times[first] = times[second] = {.forward = 0.5, .backward = 1};
+    return times;
+  };
+  const hybrid_setup how{.compile = {.max_batch_size = 12, .seed = 3}};
+  const auto train = [&](const std::vector<parallel::step_profile::layer>& of_first,
+                         const std::vector<parallel::step_profile::layer>& of_others) {
+    return gradus::comm::run_ranks(2, [&](auto& world) {
+      const parallel::hybrid options{
+          .stages = 2, .micro_batches = 3, .layer_times = world.rank() == 0 ? of_first : of_others};
+      return train_with_skips<gradus::nhwc>(world, momentum, options, how);
+    });
+  };
+  const auto begins_with = [](const std::string& stages, const char* layer) { return stages.rfind(layer, 0) == 0; };
+  const auto estimated = train({}, times_with(30, 31));  // rank 0 has none
+  for (const std::vector<parallel::step_profile::layer>& others :
+       {std::vector<parallel::step_profile::layer>{}, times_with(0, 1)}) {
+    const auto late = train(times_with(30, 31), others);
+    BOOST_TEST(begins_with(late[1].stages, "scores"), late[1].stages);
+    BOOST_TEST((values_of_ranks(late) == values_of_ranks(estimated)));  // cuts change no bit
+  }
+  const auto early = train(times_with(0, 1), times_with(30, 31));
+  BOOST_TEST(begins_with(early[1].stages, "norm relu"), early[1].stages);
+  BOOST_TEST(estimated[1].stages != early[1].stages);
+  const auto none = train(std::vector<parallel::step_profile::layer>(32), {});  // all 0
+  BOOST_TEST((values_of_ranks(none) == values_of_ranks(estimated)));
+}
+
 BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
   const auto message_of = [](const parallel::hybrid& options, int ranks, const hybrid_setup& how) {
     std::string message;
@@ -330,6 +362,15 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
   require(message_of({.stages = 2, .first_layers = {"no_layer"}}, 2, how), "'no_layer'");
   require(message_of({.stages = 2, .memory_limit = 1000}, 2, how), "larger memory_limit");
   require(message_of({.stages = 2}, 2, {.compiled_before = false}), "the options to compile it");
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  std::vector<parallel::step_profile::layer> times(31);
+  require(message_of({.stages = 2, .layer_times = times}, 2, how),
+          "layer_times of the 32 layers of the network, got 31");
+  times.resize(32);
+  times[2].backward = nan;
+  require(message_of({.stages = 2, .layer_times = times}, 2, how), "layer_times, of layer 'relu', got 0.000000 and nan");
+  times[2] = {.forward = -1, .backward = 0};
+  require(message_of({.stages = 2, .layer_times = times}, 2, how), "layer_times, of layer 'relu', got -1.000000 and 0.000000");
 }
 
 BOOST_AUTO_TEST_CASE(a_network_in_stages_refuses_passes_over_all_layers) {

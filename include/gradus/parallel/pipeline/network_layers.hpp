@@ -13,6 +13,7 @@
 
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/nn/compiled_network.hpp"
 #include "gradus/nn/plan/compile_options.hpp"
@@ -24,6 +25,7 @@
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/pipeline/schedule.hpp"
 #include "gradus/parallel/pipeline/stages.hpp"
+#include "gradus/parallel/transfer_order/step_graph.hpp"
 
 namespace gradus::parallel {
 
@@ -55,6 +57,27 @@ template <class Element, class Device>
     to.may_begin = from.may_begin;
   }
   return layers;
+}
+
+/// Puts measured times in the place of estimates.
+/// @throws configuration_error unless there is one of each layer, finite and not below 0
+inline void use_times(std::vector<pipeline_layer>& layers, std::span<const step_profile::layer> times) {
+  if (times.size() != layers.size()) {
+    raise<configuration_error>("parallel::hybrid", {"layer_times of the ", layers.size(), " layers of the network"},
+                               {times.size()});
+  }
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const step_profile::layer& from = times[i];
+    pipeline_layer& to = layers[i];
+    if (!(from.forward >= 0 && from.backward >= 0 && is_finite(from.forward) && is_finite(from.backward))) {
+      raise<configuration_error>("parallel::hybrid", {"times in seconds, layer_times, of layer '", to.name, "'"},
+                                 {from.forward, " and ", from.backward});
+    }
+    to.forward = from.forward;
+    const bool split = to.input_gradients > 0 && to.weight_gradients > 0;
+    to.input_gradients = to.input_gradients > 0 ? from.backward / (split ? 2 : 1) : 0;
+    to.weight_gradients = to.weight_gradients > 0 ? from.backward / (split ? 2 : 1) : 0;
+  }
 }
 
 /// The options with which hybrid compiles a network: its own, or those of a network that is compiled, with the
@@ -98,6 +121,17 @@ namespace detail {
   return result;
 }
 
+/// The layers, with measured times where there are.
+template <class Network>
+[[nodiscard]] std::vector<pipeline_layer> layers_of(Network& network, const hybrid& options,
+                                                    const nn::compile_options& compiled) {
+  std::vector<pipeline_layer> layers = pipeline_layers(network, compiled);
+  if (!options.layer_times.empty()) {
+    use_times(layers, options.layer_times);
+  }
+  return layers;
+}
+
 /// The micro-batches of the largest batch.
 [[nodiscard]] inline int micro_batches_of(const nn::compile_options& compiled) {
   return static_cast<int>((compiled.max_batch_size - 1) / compiled.micro_batch_size.examples + 1);
@@ -110,7 +144,7 @@ namespace detail {
 /// @throws configuration_error when the network cannot be cut so
 template <class Network>
 [[nodiscard]] network_stages cut_network(Network& network, const hybrid& options, const nn::compile_options& compiled) {
-  const std::vector<pipeline_layer> layers = pipeline_layers(network, compiled);
+  const std::vector<pipeline_layer> layers = detail::layers_of(network, options, compiled);
   const pipeline_schedule schedule =
       options.schedule.make(options.stages, detail::micro_batches_of(compiled), options.stages_per_rank);
   const stage_options limits{.memory_limit = options.memory_limit};
@@ -151,7 +185,7 @@ template <class Network>
 template <class Network>
 [[nodiscard]] std::optional<network_stages> cut_into_fewest(Network& network, const hybrid& options,
                                                             const nn::compile_options& compiled, int most = 256) {
-  const std::vector<pipeline_layer> layers = pipeline_layers(network, compiled);
+  const std::vector<pipeline_layer> layers = detail::layers_of(network, options, compiled);
   stage_options limits{.memory_limit = options.memory_limit};
   for (;;) {
     std::optional<pipeline_stages> found = fewest_stages(

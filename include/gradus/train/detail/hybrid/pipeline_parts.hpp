@@ -6,7 +6,7 @@
 #include <cstddef>  // std::byte, std::size_t
 #include <cstdint>  // std::uint64_t
 #include <memory>   // std::make_unique, std::unique_ptr
-#include <span>     // std::span
+#include <span>     // std::as_writable_bytes, std::span
 #include <string>   // std::string
 #include <utility>  // std::move
 
@@ -114,6 +114,7 @@ class pipeline_parts {
                   "gradus: parallel::hybrid is for devices in host memory: values are sent from there");
     comm::any_communicator& all = ranks->all();
     options_.check(all.size());
+    share_times(all);
     const nn::compile_options compiled = parallel::compile_options_of(options_, network);
     parallel::network_stages cut = parallel::cut_network(network, options_, compiled);
     const comm::fact facts[] = {{"micro-batches of a pipeline", gradus::join({options_.micro_batches})},
@@ -146,6 +147,16 @@ class pipeline_parts {
   [[nodiscard]] const parallel::network_stages& cut() const noexcept { return cut_; }
 
  private:
+  /// Ranks measure other times, and would cut the network differently.
+  void share_times(comm::any_communicator& all) {
+    std::uint64_t layers = options_.layer_times.size();
+    all.broadcast(std::as_writable_bytes(std::span{&layers, 1}), 0);
+    options_.layer_times.resize(static_cast<std::size_t>(layers));
+    if (layers > 0) {
+      all.broadcast(std::as_writable_bytes(std::span{options_.layer_times}), 0);
+    }
+  }
+
   struct any_stages {
     any_stages() = default;
     any_stages(const any_stages&) = delete;
