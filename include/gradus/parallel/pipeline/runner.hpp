@@ -115,10 +115,11 @@ class pipeline_runner {
     dynamic_array<travelling_memory> result;
     for (const auto& each : own_) {
       for (const crossing* const way : {&each->values, &each->gradients}) {
-        for (const auto& transfers : {way->in, way->out}) {
-          for (const nn::stage_transfer& transfer : transfers) {
-            append_memory(*each, *way, transfer, result);
-          }
+        for (const nn::stage_transfer& transfer : way->in) {
+          append_memory(*each, *way, transfer, result);
+        }
+        for (const nn::stage_transfer& transfer : way->out) {
+          append_memory(*each, *way, transfer, result);
         }
       }
     }

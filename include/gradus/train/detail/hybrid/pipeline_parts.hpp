@@ -151,7 +151,7 @@ class pipeline_parts {
   void share_times(comm::any_communicator& all) {
     std::uint64_t layers = options_.layer_times.size();
     all.broadcast(std::as_writable_bytes(std::span{&layers, 1}), 0);
-    options_.layer_times.resize(static_cast<std::size_t>(layers));
+    options_.layer_times.resize(std::size_t{layers});
     if (layers > 0) {
       all.broadcast(std::as_writable_bytes(std::span{options_.layer_times}), 0);
     }
