@@ -28,7 +28,7 @@
 #include "gradus/train/traced.hpp"
 #include "gradus/train/trainer.hpp"
 
-namespace {
+namespace trace_training_pipeline_tests {
 
 namespace comm = gradus::comm;
 namespace parallel = gradus::parallel;
@@ -106,8 +106,6 @@ std::vector<parallel::pipeline_action> passes_of(const gradus_test::traced_spans
   }
   return passes;
 }
-
-}  // namespace
 
 BOOST_AUTO_TEST_SUITE(trace_training_pipeline)
 
@@ -189,3 +187,5 @@ BOOST_AUTO_TEST_CASE(steps_allocate_nothing) {
 #endif
 
 BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace trace_training_pipeline_tests
