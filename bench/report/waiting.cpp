@@ -222,7 +222,7 @@ arrivals find_arrivals(const trace& from, bool& inferred) {
 }
 
 void attribute_waiting(const trace& from, const std::vector<activity_line>& lines, const arrivals& arrived_at,
-                       analysis& result) {
+                       const stage_waits& for_stages, analysis& result) {
   step_finder steps{from.ranks};
   std::vector<intervals> in_steps(lines.size());
   for (const step_figures& each : result.steps) {
@@ -233,8 +233,10 @@ void attribute_waiting(const trace& from, const std::vector<activity_line>& line
   std::map<std::pair<int, activity>, double> longest;
   for (int rank = 0; rank < from.ranks; ++rank) {
     const auto r = static_cast<std::size_t>(rank);
-    const intervals still =
-        intersect(lines[r].when({activity::wait, activity::communicate}), unite(std::move(in_steps[r])));
+    intervals still = intersect(lines[r].when({activity::wait, activity::communicate}), unite(std::move(in_steps[r])));
+    if (!for_stages.empty()) {
+      still = subtract(still, for_stages[r]);
+    }
     const std::vector<span>& spans = from.track(rank, tracks::communicate);
     const std::vector<delay> delays = find_delays(from, spans, arrived_at[r]);
     for (std::size_t i = 0; i < spans.size(); ++i) {
