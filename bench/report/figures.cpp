@@ -169,6 +169,7 @@ void add_pipeline(csv_lines& lines, const pipeline_figures& its) {
   }
   for (const stage_figures& each : its.stages) {
     const std::string stage = std::to_string(each.stage);
+    lines.add("stage", -1, stage, "layers", static_cast<double>(each.layers), "");
     lines.add("stage", -1, stage, "forward", milliseconds(each.forward), "ms a micro-batch");
     lines.add("stage", -1, stage, "backward", milliseconds(each.backward), "ms a micro-batch");
     if (its.splits_backward) {

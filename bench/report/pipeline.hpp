@@ -72,8 +72,9 @@ struct pipeline_figures {
   int ranks_of_replica = 0, replicas = 0, stages_per_rank = 0;
   int micro_batches = 0;  ///< of a step; the most frequent number
   bool splits_backward = false;
-  std::int64_t steps = 0;     ///< that count, of the rank that has most
-  std::string schedule;       ///< "one_f_one_b", ...; "recorded": none of the library's; empty: causes are not known
+  std::int64_t steps = 0;  ///< that count, of the rank that has most
+  std::string
+      schedule;  ///< "one_f_one_b", "interleaved", ...; "recorded": none of the library's; empty: causes are not known
   std::int64_t left_out = 0;  ///< steps of all ranks with passes that do not count
 
   /// What the rank with the largest bubble would have with other numbers of micro-batches of the same batch.

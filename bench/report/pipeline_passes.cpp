@@ -91,7 +91,7 @@ int most_frequent(const std::vector<rank_passes>& ranks) {
 void keep_regular(rank_passes& rank, int micro_batches, std::int64_t& left_out) {
   std::vector<recorded_step> kept;
   for (recorded_step& each : rank.steps) {
-    if (each.micro_batches == micro_batches) {
+    if (each.micro_batches == micro_batches && micro_batches > 0) {
       kept.push_back(std::move(each));
     } else {
       ++left_out;
@@ -163,7 +163,7 @@ pipeline_passes find_passes(const trace& from, const std::vector<step_figures>& 
   std::vector<rank_passes> kept;
   for (rank_passes& each : result.ranks) {
     keep_regular(each, result.micro_batches, result.left_out);
-    if (result.micro_batches > 0 && !each.steps.empty()) {
+    if (!each.steps.empty()) {
       kept.push_back(std::move(each));
     }
   }

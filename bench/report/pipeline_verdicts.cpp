@@ -66,7 +66,7 @@ class bubble_judge {
         next.sentence += part(its.unequal) + "waiting for longer stages";
         blame_stage(next);
       } else {
-        next.sentence += part(its.rest) + "waiting for transfers or for passes that take longer than usual";
+        next.sentence += part(its.rest) + "transfers, and passes that take longer than usual";
         blame_transfers(next);
       }
     }
