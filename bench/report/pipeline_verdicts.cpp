@@ -66,7 +66,7 @@ class bubble_judge {
         next.sentence += part(its.unequal) + "waiting for longer stages";
         blame_stage(next);
       } else {
-        next.sentence += part(its.rest) + "transfers, and passes that take longer than usual";
+        next.sentence += part(its.rest) + "transfers and other delays";
         blame_transfers(next);
       }
     }
@@ -145,7 +145,9 @@ class bubble_judge {
     }
     of_it.advice =
         "Cut the network where fewer bytes cross, or give neighbouring stages a faster link. If messages are fast, "
-        "give each rank processors of its own: a pass that takes longer holds up all other stages.";
+        "look "
+        "for a stage whose update or sum of gradients takes long, and give each rank processors of its own: what one "
+        "stage does late the others wait for.";
   }
 
   const pipeline_figures& pipeline_;

@@ -225,8 +225,8 @@ BOOST_AUTO_TEST_CASE(transfers_are_what_the_simulation_does_not_explain, *utf::t
   BOOST_TEST(cut.bytes == 4e6);
   BOOST_TEST(cut.time == 16e3);
   BOOST_TEST(bubble_of(figures).sentence ==
-             "65 % of stage 0 is bubble, most of it transfers, and passes that take longer than usual: 4.00 MB a step "
-             "cross the cut between stages 0 and 1 in 16.0 ms");
+             "65 % of stage 0 is bubble, most of it transfers and other delays: 4.00 MB a step cross the cut between "
+             "stages 0 and 1 in 16.0 ms");
   BOOST_TEST(!has_verdict(figures, "transfer"));
 }
 
