@@ -216,7 +216,7 @@ analysis analyse(const trace& from) {
   const detail::arrivals arrived = detail::find_arrivals(from, result.arrivals_inferred);
   add_up_transfers(from, arrived, result);
   add_up_layers(from, result);
-  const detail::stage_waits for_stages = detail::find_pipeline(from, lines, result);
+  const detail::stage_waits for_stages = detail::find_pipeline(from, lines, arrived, result);
   find_speed(from, result);
   detail::attribute_waiting(from, lines, arrived, for_stages, result);
   detail::judge(from, lines, result);

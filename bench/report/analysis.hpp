@@ -141,7 +141,8 @@ arrivals find_arrivals(const trace& from, bool& inferred);
 /// When each rank stands still in its steps for messages between stages; empty for a trace without a pipeline.
 using stage_waits = std::vector<intervals>;
 /// Fills the figures of a training in stages.
-stage_waits find_pipeline(const trace& from, const std::vector<activity_line>& lines, analysis& result);
+stage_waits find_pipeline(const trace& from, const std::vector<activity_line>& lines, const arrivals& arrived,
+                          analysis& result);
 /// Fills what the ranks wait for and the blames. Waits for stages belong to the bubble and are left out.
 void attribute_waiting(const trace& from, const std::vector<activity_line>& lines, const arrivals& arrived,
                        const stage_waits& for_stages, analysis& result);

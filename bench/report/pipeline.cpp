@@ -3,8 +3,7 @@
 // The stages of a training, the bubbles of their ranks, and the causes, by simulating the schedule.
 #include "pipeline.hpp"
 
-#include <algorithm>  // std::clamp, std::lower_bound, std::max, std::min, std::sort, std::upper_bound
-#include <limits>     // std::numeric_limits
+#include <algorithm>  // std::clamp, std::lower_bound, std::max, std::min, std::sort
 #include <map>        // std::map
 #include <set>        // std::set
 #include <utility>    // std::move, std::pair
@@ -91,33 +90,6 @@ void find_layers(const trace& from, int rank, const recorded_pass& pass, stage_f
   }
 }
 
-/// When messages were sent, by the arrows to their receives.
-class send_times {
- public:
-  explicit send_times(const trace& from) {
-    for (const flow& each : from.flows) {
-      flows_[{each.to.rank, each.from.rank}].push_back({each.to.time, each.from.time});
-    }
-    for (auto& [pair, times] : flows_) {
-      std::sort(times.begin(), times.end());
-    }
-  }
-  /// Of a message that was received. An arrow ends just before its receive does. Without an arrow the begin of the
-  /// receive.
-  double operator()(int rank, int peer, const span& received) const {
-    const auto found = flows_.find({rank, peer});
-    if (found == flows_.end()) {
-      return received.start;
-    }
-    const auto after = std::upper_bound(found->second.begin(), found->second.end(),
-                                        std::pair{received.end(), std::numeric_limits<double>::infinity()});
-    return after == found->second.begin() || (after - 1)->first < received.start ? received.start : (after - 1)->second;
-  }
-
- private:
-  std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> flows_;
-};
-
 /// Waiting of one rank or of one place in all replicas, microseconds over all its steps.
 struct waiting {
   double step_time = 0, all = 0, filling = 0, unequal = 0;
@@ -142,7 +114,7 @@ class pipeline_finder {
   pipeline_finder(const trace& from, pipeline_passes& all, const stage_waits& waits, pipeline_figures& result)
       : from_{from}, all_{all}, waits_{waits}, result_{result}, by_rank_(all.ranks.size()) {}
 
-  void find(const neighbours& near) {
+  void find(const arrivals& arrived, const neighbours& near) {
     result_.micro_batches = all_.micro_batches;
     result_.left_out = all_.left_out;
     result_.ranks_of_replica = static_cast<int>(all_.places.size());
@@ -165,7 +137,7 @@ class pipeline_finder {
     }
     fill();
     choose_worst();
-    find_cuts(near);
+    find_cuts(arrived, near);
   }
 
  private:
@@ -321,8 +293,7 @@ class pipeline_finder {
   }
 
   /// The messages that ranks receive from other stages in the steps that count.
-  void find_cuts(const neighbours& near) {
-    const send_times sent{from_};
+  void find_cuts(const arrivals& arrived, const neighbours& near) {
     std::map<std::pair<int, int>, cut_figures> cuts;
     double steps = 0;
     for (const rank_passes& rank : all_.ranks) {
@@ -340,9 +311,11 @@ class pipeline_finder {
         }
         const int own = near.place_of(rank.rank), other = near.place_of(its.peer);
         cut_figures& cut = cuts[{std::min(own, other), std::max(own, other)}];
+        const arrival& sent = arrived[static_cast<std::size_t>(rank.rank)][i];
         cut.messages += 1;
         cut.bytes += static_cast<double>(std::max<std::int64_t>(its.bytes, 0));
-        cut.time += spans[i].end() - std::clamp(sent(rank.rank, its.peer, spans[i]), spans[i].start, spans[i].end());
+        cut.time += spans[i].end() -
+                    (sent.last_rank >= 0 ? std::clamp(sent.time, spans[i].start, spans[i].end()) : spans[i].start);
       }
     }
     for (auto& [places, cut] : cuts) {
@@ -361,7 +334,8 @@ class pipeline_finder {
 
 }  // namespace
 
-stage_waits find_pipeline(const trace& from, const std::vector<activity_line>& lines, analysis& result) {
+stage_waits find_pipeline(const trace& from, const std::vector<activity_line>& lines, const arrivals& arrived,
+                          analysis& result) {
   pipeline_passes all = find_passes(from, result.steps);
   result.pipeline.left_out = all.left_out;
   if (all.ranks.empty()) {
@@ -378,7 +352,7 @@ stage_waits find_pipeline(const trace& from, const std::vector<activity_line>& l
     waits[rank] = waits_of(from, each.rank, lines[rank], near, unite(std::move(steps[rank])));
     result.ranks[rank].waits_for_stages = length(waits[rank]);
   }
-  pipeline_finder{from, all, waits, result.pipeline}.find(near);
+  pipeline_finder{from, all, waits, result.pipeline}.find(arrived, near);
   return waits;
 }
 

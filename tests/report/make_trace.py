@@ -231,7 +231,7 @@ def record_stages(options):
                         span(peer, 2, "communicate", f"send {name}", sent, arrived, operation="send", peer=rank, **common)
                         span(rank, 2, "communicate", f"receive {name}", min(first[rank], sent), arrived,
                              operation="receive", peer=peer, **common)
-                        recording.arrow(peer, sent, rank, arrived - 0.001)
+                        recording.arrow(peer, sent, rank, arrived - 0.005)
                         if arrived > t:
                             span(rank, 0, "exchange", "exchange", t, arrived, step=step)
                             span(rank, 0, "wait", f"wait {name}", t, arrived, wait_for=name, step=step)
