@@ -153,7 +153,8 @@ function spanTexts(row, index) {
   const label = labels[row.labels[index]];
   if (label.micro_batch === undefined) return [spanName(row, index)];
   const letter = passLetters[label.name] || "";
-  return [`${label.name} ${label.micro_batch}`, `${letter}${label.micro_batch}`, `${label.micro_batch}`];
+  const texts = [`${label.name} ${label.micro_batch}`, `${letter}${label.micro_batch}`, `${label.micro_batch}`];
+  return figures.pipeline && figures.pipeline.stages_per_rank > 1 ? [`${texts[0]} in stage ${label.stage}`, ...texts] : texts;
 }
 
 /** What is known of a span, as pairs of name and text. */

@@ -56,12 +56,14 @@ function waitingTables() {
       columns: [{name: "last", left: true}, {name: "because of", left: true}, {name: "of the others' step"}, {name: ""}],
       rows: list.map((each) => [`rank ${each.rank}`, activityText(each.cause), formatShare(each.share), {meter: each.share / most}])}));
   }
+  const staged = figures.pipeline ? [1] : [];  // one column more
   // Of many ranks those come first that cost most.
   const ranks = figures.by_rank.length > 12 ? [...figures.by_rank].sort((a, b) => b.makes_wait_ms - a.makes_wait_ms) : figures.by_rank;
   result.push(makeTable({caption: "A mean step of each rank, and how often it was the last",
-    columns: [{name: "rank", left: true}, {name: "waits for a rank"}, {name: "waits for data"}, {name: "lets others wait"}, {name: "was last"}],
+    columns: [{name: "rank", left: true}, {name: "waits for a rank"}, {name: "waits for data"}, ...staged.map(() => ({name: "waits for stages"})),
+              {name: "lets others wait"}, {name: "was last"}],
     rows: ranks.map((rank) => [rankName(rank.rank), formatTime(rank.waits_for_rank_ms), formatTime(rank.waits_for_data_ms),
-                                         formatTime(rank.makes_wait_ms), `${rank.was_last}×`])}));
+                               ...staged.map(() => formatTime(rank.waits_for_stages_ms)), formatTime(rank.makes_wait_ms), `${rank.was_last}×`])}));
   return result;
 }
 
