@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The schedule of recorded steps, and what ranks wait in it by the times of passes.
+// The schedule that was followed, and what ranks wait in it by the times of passes.
 #pragma once
 
 #include <optional>  // std::optional
@@ -16,7 +16,7 @@ namespace gradus::report::detail {
 /// False for pipelines whose simulation would take too much time or memory.
 bool may_simulate(int ranks, int stages_per_rank, int micro_batches);
 
-/// The schedule of the recorded steps.
+/// The schedule that the ranks followed.
 struct found_schedule {
   const parallel::pipeline_rule* rule = nullptr;    ///< that makes it; null: it is the recorded order
   std::optional<parallel::pipeline_schedule> made;  ///< empty: the recorded order is none that ranks could run

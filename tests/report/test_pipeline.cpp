@@ -358,7 +358,7 @@ BOOST_AUTO_TEST_CASE(passes_that_fit_no_pipeline_have_no_causes, *utf::tolerance
     BOOST_REQUIRE(figures.cautions.size() == 1U);
     BOOST_TEST(figures.cautions[0].find("The causes of bubbles are not known") == 0U);
   }
-  {  // The same micro-batch twice, and stages that nobody runs
+  {  // The same micro-batch twice, and stages that no rank runs
     trace_text text{1};
     one_step(text, 0, 9);
     for (const int time : {0, 2}) {

@@ -59,8 +59,8 @@ function waitingTables() {
   const staged = figures.pipeline ? [1] : [];  // one column more
   // Of many ranks those come first that cost most.
   const ranks = figures.by_rank.length > 12 ? [...figures.by_rank].sort((a, b) => b.makes_wait_ms - a.makes_wait_ms) : figures.by_rank;
-  result.push(makeTable({caption: "A mean step of each rank, and how often it was the last",
-    columns: [{name: "rank", left: true}, {name: "waits for a rank"}, {name: "waits for data"}, ...staged.map(() => ({name: "waits for stages"})),
+  result.push(makeTable({caption: "A mean step of each rank: what it waits for, how long it lets others wait, and how often it was the last",
+    columns: [{name: "rank", left: true}, {name: "for a rank"}, {name: "for data"}, ...staged.map(() => ({name: "for stages"})),
               {name: "lets others wait"}, {name: "was last"}],
     rows: ranks.map((rank) => [rankName(rank.rank), formatTime(rank.waits_for_rank_ms), formatTime(rank.waits_for_data_ms),
                                ...staged.map(() => formatTime(rank.waits_for_stages_ms)), formatTime(rank.makes_wait_ms), `${rank.was_last}×`])}));
