@@ -123,14 +123,13 @@ void find_places(pipeline_passes& all) {
     }
   }
   all.stages = static_cast<int>(stages.size());
-  all.regular = stages.rbegin()->first + 1 == all.stages;
   for (auto& [own, members] : groups) {
     all.places.push_back(std::move(members));
   }
   const std::size_t ranks = all.places.size(), replicas = all.places[0].size();
   const std::size_t per_rank = all.ranks[all.places[0][0]].stages.size();
   all.stages_per_rank = static_cast<int>(per_rank);
-  all.regular = all.regular && ranks * per_rank == static_cast<std::size_t>(all.stages);
+  all.regular = true;
   for (std::size_t place = 0; place < ranks && all.regular; ++place) {
     const std::vector<int>& own = all.ranks[all.places[place][0]].stages;
     all.regular = all.places[place].size() == replicas && own.size() == per_rank;

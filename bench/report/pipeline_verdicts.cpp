@@ -108,15 +108,22 @@ class bubble_judge {
     } else {
       of_it.advice = "More micro-batches make it less.";
     }
+    if (pipeline_.worst_bubble.unequal >= 0.25 * pipeline_.worst_bubble.all) {
+      of_it.advice += " Other cuts help, too: " + longest_stage() + ".";
+    }
     if (!pipeline_.splits_backward && pipeline_.stages_per_rank == 1) {
       of_it.advice += " The schedule zero_bubble fills gaps with gradients of weights.";
     }
   }
 
+  std::string longest_stage() const {
+    return "stage " + std::to_string(slowest_->stage) + " takes " +
+           format_share(mean_ > 0 ? slowest_->both() / mean_ - 1 : 0) + " longer than the mean";
+  }
+
   void blame_stage(verdict& of_it) const {
     const std::string stage = "stage " + std::to_string(slowest_->stage);
-    of_it.sentence +=
-        ": " + stage + " takes " + format_share(mean_ > 0 ? slowest_->both() / mean_ - 1 : 0) + " longer than the mean";
+    of_it.sentence += ": " + longest_stage();
     of_it.figures.push_back({stage + ", both passes of a micro-batch", slowest_->both() / 1e3, "ms"});
     of_it.figures.push_back({"mean stage, both passes of a micro-batch", mean_ / 1e3, "ms"});
     of_it.advice =

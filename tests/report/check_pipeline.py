@@ -40,12 +40,12 @@ class Pipelines(unittest.TestCase):
         self.assertEqual((found["schedule"], found["ranks_of_replica"], len(found["stages"]), found["replicas"],
                           found["micro_batches"], found["steps"], found["steps_left_out"]),
                          (schedule, ranks, stages, replicas, micro_batches, 6, 0))
-        self.assertEqual(figures["images_per_second"], 16 * replicas / (figures["step_ms"]["median"] / 1e3))
+        self.assertAlmostEqual(figures["images_per_second"], 16 * replicas / (figures["step_ms"]["median"] / 1e3))
         for stage in found["stages"]:
             self.assertEqual(stage["ranks"], [stage["stage"] % ranks + ranks * each for each in range(replicas)])
             self.assertGreater(stage["layers"], 0)
             self.assertGreater(min(stage["forward_ms"], stage["backward_ms"]), 0)
-        self.assertEqual(found["stages"][0]["first_layer"], "conv1")
+        self.assertEqual(found["stages"][0]["first_layer"], "layer1_conv")
         for rank, its in zip(found["ranks"], figures["by_rank"]):
             bubble = rank["bubble"]
             self.assertAlmostEqual(bubble["all"], bubble["filling"] + bubble["unequal"] + bubble["rest"])
@@ -62,8 +62,9 @@ class Pipelines(unittest.TestCase):
         for cut in found["cuts"]:
             self.assertEqual(cut["messages"] % (2 * micro_batches), 0)
             self.assertGreater(cut["bytes"], 0)
-        self.assertEqual(sum(cut["bytes"] for cut in found["cuts"]) * 6 * replicas,
-                         sum(link["bytes"] for link in figures["links"]))
+        # Replicas may sum gradients by messages, which cross no cut.
+        inside = [link["bytes"] for link in figures["links"] if link["from"] // ranks == link["to"] // ranks]
+        self.assertEqual(sum(cut["bytes"] for cut in found["cuts"]) * 6 * replicas, sum(inside))
         self.assertFalse([each for each in figures["verdicts"] if each["kind"] in ("slow_rank", "busy_server")])
         self.assertFalse([each for each in figures["cautions"] if "bubbles" in each])
 

@@ -31,7 +31,7 @@ struct training {
   int steps = 2;
   double update = 0;  // after the passes, milliseconds
 
-  void write(trace_text& text, double begin = 0, int first_step = 0) const;
+  void write(trace_text& text, double begin = 0, int first_step = 0, int first_rank = 0) const;
   trace_text text() const {
     trace_text result{schedule.ranks() * replicas};
     write(result);
@@ -63,11 +63,11 @@ void write_message(trace_text& text, int from, int to, int step, bool gradients,
   text.arrow(++arrows, from, sent, to, sent + taken - 0.001);
 }
 
-void training::write(trace_text& text, double begin, int first_step) const {
+void training::write(trace_text& text, double begin, int first_step, int first_rank) const {
   const parallel::simulated_pipeline done = parallel::simulate_schedule(schedule, costs);
   for (int step = 0; step < steps; ++step) {
     for (int replica = 0; replica < replicas; ++replica) {
-      const int first = replica * schedule.ranks();
+      const int first = first_rank + replica * schedule.ranks();
       const double start = begin + step * (done.makespan + update), end = start + done.makespan;
       for (int place = 0; place < schedule.ranks(); ++place) {
         const int rank = first + place;
@@ -230,6 +230,27 @@ BOOST_AUTO_TEST_CASE(transfers_are_what_the_simulation_does_not_explain, *utf::t
   BOOST_TEST(!has_verdict(figures, "transfer"));
 }
 
+BOOST_AUTO_TEST_CASE(all_causes_at_once, *utf::tolerance(1e-9)) {
+  // Stage 1 works from 2 to 8 ms, and stage 0 again from 9 to 11. Without transfers that would be 9 ms, and with equal
+  // stages each would wait for 4.5 ms.
+  training both = equal_stages(parallel::one_f_one_b_schedule(2, 1));
+  both.costs = {{.forward = 1, .input_gradients = 1, .weight_gradients = 1, .transfer = 1},
+                {.forward = 2, .input_gradients = 2, .weight_gradients = 2}};
+  const analysis figures = both.text().analysis();
+  check_bubble(figures.pipeline.stages[0].bubble, 4.5 / 11, 1.5 / 11, 2.0 / 11);
+  check_bubble(figures.pipeline.stages[1].bubble, 3.0 / 11, 0, 2.0 / 11);
+}
+
+BOOST_AUTO_TEST_CASE(unequal_stages_are_named_where_they_are_the_second_cause) {
+  // Stage 0 waits 6 of 9 ms: for 4.5 if both took 4.5 ms.
+  training slow = equal_stages(parallel::one_f_one_b_schedule(2, 1));
+  slow.costs[1] = {.forward = 2, .input_gradients = 2, .weight_gradients = 2};
+  const analysis figures = slow.text().analysis();
+  BOOST_TEST(bubble_of(figures).sentence.find("67 % of stage 0 is bubble, most of it filling and draining") == 0U);
+  BOOST_TEST(bubble_of(figures).advice.find(" Other cuts help, too: stage 1 takes 33 % longer than the mean.") !=
+             std::string::npos);
+}
+
 BOOST_AUTO_TEST_CASE(more_micro_batches_are_predicted, *utf::tolerance(1e-9)) {
   trace_text text = equal_stages(parallel::one_f_one_b_schedule(2, 2)).text();
   const analysis figures = text.analysis();
@@ -297,17 +318,15 @@ BOOST_AUTO_TEST_CASE(replicas_share_stages_and_no_wait_counts_twice, *utf::toler
 
 BOOST_AUTO_TEST_CASE(replicas_of_different_speed_are_explained_apart, *utf::tolerance(1e-9)) {
   trace_text text{4};
-  training fast = equal_stages(parallel::one_f_one_b_schedule(2, 2));
-  fast.steps = 1;
-  fast.replicas = 2;
-  fast.write(text);
-  for (pipeline_costs& each : fast.costs) {
-    each = {.forward = 2, .input_gradients = 2, .weight_gradients = 2};
-  }
-  fast.write(text, 9, 1);
+  training one = equal_stages(parallel::one_f_one_b_schedule(2, 2));
+  one.write(text);
+  one.costs.assign(2, {.forward = 2, .input_gradients = 2, .weight_gradients = 2});
+  one.write(text, 0, 0, 2);
   const analysis figures = text.analysis();
+  BOOST_TEST(figures.pipeline.replicas == 2);
+  BOOST_TEST(figures.pipeline.stages[0].forward == 1.5e3);
   for (const stage_rank_figures& each : figures.pipeline.ranks) {
-    check_bubble(each.bubble, 9.0 / 27, 0, 0);  // of the mean of both steps
+    check_bubble(each.bubble, 1.0 / 3, 0, 0);
   }
 }
 
@@ -368,6 +387,18 @@ BOOST_AUTO_TEST_CASE(passes_that_fit_no_pipeline_have_no_causes, *utf::tolerance
     const analysis figures = text.analysis();
     BOOST_TEST(figures.pipeline.stages.size() == 1U);
     BOOST_TEST(!figures.pipeline.explained());
+  }
+  {  // Two ranks run stage 1, and one runs stage 0
+    trace_text text{3};
+    for (const int rank : {0, 1, 2}) {
+      one_step(text, rank, 9);
+      write_pass(text, rank, 0, {pipeline_pass::forward, rank == 0 ? 0 : 1, 0}, rank, rank + 1);
+      write_pass(text, rank, 0, {pipeline_pass::backward, rank == 0 ? 0 : 1, 0}, 8 - rank, 9 - rank);
+    }
+    const analysis figures = text.other(R"("batch_size":9)").analysis();
+    BOOST_TEST((figures.pipeline.stages.at(1).ranks == std::vector<int>{1, 2}));
+    BOOST_TEST(!figures.pipeline.explained());
+    BOOST_TEST(figures.images_per_second == 1000.0);  // one replica at least
   }
   {  // No step has all its passes, or there is no step
     trace_text text{2};
