@@ -3,14 +3,15 @@
 // Trainings in stages: what each stage computes, how long ranks stand still for messages of other stages, and why.
 //
 // The bubble of a rank is the part of its steps in which its program waits for messages between stages: it is inside a
-// wait for one, or inside nothing else that was recorded while one is under way. Passes, the work of the exchange, the
-// update, input, and waits in collectives are no bubble. Only steps with all passes of the most frequent number of
-// micro-batches count.
+// wait that names one, or, while one is under way, inside a wait without a name or inside no other recorded work.
+// Passes, the work of the exchange, the update, input, and waits in collectives are no bubble. Only steps with all
+// passes of the most frequent number of micro-batches count.
 //
 // The causes of a bubble are found by simulating the schedule, and add up to it:
 // * filling and draining: what a rank waits if all stages take as long as the mean stage, and transfers no time,
 // * unequal stages: what it waits in addition if each pass takes its measured mean,
-// * the rest: what it waits in addition in truth, for transfers and for passes that do not always take the mean.
+// * the rest: what it waits in addition in truth, for transfers, for other work of other stages (their update, sums of
+//   gradients over replicas), and for passes that do not always take the mean.
 #pragma once
 
 #include <cstddef>      // std::size_t
