@@ -35,9 +35,14 @@ void find_steps(const trace& from, const std::vector<activity_line>& lines, anal
     figures.in_run = lines[static_cast<std::size_t>(rank)].between(0, from.end);
   }
   result.step_time = distribution_of(std::move(all));
+}
+
+/// The ranks of a pipeline work on the same batch.
+void find_speed(const trace& from, analysis& result) {
+  const int batches = result.pipeline.empty() ? from.ranks : result.pipeline.replicas;
   if (result.step_time.median > 0) {
     result.images_per_second =
-        static_cast<double>(from.batch_size) * static_cast<double>(from.ranks) / (result.step_time.median * 1e-6);
+        static_cast<double>(from.batch_size) * static_cast<double>(batches) / (result.step_time.median * 1e-6);
   }
 }
 
@@ -211,7 +216,9 @@ analysis analyse(const trace& from) {
   const detail::arrivals arrived = detail::find_arrivals(from, result.arrivals_inferred);
   add_up_transfers(from, arrived, result);
   add_up_layers(from, result);
-  detail::attribute_waiting(from, lines, arrived, result);
+  const detail::stage_waits for_stages = detail::find_pipeline(from, lines, arrived, result);
+  find_speed(from, result);
+  detail::attribute_waiting(from, lines, arrived, for_stages, result);
   detail::judge(from, lines, result);
   return result;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // From spans to figures: where each rank's time goes, who waits for whom and why, what is transferred, how long steps
-// take.
+// take, what stages of a pipeline wait for.
 #pragma once
 
 #include <cstdint>  // std::int64_t
@@ -11,6 +11,7 @@
 #include <vector>   // std::vector
 
 #include "activity.hpp"
+#include "pipeline.hpp"
 #include "trace.hpp"
 
 namespace gradus::report {
@@ -18,17 +19,18 @@ namespace gradus::report {
 /// One rank. Times in microseconds, over the whole trace unless said otherwise.
 struct rank_figures {
   std::int64_t steps = 0;
-  double step_time = 0;       ///< sum of its steps
-  times in_steps{};           ///< by activity, within its steps; their sum is step_time
-  times in_run{};             ///< by activity, over the whole trace
-  double communicate = 0;     ///< some transfer is under way
-  double hidden = 0;          ///< ... while the program computes
-  double exposed = 0;         ///< ... while it does not: communicate - hidden
-  double waits_for_rank = 0;  ///< stands still in steps, and a rank had not arrived at the transfer
-  double waits_for_data = 0;  ///< stands still in steps, and all had arrived
-  double makes_wait = 0;      ///< mean over the other ranks: how long they stood still because this one was last
-  std::int64_t was_last = 0;  ///< collectives that it was the last to arrive at
-  double copies = 0;          ///< some copy is under way
+  double step_time = 0;         ///< sum of its steps
+  times in_steps{};             ///< by activity, within its steps; their sum is step_time
+  times in_run{};               ///< by activity, over the whole trace
+  double communicate = 0;       ///< some transfer is under way
+  double hidden = 0;            ///< ... while the program computes
+  double exposed = 0;           ///< ... while it does not: communicate - hidden
+  double waits_for_rank = 0;    ///< stands still in steps, and a rank had not arrived at the transfer
+  double waits_for_data = 0;    ///< stands still in steps, and all had arrived
+  double waits_for_stages = 0;  ///< stands still in steps for messages between stages: counts in no other wait
+  double makes_wait = 0;        ///< mean over the other ranks: how long they stood still because this one was last
+  std::int64_t was_last = 0;    ///< collectives that it was the last to arrive at
+  double copies = 0;            ///< some copy is under way
   std::int64_t copied_bytes = 0;
   std::int64_t sent_bytes = 0, received_bytes = 0;  ///< between pairs of ranks
   std::int64_t collective_bytes = 0;                ///< buffers given to collectives
@@ -110,6 +112,7 @@ struct analysis {
   std::vector<link_figures> links;          ///< the most bytes first
   std::vector<transfer_figures> transfers;  ///< the most time first
   std::vector<layer_figures> layers;        ///< the most time first
+  pipeline_figures pipeline;                ///< of a training in stages
   double images_per_second = 0;             ///< of all ranks, from the median step; 0: the batch size is not told
   bool arrivals_inferred =
       false;  ///< who arrived last was found from the begin of the spans, as the trace does not tell
@@ -135,9 +138,16 @@ struct arrival {
 using arrivals = std::vector<std::vector<arrival>>;
 /// @param inferred  set if the trace does not tell and spans had to do
 arrivals find_arrivals(const trace& from, bool& inferred);
-/// Fills what the ranks wait for and the blames.
+/// When each rank stands still in its steps for messages between stages; empty for a trace without a pipeline.
+using stage_waits = std::vector<intervals>;
+/// Fills the figures of a training in stages.
+stage_waits find_pipeline(const trace& from, const std::vector<activity_line>& lines, const arrivals& arrived,
+                          analysis& result);
+/// Fills what the ranks wait for and the blames. Waits for stages belong to the bubble and are left out.
 void attribute_waiting(const trace& from, const std::vector<activity_line>& lines, const arrivals& arrived,
-                       analysis& result);
+                       const stage_waits& for_stages, analysis& result);
+/// Adds the verdict on the bubble of a pipeline.
+void judge_pipeline(const trace& from, analysis& result);
 /// Fills the cautions, from all other figures.
 void caution(const trace& from, analysis& result);
 /// Fills the verdicts and the cautions, from all other figures.

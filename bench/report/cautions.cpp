@@ -40,6 +40,16 @@ void caution(const trace& from, analysis& result) {
   if (silent > 0) {
     result.cautions.push_back("Of " + format_count(silent, "rank") + " there is no span at all.");
   }
+  const pipeline_figures& pipeline = result.pipeline;
+  if (pipeline.left_out > 0 && pipeline.empty()) {
+    result.cautions.push_back("Of " + format_count(pipeline.left_out, "step") +
+                              " in stages none has all its passes: bubbles are not counted.");
+  } else if (!pipeline.empty() && !pipeline.explained()) {
+    result.cautions.push_back(
+        "The causes of bubbles are not known: the passes of some ranks are missing, they are in no order in which "
+        "ranks "
+        "could run them, or they are too many.");
+  }
   result.cautions.insert(result.cautions.end(), from.notes.begin(), from.notes.end());
 }
 

@@ -42,6 +42,7 @@ ordered_json rank_json(const trace& from, std::size_t rank, const rank_figures& 
   result["overlap"] = part(its.hidden, its.communicate);
   result["waits_for_rank_ms"] = milliseconds(its.waits_for_rank) / steps;
   result["waits_for_data_ms"] = milliseconds(its.waits_for_data) / steps;
+  result["waits_for_stages_ms"] = milliseconds(its.waits_for_stages) / steps;
   result["makes_wait_ms"] = milliseconds(its.makes_wait) / steps;
   result["was_last"] = its.was_last;
   result["copies_ms"] = milliseconds(its.copies) / steps;
@@ -51,6 +52,65 @@ ordered_json rank_json(const trace& from, std::size_t rank, const rank_figures& 
   result["collective_bytes"] = its.collective_bytes;
   result["evaluations"] = its.evaluations;
   result["loader_ms"] = milliseconds(its.loads) / steps;
+  return result;
+}
+
+ordered_json bubble_json(const pipeline_figures& from, const bubble_figures& its) {
+  ordered_json result = {{"all", its.all}};
+  if (from.explained()) {
+    result["filling"] = its.filling;
+    result["unequal"] = its.unequal;
+    result["rest"] = its.rest;
+  }
+  return result;
+}
+
+ordered_json pipeline_json(const pipeline_figures& its) {
+  ordered_json result = {{"ranks_of_replica", its.ranks_of_replica},
+                         {"replicas", its.replicas},
+                         {"stages_per_rank", its.stages_per_rank},
+                         {"micro_batches", its.micro_batches},
+                         {"schedule", its.schedule},
+                         {"splits_backward", its.splits_backward},
+                         {"steps", its.steps},
+                         {"steps_left_out", its.left_out}};
+  ordered_json& stages = result["stages"] = ordered_json::array();
+  for (const stage_figures& each : its.stages) {
+    ordered_json next = {{"stage", each.stage}, {"ranks", each.ranks}, {"layers", each.layers}};
+    if (each.layers > 0) {
+      next["first_layer"] = each.first_layer;
+      next["last_layer"] = each.last_layer;
+    }
+    next["forward_ms"] = milliseconds(each.forward);
+    next["backward_ms"] = milliseconds(each.backward);
+    if (its.splits_backward) {
+      next["input_gradients_ms"] = milliseconds(each.input_gradients);
+      next["weight_gradients_ms"] = milliseconds(each.weight_gradients);
+    }
+    next["computes"] = each.computes;
+    next["bubble"] = bubble_json(its, each.bubble);
+    stages.push_back(std::move(next));
+  }
+  ordered_json& ranks = result["ranks"] = ordered_json::array();
+  for (const stage_rank_figures& each : its.ranks) {
+    ranks.push_back({{"rank", each.rank},
+                     {"replica", each.replica},
+                     {"stages", each.stages},
+                     {"steps", each.steps},
+                     {"computes", each.computes},
+                     {"bubble", bubble_json(its, each.bubble)}});
+  }
+  ordered_json& cuts = result["cuts"] = ordered_json::array();
+  for (const cut_figures& each : its.cuts) {
+    cuts.push_back({{"between", {each.first, each.second}},
+                    {"messages", each.messages},
+                    {"bytes", each.bytes},
+                    {"under_way_ms", milliseconds(each.time)}});
+  }
+  ordered_json& predictions = result["predictions"] = ordered_json::array();
+  for (const pipeline_figures::prediction& each : its.predictions) {
+    predictions.push_back({{"micro_batches", each.micro_batches}, {"bubble", each.bubble}});
+  }
   return result;
 }
 
@@ -84,6 +144,53 @@ class csv_lines {
   }
   std::string text = "table,rank,item,figure,value,unit\n";
 };
+
+void add_pipeline(csv_lines& lines, const pipeline_figures& its) {
+  if (its.empty()) {
+    return;
+  }
+  const char* const step = "part of the step";
+  const auto bubble = [&](const char* table, int rank, const std::string& item, const bubble_figures& all) {
+    lines.add(table, rank, item, "bubble", all.all, step);
+    if (its.explained()) {
+      lines.add(table, rank, item, "filling and draining", all.filling, step);
+      lines.add(table, rank, item, "unequal stages", all.unequal, step);
+      lines.add(table, rank, item, "transfers and the rest", all.rest, step);
+    }
+  };
+  lines.add("pipeline", -1, its.schedule, "ranks of a replica", its.ranks_of_replica, "");
+  lines.add("pipeline", -1, its.schedule, "replicas", its.replicas, "");
+  lines.add("pipeline", -1, its.schedule, "stages of a rank", its.stages_per_rank, "");
+  lines.add("pipeline", -1, its.schedule, "micro-batches", its.micro_batches, "");
+  lines.add("pipeline", -1, its.schedule, "steps", static_cast<double>(its.steps), "");
+  for (const pipeline_figures::prediction& each : its.predictions) {
+    lines.add("pipeline", -1, its.schedule, "bubble with " + std::to_string(each.micro_batches) + " micro-batches",
+              each.bubble, step);
+  }
+  for (const stage_figures& each : its.stages) {
+    const std::string stage = std::to_string(each.stage);
+    lines.add("stage", -1, stage, "layers", static_cast<double>(each.layers), "");
+    lines.add("stage", -1, stage, "forward", milliseconds(each.forward), "ms a micro-batch");
+    lines.add("stage", -1, stage, "backward", milliseconds(each.backward), "ms a micro-batch");
+    if (its.splits_backward) {
+      lines.add("stage", -1, stage, "gradients of inputs", milliseconds(each.input_gradients), "ms a micro-batch");
+      lines.add("stage", -1, stage, "gradients of weights", milliseconds(each.weight_gradients), "ms a micro-batch");
+    }
+    lines.add("stage", -1, stage, "computes", each.computes, step);
+    bubble("stage", -1, stage, each.bubble);
+  }
+  for (const stage_rank_figures& each : its.ranks) {
+    lines.add("stage_rank", each.rank, "", "replica", each.replica, "");
+    lines.add("stage_rank", each.rank, "", "computes", each.computes, step);
+    bubble("stage_rank", each.rank, "", each.bubble);
+  }
+  for (const cut_figures& each : its.cuts) {
+    const std::string ends = std::to_string(each.first) + " and " + std::to_string(each.second);
+    lines.add("cut", -1, ends, "messages", each.messages, "a step");
+    lines.add("cut", -1, ends, "bytes", each.bytes, "bytes a step");
+    lines.add("cut", -1, ends, "under way", milliseconds(each.time), "ms a step");
+  }
+}
 
 }  // namespace
 
@@ -143,6 +250,9 @@ ordered_json figures_json(const trace& from, const analysis& figures) {
   }
   result["cautions"] = figures.cautions;
 
+  if (!figures.pipeline.empty()) {
+    result["pipeline"] = pipeline_json(figures.pipeline);
+  }
   ordered_json& ranks = result["by_rank"] = ordered_json::array();
   for (std::size_t rank = 0; rank < figures.ranks.size(); ++rank) {
     ranks.push_back(rank_json(from, rank, figures.ranks[rank]));
@@ -227,6 +337,7 @@ std::string figures_csv(const trace& from, const analysis& figures) {
     lines.add("rank", rank, "communicate", "exposed", ms(its.exposed), "ms");
     lines.add("rank", rank, "", "waits for rank", ms(its.waits_for_rank) / steps, "ms a step");
     lines.add("rank", rank, "", "waits for data", ms(its.waits_for_data) / steps, "ms a step");
+    lines.add("rank", rank, "", "waits for stages", ms(its.waits_for_stages) / steps, "ms a step");
     lines.add("rank", rank, "", "makes wait", ms(its.makes_wait) / steps, "ms a step");
     lines.add("rank", rank, "", "was last", static_cast<double>(its.was_last), "collectives");
     lines.add("rank", rank, "", "copied", static_cast<double>(its.copied_bytes), "bytes");
@@ -235,6 +346,7 @@ std::string figures_csv(const trace& from, const analysis& figures) {
     lines.add("rank", rank, "", "collective buffers", static_cast<double>(its.collective_bytes), "bytes");
     lines.add("rank", rank, "", "evaluations", static_cast<double>(its.evaluations), "");
   }
+  add_pipeline(lines, figures.pipeline);
   for (const blame& each : figures.blames) {
     const std::string cause{activity_names[static_cast<std::size_t>(each.cause)]};
     lines.add("waiting", each.rank, cause, "the others wait", ms(each.total), "ms");

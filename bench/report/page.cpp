@@ -75,6 +75,10 @@ ordered_json label_json(const label& its) {
   if (its.peer >= 0) {
     result["peer"] = its.peer;
   }
+  if (its.is_pass()) {
+    result["stage"] = its.stage;
+    result["micro_batch"] = its.micro_batch;
+  }
   return result;
 }
 

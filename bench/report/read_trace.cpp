@@ -329,6 +329,13 @@ class reader {
       kind.peer = static_cast<std::int32_t>(integer(of(field::peer), "peer", 0, most_ranks - 1));
       largest_rank_ = std::max(largest_rank_, kind.peer);
     }
+    if (has(field::stage)) {
+      kind.stage = static_cast<std::int32_t>(integer(of(field::stage), "stage", 0, most_stages - 1));
+    }
+    if (has(field::micro_batch)) {
+      kind.micro_batch =
+          static_cast<std::int32_t>(integer(of(field::micro_batch), "micro_batch", 0, most_micro_batches - 1));
+    }
     if (has(field::step)) {
       next.step = static_cast<std::int32_t>(integer(of(field::step), "step", 0, (std::int64_t{1} << 31) - 1));
     }
@@ -430,9 +437,9 @@ class reader {
 }  // namespace
 
 bool label::operator<(const label& other) const {
-  return std::tie(name, what, bytes, peer, operation, bucket, layer, waits_for) <
-         std::tie(other.name, other.what, other.bytes, other.peer, other.operation, other.bucket, other.layer,
-                  other.waits_for);
+  return std::tie(name, what, bytes, peer, stage, micro_batch, operation, bucket, layer, waits_for) <
+         std::tie(other.name, other.what, other.bytes, other.peer, other.stage, other.micro_batch, other.operation,
+                  other.bucket, other.layer, other.waits_for);
 }
 
 const std::vector<span>& trace::track(int rank, int number) const {

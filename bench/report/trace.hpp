@@ -55,12 +55,14 @@ inline constexpr int apart = 8;
 struct label {
   std::string name;
   category what = category::other;
-  std::string operation;    ///< of transfers: "all_reduce", "send", ...
-  std::string bucket;       ///< of transfers: what is transferred
-  std::string layer;        ///< of layers
-  std::string waits_for;    ///< of waits: the transfer
-  std::int64_t bytes = -1;  ///< -1: not told
-  std::int32_t peer = -1;   ///< of sends and receives: the other rank; of some collectives: the root; -1: none
+  std::string operation;          ///< of transfers: "all_reduce", "send", ...
+  std::string bucket;             ///< of transfers: what is transferred
+  std::string layer;              ///< of layers
+  std::string waits_for;          ///< of waits: the transfer
+  std::int64_t bytes = -1;        ///< -1: not told
+  std::int32_t peer = -1;         ///< of sends and receives: the other rank; of some collectives: the root; -1: none
+  std::int32_t stage = -1;        ///< of passes of a pipeline: the stage, from 0; -1: none
+  std::int32_t micro_batch = -1;  ///< likewise: the micro-batch, from 0; -1: none
 
   bool operator<(const label& other) const;
   /// The transfer comes from the peer.
@@ -71,6 +73,10 @@ struct label {
   bool outgoing() const { return what == category::communicate && peer >= 0 && operation == "send"; }
   /// The transfer is between two ranks.
   bool point_to_point() const { return incoming() || outgoing(); }
+  /// A pass of a pipeline's stage over a micro-batch.
+  bool is_pass() const {
+    return stage >= 0 && micro_batch >= 0 && (what == category::forward || what == category::backward);
+  }
 };
 
 /// A piece of time on one track. Times in microseconds since the first span of the trace.
@@ -99,7 +105,7 @@ struct flow {
 struct trace {
   std::int32_t ranks = 0;
   std::int32_t threads = 0;     ///< of each rank; 0: not told
-  std::int64_t batch_size = 0;  ///< images of each rank and step; 0: not told
+  std::int64_t batch_size = 0;  ///< images of a step of each rank, with stages of each replica; 0: not told
   std::string model;
   std::vector<std::string> hosts;                           ///< one a rank, or empty
   std::vector<double> clock_error_us;                       ///< one a rank, or empty

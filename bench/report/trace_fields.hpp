@@ -17,7 +17,9 @@ inline constexpr double longest_time =
 inline constexpr std::int64_t most_ranks = 65536;
 inline constexpr std::size_t silent_ranks = 1024;  // that may have no event
 inline constexpr int most_threads = 1 << 20;
-inline constexpr std::size_t longest_name = 200;  // bytes
+inline constexpr std::int64_t most_stages = 65536;
+inline constexpr std::int64_t most_micro_batches = 32768;  // of a step: schedules have no more
+inline constexpr std::size_t longest_name = 200;           // bytes
 inline constexpr std::size_t deepest = 64;
 
 /// The fields that are read, of an event, of its "args" and of "otherData".
@@ -39,6 +41,8 @@ enum class field : std::uint8_t {
   waits_for,
   all_arrived,
   last_rank,
+  stage,
+  micro_batch,
   named,  // "args": {"name": ...} of metadata
   count
 };
@@ -46,24 +50,12 @@ struct field_name {
   const char* text;
   bool in_args;
 };
-inline constexpr std::array<field_name, static_cast<std::size_t>(field::count)> field_names{{{"ph", false},
-                                                                                             {"pid", false},
-                                                                                             {"tid", false},
-                                                                                             {"ts", false},
-                                                                                             {"dur", false},
-                                                                                             {"cat", false},
-                                                                                             {"name", false},
-                                                                                             {"id", false},
-                                                                                             {"step", true},
-                                                                                             {"layer", true},
-                                                                                             {"operation", true},
-                                                                                             {"bytes", true},
-                                                                                             {"bucket", true},
-                                                                                             {"peer", true},
-                                                                                             {"for", true},
-                                                                                             {"all_arrived_us", true},
-                                                                                             {"last_rank", true},
-                                                                                             {"name", true}}};
+inline constexpr std::array<field_name, static_cast<std::size_t>(field::count)> field_names{
+    {{"ph", false},       {"pid", false},  {"tid", false},        {"ts", false},
+     {"dur", false},      {"cat", false},  {"name", false},       {"id", false},
+     {"step", true},      {"layer", true}, {"operation", true},   {"bytes", true},
+     {"bucket", true},    {"peer", true},  {"for", true},         {"all_arrived_us", true},
+     {"last_rank", true}, {"stage", true}, {"micro_batch", true}, {"name", true}}};
 
 /// One value of the file, as it came.
 struct value {

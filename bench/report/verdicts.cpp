@@ -160,13 +160,14 @@ class judge_of {
                           format_share(exchange / step_time_) +
                               " of the step is the exchange's work on the program's own thread: it begins transfers, "
                               "adds up and copies",
-                          "Fewer ranks with more threads each, gradients in 16 bits, or averages at longer intervals "
-                          "make it less.");
+                          one_pipeline() ? "Larger micro-batches, or fewer stages with more threads each make it less."
+                                         : "Fewer ranks with more threads each, gradients in 16 bits, or averages at "
+                                           "longer intervals make it less.");
       figure(next, "work of the exchange", a_step(exchange), "ms a step");
       figure(next, "waiting, beside it", a_step(all_.sum_in_steps(activity::wait)), "ms a step");
       show_longest(next, activity::exchange);
     }
-    const double told = data + all_.sum(&rank_figures::waits_for_rank);
+    const double told = data + all_.sum(&rank_figures::waits_for_rank) + all_.sum(&rank_figures::waits_for_stages);
     const double waits = all_.sum_in_steps(activity::wait) + all_.sum_in_steps(activity::communicate);
     if ((waits - told) / step_time_ >= least_of_step) {
       verdict& next = add("wait", (waits - told) / all_run_,
@@ -178,6 +179,9 @@ class judge_of {
       show_longest(next, activity::wait);
     }
   }
+
+  /// All messages are those between stages.
+  bool one_pipeline() const { return !all_.pipeline.empty() && all_.pipeline.replicas == 1; }
 
   /// What collectives were given and what was sent, where these are not the messages of those collectives.
   double total_bytes() const {
@@ -317,7 +321,7 @@ class judge_of {
     return its.steps > 0 ? time / static_cast<double>(its.steps) : 0;
   }
 
-  /// Steps of different ranks, the first step, and slow ones.
+  /// Steps of different ranks, the first step, and slow ones. That stages differ is a cause of the bubble.
   void steps_differ() {
     std::vector<double> computing, times;
     for (const rank_figures& each : all_.ranks) {
@@ -330,7 +334,7 @@ class judge_of {
       return each.first == static_cast<int>(slowest) &&
              (each.second == activity::forward || each.second == activity::backward || each.second == activity::update);
     };
-    if (typical > 0 && computing[slowest] > slower_rank * typical &&
+    if (typical > 0 && computing[slowest] > slower_rank * typical && all_.pipeline.ranks_of_replica <= 1 &&
         std::none_of(blamed_.begin(), blamed_.end(), is_blamed)) {
       verdict& next = add("slow_rank", 0,
                           "rank " + std::to_string(slowest) + " computes " +
@@ -416,8 +420,9 @@ class judge_of {
     show(next, longest);
   }
 
+  /// In a pipeline the ranks in the middle have two neighbours.
   void busiest_server() {
-    if (all_.ranks.size() < 3 || all_.links.empty()) {
+    if (all_.ranks.size() < 3 || all_.links.empty() || all_.pipeline.ranks_of_replica > 1) {
       return;
     }
     double total = 0, most = 0;
@@ -465,6 +470,7 @@ class judge_of {
 }  // namespace
 
 void judge(const trace& from, const std::vector<activity_line>& lines, analysis& result) {
+  judge_pipeline(from, result);
   judge_of{from, lines, result}.judge();
   caution(from, result);
 }

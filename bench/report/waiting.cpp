@@ -75,6 +75,41 @@ std::vector<delay> find_delays(const trace& from, const std::vector<span>& spans
   return result;
 }
 
+/// By receiving and sending rank, the arrows in the order of their ends.
+using incoming_arrows = std::map<std::pair<int, int>, std::vector<const flow*>>;
+
+/// When the messages were sent that a rank receives, by its spans. Several receives may be begun together, so arrows
+/// belong to them in the order in which they end.
+std::vector<arrival> find_sends(const trace& from, int rank, const incoming_arrows& incoming) {
+  const std::vector<span>& spans = from.track(rank, tracks::communicate);
+  std::vector<arrival> result(spans.size());
+  std::vector<std::size_t> receives;
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    const label& its = from.labels[spans[i].label];
+    if (its.incoming() && its.peer != rank) {
+      receives.push_back(i);
+    }
+  }
+  std::stable_sort(receives.begin(), receives.end(),
+                   [&](std::size_t a, std::size_t b) { return spans[a].end() < spans[b].end(); });
+  std::map<int, std::size_t> used;  // by peer: arrows that belong to earlier receives
+  for (const std::size_t i : receives) {
+    const int peer = from.labels[spans[i].label].peer;
+    const auto flows = incoming.find({rank, peer});
+    if (flows == incoming.end()) {
+      continue;
+    }
+    std::size_t& next = used[peer];
+    while (next < flows->second.size() && flows->second[next]->to.time < spans[i].start) {
+      ++next;
+    }
+    if (next < flows->second.size() && flows->second[next]->to.time <= spans[i].end()) {
+      result[i] = {flows->second[next++]->from.time, peer};
+    }
+  }
+  return result;
+}
+
 /// A moment in which a rank stands still, and the first transfer that is not done then.
 struct standstill {
   double begin, end;
@@ -177,7 +212,7 @@ arrivals find_arrivals(const trace& from, bool& inferred) {
     }
   }
   // Receives wait until the other rank sends: the begin of their arrow.
-  std::map<std::pair<int, int>, std::vector<const flow*>> incoming;
+  incoming_arrows incoming;
   for (const flow& each : from.flows) {
     incoming[{each.to.rank, each.from.rank}].push_back(&each);
   }
@@ -187,24 +222,11 @@ arrivals find_arrivals(const trace& from, bool& inferred) {
   for (int rank = 0; rank < from.ranks; ++rank) {
     const auto r = static_cast<std::size_t>(rank);
     const std::vector<span>& spans = from.track(rank, tracks::communicate);
-    std::map<int, std::size_t> used;  // by peer: arrows that belong to earlier receives
+    result[r] = find_sends(from, rank, incoming);
     for (std::size_t i = 0; i < spans.size(); ++i) {
       const label& its = from.labels[spans[i].label];
-      arrival found;
-      if (its.point_to_point()) {
-        if (its.incoming() && its.peer != rank) {
-          const auto flows = incoming.find({rank, its.peer});
-          std::size_t& next = used[its.peer];
-          while (flows != incoming.end() && next < flows->second.size() &&
-                 flows->second[next]->to.time < spans[i].start) {
-            ++next;
-          }
-          if (flows != incoming.end() && next < flows->second.size() &&
-              flows->second[next]->to.time <= spans[i].end()) {
-            found = {flows->second[next++]->from.time, its.peer};
-          }
-        }
-      } else if (its.what == category::communicate && from.ranks > 1) {
+      arrival& found = result[r][i];
+      if (!its.point_to_point() && its.what == category::communicate && from.ranks > 1) {
         const meeting& all = meetings[places[r][i]];
         if (all.ranks == from.ranks && its.operation != "broadcast") {  // a broadcast waits only for its root
           found = all.last;
@@ -215,14 +237,13 @@ arrivals find_arrivals(const trace& from, bool& inferred) {
           inferred = true;
         }
       }
-      result[r].push_back(found);
     }
   }
   return result;
 }
 
 void attribute_waiting(const trace& from, const std::vector<activity_line>& lines, const arrivals& arrived_at,
-                       analysis& result) {
+                       const stage_waits& for_stages, analysis& result) {
   step_finder steps{from.ranks};
   std::vector<intervals> in_steps(lines.size());
   for (const step_figures& each : result.steps) {
@@ -233,8 +254,10 @@ void attribute_waiting(const trace& from, const std::vector<activity_line>& line
   std::map<std::pair<int, activity>, double> longest;
   for (int rank = 0; rank < from.ranks; ++rank) {
     const auto r = static_cast<std::size_t>(rank);
-    const intervals still =
-        intersect(lines[r].when({activity::wait, activity::communicate}), unite(std::move(in_steps[r])));
+    intervals still = intersect(lines[r].when({activity::wait, activity::communicate}), unite(std::move(in_steps[r])));
+    if (!for_stages.empty()) {
+      still = subtract(still, for_stages[r]);
+    }
     const std::vector<span>& spans = from.track(rank, tracks::communicate);
     const std::vector<delay> delays = find_delays(from, spans, arrived_at[r]);
     for (std::size_t i = 0; i < spans.size(); ++i) {

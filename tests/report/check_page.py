@@ -181,6 +181,63 @@ def check_messages(page, program, folder):
     clean(page, "servers")
 
 
+def check_stages(page, program, folder):
+    """A pipeline of 3 stages, whose bubble is known; and pages of other trainings have no section on stages."""
+    trace = folder / "stages.json"
+    subprocess.run([sys.executable, "-B", HERE / "make_trace.py", trace, "--ranks", "6", "--stages", "3", "--steps", "10",
+                    "--micro-batches", "6", "--bytes-per-us", "20000"], check=True, timeout=120)
+    words = report(program, trace, "--json", str(folder / "stages_figures.json"))
+    expect("is bubble, most of it filling and draining the pipeline: " in words, f"verdicts: {words}")
+    figures = json.loads((folder / "stages_figures.json").read_text())
+    pipeline = figures["pipeline"]
+    expect((pipeline["replicas"], pipeline["micro_batches"], pipeline["schedule"]) == (2, 6, "one_f_one_b"),
+           f"pipeline: {pipeline}")
+    for rank in pipeline["ranks"]:
+        its = rank["bubble"]
+        expect(abs(its["all"] - its["filling"] - its["unequal"] - its["rest"]) < 1e-9, f"causes do not add up: {its}")
+    page.resize(1400, 950)
+    page.open(folder / "stages.html")
+    expect(not page.run("document.getElementById('stages').closest('section').hidden"), "the section on stages is hidden")
+    cells = page.run("[...document.querySelectorAll('#stages table')[0].querySelectorAll('tbody tr')].map("
+                     "(row) => [...row.children].map((cell) => cell.textContent))")
+    expect(len(cells) == 3 and [row[1] for row in cells] == ["0, 3", "1, 4", "2, 5"], f"stages: {cells}")
+    expect(cells[0][2].startswith("conv1 … ") and len(cells[0]) == 10, f"a stage: {cells[0]}")
+    expect(page.run("document.querySelectorAll('#stages .bar').length") == 3, "bars of the stages")
+    expect("with 12 micro-batches" in page.run("document.getElementById('stages').textContent"), "no prediction")
+    expect("batch of 64 a replica" in page.run("document.getElementById('subtitle').textContent"), "the batch is a rank's")
+    # A pass says its micro-batch: on the span, and in the details of the selection.
+    page.run("document.getElementById('one-step').click()")
+    page.run("document.getElementById('spans').focus()")
+    page.run("""(() => {
+      globalThis.written = new Set();
+      const draw = CanvasRenderingContext2D.prototype.fillText;
+      CanvasRenderingContext2D.prototype.fillText = function (text, ...more) {
+        written.add(text);
+        return draw.call(this, text, ...more);
+      };
+    })()""")
+    page.key("+")
+    page.frame()
+    written = page.run("[...written]")
+    expect(any(text in written for text in ("F3", "forward 3")) and any(text in written for text in ("B2", "backward 2")),
+           f"texts: {written}")
+    page.run("document.getElementById('search').focus()")
+    page.call("Input.insertText", text="backward rank 2")
+    page.key("Enter")
+    page.run("document.getElementById('spans').focus()")
+    for _ in range(40):
+        if "micro-batch" in page.run("document.getElementById('selected').textContent"):
+            break
+        page.key("n")
+    details = page.run("document.getElementById('selected').textContent")
+    expect("stage2" in details and "micro-batch" in details, f"details of a pass: {details}")
+    page.screenshot(folder / "stages.png")
+    clean(page, "stages")
+    page.open(folder / "servers.html")
+    expect(page.run("document.getElementById('stages').closest('section').hidden"), "an empty section on stages")
+    clean(page, "servers")
+
+
 def check_many(page, program, folder):
     """64 ranks, 8 of them servers: messages are folded, bars are few, and all are there on request."""
     trace = folder / "many.json"
@@ -268,7 +325,7 @@ def main():
         print("skipped: there is no Chromium (Debian: chromium)")
         sys.exit(77)
     with browser.Browser(path) as page:
-        for check in (check_large, check_messages, check_many, check_hostile):
+        for check in (check_large, check_messages, check_stages, check_many, check_hostile):
             check(page, options.program, options.folder)
     if failures:
         sys.exit(f"{len(failures)} failures")

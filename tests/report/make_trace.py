@@ -4,7 +4,8 @@
 
 The training of ResNet-50: its 54 layers with parameters forward and backward, gradients in buckets behind backward, one rank
 whose input is slow, evaluations, copies. With --servers parameters travel between workers and servers as messages with
-arrows. The same options make the same file.
+arrows. With --stages the network is cut into stages of which each rank of a replica runs one. The same options make the same
+file.
 """
 
 import argparse
@@ -173,12 +174,104 @@ def exchange_by_servers(options, recording, buckets, layers, ready, begin, step)
     return done
 
 
+def stages_of(options, layers):
+    """The layers of each stage: about as much work in each."""
+    work = sum(size ** 0.5 for _, size in layers)
+    result = [[] for _ in range(options.stages)]
+    done = 0.0
+    for layer in layers:
+        done += layer[1] ** 0.5
+        result[min(options.stages - 1, int((done - 0.5 * layer[1] ** 0.5) / work * options.stages))].append(layer)
+    return result
+
+
+def order_of(options, stage):
+    """The passes of a stage, one forward and one backward by turns: (is forward, micro-batch)."""
+    warm_up = min(options.stages - stage - 1, options.micro_batches)
+    passes = [(True, number) for number in range(warm_up)]
+    for number in range(options.micro_batches):
+        if warm_up + number < options.micro_batches:
+            passes.append((True, warm_up + number))
+        passes.append((False, number))
+    return passes
+
+
+def record_stages(options):
+    """Ranks 0 to stages - 1 are the first replica. The gradients of each stage are summed over the replicas."""
+    noise = random.Random(options.seed)
+    recording = Recording()
+    span = recording.span
+    layers = layer_names()
+    stages = stages_of(options, layers)
+    work = sum(size ** 0.5 for _, size in layers)
+    replicas = options.ranks // options.stages
+    now = [0.0] * options.ranks
+    for step in range(options.steps):
+        begin = list(now)
+        ended = {}  # of passes: (replica, stage, is forward, micro-batch)
+        left = {rank: order_of(options, rank % options.stages) for rank in range(options.ranks)}
+        first = list(now)
+        while any(left.values()):
+            for rank, passes in left.items():
+                replica, stage = divmod(rank, options.stages)
+                while passes:
+                    forward, number = passes[0]
+                    source = stage - 1 if forward else stage + 1
+                    known = 0 <= source < options.stages
+                    if known and (replica, source, forward, number) not in ended:
+                        break
+                    passes.pop(0)
+                    t = now[rank]
+                    if known:
+                        peer = replica * options.stages + source
+                        name = ("values of" if forward else "gradients of") + f" '{stages[min(stage, source)][-1][0]}'"
+                        sent = ended[replica, source, forward, number]
+                        arrived = sent + options.cut_bytes / options.bytes_per_us
+                        common = {"bucket": name, "bytes": options.cut_bytes, "step": step}
+                        span(peer, 2, "communicate", f"send {name}", sent, arrived, operation="send", peer=rank, **common)
+                        span(rank, 2, "communicate", f"receive {name}", min(first[rank], sent), arrived,
+                             operation="receive", peer=peer, **common)
+                        recording.arrow(peer, sent, rank, arrived - 0.005)
+                        if arrived > t:
+                            span(rank, 0, "exchange", "exchange", t, arrived, step=step)
+                            span(rank, 0, "wait", f"wait {name}", t, arrived, wait_for=name, step=step)
+                            t = arrived
+                    pass_begin = t
+                    for layer, size in stages[stage] if forward else reversed(stages[stage]):
+                        took = (38e3 if forward else 74e3) * size ** 0.5 / work / options.micro_batches * noise.gauss(1, 0.02)
+                        span(rank, 1, "forward" if forward else "backward", layer, t, t + 0.97 * took, layer=layer, step=step)
+                        t += took
+                    what = "forward" if forward else "backward"
+                    span(rank, 0, what, what, pass_begin, t, stage=stage, micro_batch=number, step=step)
+                    ended[replica, stage, forward, number] = now[rank] = t
+        for rank in range(options.ranks):
+            stage = rank % options.stages
+            t = now[rank]
+            if replicas > 1:
+                peers = range(stage, options.ranks, options.stages)
+                size = sum(size for _, size in stages[stage])
+                arrived, last = max((now[peer], peer) for peer in peers)
+                done = arrived + size / options.bytes_per_us
+                span(rank, 2, "communicate", f"all_reduce gradients {stage}", t, done, operation="all_reduce", bytes=size,
+                     bucket=f"gradients {stage}", step=step, all_arrived_us=round(arrived, 3), last_rank=last)
+                span(rank, 0, "wait", f"wait gradients {stage}", t, done, wait_for=f"gradients {stage}", step=step)
+                t = done
+            span(rank, 0, "update", "update", t, t + 1500, step=step)
+            begin[rank], first[rank] = t + 1520, begin[rank]
+            span(rank, 0, "step", "step", first[rank], t + 1510, step=step)
+        now = begin
+    return recording.events
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file")
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--servers", type=int, default=0, help="number of ranks, from rank 0 on, that serve parameters")
+    parser.add_argument("--stages", type=int, default=0, help="ranks of a pipeline; the number of ranks is a multiple of it")
+    parser.add_argument("--micro-batches", type=int, default=4)
+    parser.add_argument("--cut-bytes", type=int, default=400_000, help="of what a micro-batch sends to the next stage")
     parser.add_argument("--slow-rank", type=int, default=1)
     parser.add_argument("--slow-input", type=float, default=60, help="milliseconds of its input")
     parser.add_argument("--evaluate-every", type=int, default=20)
@@ -189,7 +282,7 @@ def main():
     parser.add_argument("--model", default="resnet50")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    events = record(options)
+    events = record_stages(options) if options.stages else record(options)
     other = {"gradus": "1", "ranks": options.ranks, "threads": 4, "hosts": [f"node{r // 4}" for r in range(options.ranks)],
              "model": options.model, "batch_size": 64, "clock_error_us": [0.0] + [7.5] * (options.ranks - 1),
              "dropped": [0] * options.ranks}

@@ -218,6 +218,24 @@ BOOST_AUTO_TEST_CASE(messages_count_once_and_receives_wait_for_the_sender, *utf:
              "Rank 0 sends or receives 100 % of all bytes between pairs of ranks");
 }
 
+BOOST_AUTO_TEST_CASE(receives_that_begin_together_belong_to_the_arrows_that_end_with_them, *utf::tolerance(1e-9)) {
+  const auto args = [](const char* bucket) {
+    return R"("operation":"receive","bytes":5,"peer":0,"bucket":")" + std::string{bucket} + "\"";
+  };
+  const analysis figures = trace_text{2}
+                               .span(1, 2, "communicate", "a", 0, 4, args("a"))
+                               .span(1, 2, "communicate", "b", 0, 9, args("b"))
+                               .span(1, 2, "communicate", "c", 1, 6, args("c"))
+                               .arrow(1, 0, 3, 1, 4)
+                               .arrow(2, 0, 8, 1, 9)
+                               .arrow(3, 0, 4, 1, 6)
+                               .analysis();
+  BOOST_REQUIRE(figures.transfers.size() == 3U);
+  for (const transfer_figures& each : figures.transfers) {
+    BOOST_TEST(ms(each.transferring) == (each.name == "c" ? 2.0 : 1.0), each.name);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(evaluating_and_copying_too_much_is_named) {
   trace_text text{1};
   for (int step = 0; step < 3; ++step) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>  // mkfifo
 
 #include <cstdint>     // std::uint64_t
+#include <cstdio>      // std::snprintf
 #include <filesystem>  // std::filesystem
 #include <fstream>     // std::ofstream
 #include <string>      // std::string
@@ -159,6 +160,13 @@ BOOST_AUTO_TEST_CASE(wrong_values_are_named) {
            wrong{"\"bytes\":8", "\"step\":1.5", "step: expected a whole number from 0 to 2147483647, came 1.5"},
            wrong{"\"bytes\":8", "\"all_arrived_us\":\"x\"", "all_arrived_us: expected a number from"},
            wrong{"\"bytes\":8", "\"last_rank\":-2", "last_rank: expected a whole number from 0 to 65535, came -2"},
+           wrong{"\"bytes\":8", "\"stage\":-1", "stage: expected a whole number from 0 to 65535, came -1"},
+           wrong{"\"bytes\":8", "\"stage\":65536", "stage: expected a whole number from 0 to 65535, came 65536"},
+           wrong{"\"bytes\":8", "\"stage\":\"1\"", "stage: expected a whole number from 0 to 65535, came the text '1'"},
+           wrong{"\"bytes\":8", "\"micro_batch\":0.5",
+                 "micro_batch: expected a whole number from 0 to 32767, came 0.5"},
+           wrong{"\"bytes\":8", "\"micro_batch\":32768",
+                 "micro_batch: expected a whole number from 0 to 32767, came 32768"},
        }) {
     BOOST_TEST_CONTEXT(each.by) {
       BOOST_TEST(error_of_event(span_with(each.part, each.by))
@@ -219,6 +227,48 @@ BOOST_AUTO_TEST_CASE(extreme_values_give_finite_figures) {
     sum += each;
   }
   BOOST_TEST(sum == figures.run, boost::test_tools::tolerance(1e-12));
+}
+
+BOOST_AUTO_TEST_CASE(extreme_pipelines_give_finite_figures) {
+  // Passes of the longest time, of none, one inside another, and stages with numbers far apart.
+  trace_text text{2};
+  const auto pass = [&](int rank, const char* category, double begin, double duration, int stage, int micro_batch) {
+    char event[300];
+    std::snprintf(event, sizeof event,
+                  R"({"ph":"X","pid":%d,"tid":0,"cat":"%s","name":"x","ts":%g,"dur":%g,)"
+                  R"("args":{"stage":%d,"micro_batch":%d}})",
+                  rank, category, begin, duration, stage, micro_batch);
+    text.event(event);
+  };
+  for (const int rank : {0, 1}) {
+    text.event(R"({"ph":"X","pid":)" + std::to_string(rank) +
+               R"(,"tid":0,"cat":"step","name":"step","ts":-1e15,"dur":1e15})");
+    pass(rank, "forward", -1e15, 5e14, rank, 0);
+    pass(rank, "forward", -9e14, 1e14, 65535, 32767);
+    pass(rank, "backward", -1, 0, rank, 0);
+  }
+  const trace recorded = text.trace();
+  const analysis figures = analyse(recorded);
+  BOOST_TEST(figures.pipeline.stages.size() == 2U);
+  BOOST_TEST(figures.pipeline.explained());
+  BOOST_TEST(json_text(figures_json(recorded, figures)).find("null") == std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(large_pipelines_are_not_simulated) {
+  // Their simulation would take the square of the number of ranks.
+  trace_text text{600};
+  for (int rank = 0; rank < 600; ++rank) {
+    text.span(rank, 0, "step", "step", 0, 100);
+    for (int micro_batch = 0; micro_batch < 50; ++micro_batch) {
+      const std::string args =
+          R"("stage":)" + std::to_string(rank) + R"(,"micro_batch":)" + std::to_string(micro_batch);
+      text.span(rank, 0, "forward", "forward", micro_batch, micro_batch + 1, args);
+      text.span(rank, 0, "backward", "backward", 50 + micro_batch, 51 + micro_batch, args);
+    }
+  }
+  const analysis figures = text.analysis();
+  BOOST_TEST(figures.pipeline.stages.size() == 600U);
+  BOOST_TEST(!figures.pipeline.explained());
 }
 
 BOOST_AUTO_TEST_CASE(names_stay_text) {

@@ -21,7 +21,7 @@ function legendOf(names) {
 }
 
 /** The rows of bars [{name, bar, text, far}]. Of many those with the largest `far`, and the others in their order on request. */
-function manyBars(list, how) {
+function manyBars(list, how, things = "ranks") {
   const most = 10;
   const bars = element("div", {class: "bars"});
   const show = (some) => bars.replaceChildren(...some.flatMap(({name, bar, text}) =>
@@ -35,7 +35,7 @@ function manyBars(list, how) {
   const button = element("button", {type: "button", class: "link", onclick: () => choose(button.dataset.all !== "yes")});
   const choose = (all) => {
     show(all ? list : farthest);
-    note.textContent = all ? `All ${list.length} ranks. ` : `The ${most} of ${list.length} ranks ${how}. `;
+    note.textContent = all ? `All ${list.length} ${things}. ` : `The ${most} of ${list.length} ${things} ${how}. `;
     button.textContent = all ? `Show those ${most} alone` : `Show all ${list.length}`;
     button.dataset.all = all ? "yes" : "no";
   };
@@ -75,6 +75,22 @@ function breakdown(which) {
   const notes = [];
   if (ranks.length < figures.by_rank.length) notes.push(`${count(figures.by_rank.length - ranks.length, "rank")} without steps: see the whole run.`);
   return [legendOf(used), ...bars, ...notes.map((text) => element("p", {class: "muted"}, text)), table];
+}
+
+/** For each stage, what its rank's step consists of. */
+function stageBars(stages, causes) {
+  const parts = [["computes", "forward"], ...(causes.length ? causes.map(([name], i) => [name, ["wait", "input", "communicate"][i]])
+    : [["bubble", "wait"]]), ["other work", "other"]];
+  const values = (stage) => {
+    const bubble = causes.length ? causes.map(([, key]) => stage.bubble[key]) : [stage.bubble.all];
+    // Other stages of the same rank are a part of the other work.
+    return [stage.computes, ...bubble, Math.max(0, 1 - stage.computes - stage.bubble.all)];
+  };
+  return element("div", {}, element("ul", {class: "legend"}, ...parts.map(([name, like]) => element("li", {},
+    element("span", {class: "swatch", style: {background: colour(like)}}), name))),
+    ...manyBars(stages.map((stage) => ({name: `stage ${stage.stage}`, text: `${formatShare(stage.bubble.all)} bubble`, far: stage.bubble.all,
+      bar: () => stackedBar(values(stage).map((value, i) => ({name: parts[i][0], value, colour: colour(parts[i][1]),
+                                                             text: formatShare(value)})), 1)})), "with the largest bubbles", "stages"));
 }
 
 /** How often steps took how long, and how long each took. */

@@ -146,6 +146,17 @@ function spanName(row, index) {
   return label.name;
 }
 
+const passLetters = {"forward": "F", "backward": "B", "gradients of inputs": "I", "gradients of weights": "W"};
+
+/** What is written on a span, the longest text first: passes of stages have the number of their micro-batch. */
+function spanTexts(row, index) {
+  const label = labels[row.labels[index]];
+  if (label.micro_batch === undefined) return [spanName(row, index)];
+  const letter = passLetters[label.name] || "";
+  const texts = [`${label.name} ${label.micro_batch}`, `${letter}${label.micro_batch}`, `${label.micro_batch}`];
+  return figures.pipeline && figures.pipeline.stages_per_rank > 1 ? [`${texts[0]} in stage ${label.stage}`, ...texts] : texts;
+}
+
 /** What is known of a span, as pairs of name and text. */
 function describe(row, index) {
   const label = labels[row.labels[index]];
@@ -158,6 +169,7 @@ function describe(row, index) {
     facts.push(["step", `${step.step}`]);
     if (label.category !== isStep) facts.push(["of the step", formatShare(duration / (step.end - step.begin))]);
   }
+  if (label.micro_batch !== undefined) facts.push(["stage", `${label.stage}`], ["micro-batch", `${label.micro_batch}`]);
   for (const key of ["operation", "bucket", "layer"]) {
     if (label[key] !== undefined && label[key] !== label.name) facts.push([key, label[key]]);
   }

@@ -9,7 +9,7 @@ const shareOfStep = (...names) => (stepMean > 0 ? names.reduce((sum, name) => su
 document.title = `${figures.model || figures.file} · gradus report`;
 byId("title").textContent = figures.model || figures.file;
 byId("subtitle").textContent = [count(figures.ranks, "rank"), figures.threads ? count(figures.threads, "thread") + " each" : "",
-  figures.batch_size ? `batch of ${figures.batch_size} a rank` : "", figures.model ? figures.file : ""].filter(Boolean).join(" · ");
+  figures.batch_size ? `batch of ${figures.batch_size} a ${figures.pipeline ? "replica" : "rank"}` : "", figures.model ? figures.file : ""].filter(Boolean).join(" · ");
 const tiles = [["median step", step.count ? formatTime(step.median) : "–"]];
 if (figures.images_per_second > 0) tiles.push(["images a second", formatNumber(figures.images_per_second)]);
 tiles.push(["of the step is compute", formatShare(shareOfStep("forward", "backward", "update"))],
@@ -24,6 +24,10 @@ const shown = makeTimeline();
 byId("verdicts").append(...figures.verdicts.map((verdict) => verdictItem(verdict, shown.showExample)));
 byId("cautions").append(...figures.cautions.map((text) => element("li", {}, text)));
 
+if (figures.pipeline) {
+  byId("stages").append(...stageTables());
+  byId("stages").closest("section").hidden = false;
+}
 const showBreakdown = () => byId("breakdown").replaceChildren(
   ...breakdown(document.querySelector("input[name=breakdown]:checked").value));
 for (const input of document.querySelectorAll("input[name=breakdown]")) input.addEventListener("change", showBreakdown);

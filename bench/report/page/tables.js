@@ -56,12 +56,48 @@ function waitingTables() {
       columns: [{name: "last", left: true}, {name: "because of", left: true}, {name: "of the others' step"}, {name: ""}],
       rows: list.map((each) => [`rank ${each.rank}`, activityText(each.cause), formatShare(each.share), {meter: each.share / most}])}));
   }
+  const staged = figures.pipeline ? [1] : [];  // one column more
   // Of many ranks those come first that cost most.
   const ranks = figures.by_rank.length > 12 ? [...figures.by_rank].sort((a, b) => b.makes_wait_ms - a.makes_wait_ms) : figures.by_rank;
-  result.push(makeTable({caption: "A mean step of each rank, and how often it was the last",
-    columns: [{name: "rank", left: true}, {name: "waits for a rank"}, {name: "waits for data"}, {name: "lets others wait"}, {name: "was last"}],
+  result.push(makeTable({caption: "A mean step of each rank: what it waits for, how long it lets others wait, and how often it was the last",
+    columns: [{name: "rank", left: true}, {name: "for a rank"}, {name: "for data"}, ...staged.map(() => ({name: "for stages"})),
+              {name: "lets others wait"}, {name: "was last"}],
     rows: ranks.map((rank) => [rankName(rank.rank), formatTime(rank.waits_for_rank_ms), formatTime(rank.waits_for_data_ms),
-                                         formatTime(rank.makes_wait_ms), `${rank.was_last}×`])}));
+                               ...staged.map(() => formatTime(rank.waits_for_stages_ms)), formatTime(rank.makes_wait_ms), `${rank.was_last}×`])}));
+  return result;
+}
+
+/** What stages do and wait for: only of a training in stages. */
+function stageTables() {
+  const {stages, schedule, predictions, cuts, ...all} = figures.pipeline;
+  const explained = stages[0].bubble.filling !== undefined;
+  const ranksOf = (stage) => stage.ranks.join(", ");
+  const layersOf = ({layers, first_layer: first, last_layer: last}) =>
+    (layers === 0 ? "not recorded" : layers === 1 ? first : `${first} … ${last} (${layers})`);
+  const causes = explained ? [["filling and draining", "filling"], ["unequal stages", "unequal"], ["transfers and the rest", "rest"]] : [];
+  const backward = all.splits_backward ? [["gradients of inputs", "input_gradients_ms"], ["gradients of weights", "weight_gradients_ms"]]
+    : [["backward", "backward_ms"]];
+  const facts = [`${count(stages.length, "stage")} on ${count(all.ranks_of_replica, "rank")}`, count(all.replicas, "replica"),
+                 `${count(all.micro_batches, "micro-batch").replace(/hs$/, "hes")} a step`];
+  if (explained) facts.push(schedule === "recorded" ? "a schedule of its own" : `schedule ${schedule}`);
+  const result = [element("p", {}, `${facts.join(" · ")}.`), stageBars(stages, causes)];
+  result.push(makeTable({caption: "Times of one pass over one micro-batch, and parts of the step of the rank. Bubble: it waits for messages of other stages",
+    columns: [{name: "stage", left: true}, {name: all.replicas > 1 ? "ranks" : "rank", left: true}, {name: "layers", left: true},
+              {name: "forward"}, ...backward.map(([name]) => ({name})), {name: "computes"}, {name: "bubble"}, ...causes.map(([name]) => ({name}))],
+    rows: stages.map((stage) => [`${stage.stage}`, ranksOf(stage), layersOf(stage), formatTime(stage.forward_ms),
+      ...backward.map(([, key]) => formatTime(stage[key])), formatShare(stage.computes), formatShare(stage.bubble.all),
+      ...causes.map(([, key]) => formatShare(stage.bubble[key]))])}));
+  if (predictions.length) {
+    result.push(element("p", {class: "muted"}, "Predicted for the largest bubble: " + predictions.map((each) =>
+      `${formatShare(each.bubble)} with ${each.micro_batches} micro-batches`).join(", ") + "."));
+  }
+  if (cuts.length) {
+    const place = all.stages_per_rank === 1 ? "stages" : "ranks of a replica";
+    result.push(makeTable({caption: "What crosses cuts in a step of one replica, both ways; a message is under way from its send on",
+      columns: [{name: place, left: true}, {name: "messages"}, {name: "bytes"}, {name: "under way"}, {name: "rate"}],
+      rows: cuts.map((cut) => [`${cut.between[0]} ↔ ${cut.between[1]}`, formatNumber(cut.messages), formatBytes(Math.round(cut.bytes)),
+        formatTime(cut.under_way_ms), cut.under_way_ms > 0 ? `${formatBytes(Math.round(cut.bytes / cut.under_way_ms * 1e3))}/s` : ""])}));
+  }
   return result;
 }
 

@@ -485,6 +485,10 @@ function makeTimeline() {
   const used = new Set(rows.flatMap((row) => [...new Set(row.labels)].map((label) => categoryOf[label])));
   byId("legend").append(...[...used].sort((a, b) => a - b).map((category) => element("li", {},
     element("span", {class: "swatch", style: {background: colour(categories[category])}}), categories[category])));
+  if (figures.pipeline) {
+    const letters = figures.pipeline.splits_backward ? "I3 and W3: gradients of inputs and of weights" : "B3: backward";
+    byId("legend").append(element("li", {}, `F3: forward of micro-batch 3, ${letters}`));
+  }
   if (rows.some((row) => row.arrivals.size)) {
     byId("legend").append(element("li", {}, "pale part of a transfer: some rank had not arrived"));
   }

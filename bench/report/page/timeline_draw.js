@@ -117,6 +117,11 @@ function fitted(context, text, width) {
   return shown.length > 3 ? `${shown.slice(0, -1)}…` : "";
 }
 
+/** The first of some texts that is no wider than that; empty if none is. */
+function longestThatFits(context, texts, width) {
+  return texts.find((text) => text.length * 4 < width && context.measureText(text).width <= width) || "";
+}
+
 /** One row of spans, as laid out. `matches`: a list by label, 1 where the search finds it, or null. */
 function drawRow(context, {row, height: rowSize}, top, view, width, palette, matches) {
   const {starts, ends} = row;
@@ -184,13 +189,15 @@ function drawRow(context, {row, height: rowSize}, top, view, width, palette, mat
         context.fillRect(gutter + left, top + border, until - left, height - 2 * border);
       }
     }
-    if (wide > 22 && height > 12) {
-      const text = fitted(context, spanName(row, i), wide - 8);
+    const isPass = labels[label].micro_batch !== undefined;
+    if (wide > (isPass ? 8 : 22) && height > 12) {
+      const text = isPass ? longestThatFits(context, spanTexts(row, i), wide - 3) : fitted(context, spanName(row, i), wide - 8);
       if (text) {
         context.globalAlpha = Math.min(1, alpha * 2);
         context.fillStyle = arrival && (arrival.time - row.starts[i]) * scale > 30 ? palette.text : palette.onSpan;
         if (categoryOf[label] === isStep) context.fillStyle = palette.text;
-        context.fillText(text, gutter + left + 4, top + height / 2 + 0.5);
+        const inset = isPass ? Math.min(4, (wide - context.measureText(text).width) / 2) : 4;
+        context.fillText(text, gutter + left + inset, top + height / 2 + 0.5);
       }
     }
   }

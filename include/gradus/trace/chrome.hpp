@@ -31,7 +31,7 @@ namespace gradus::trace {
 /// Facts about the traced program that are written to the file.
 struct program_facts {
   std::string model = {};           ///< name of the model
-  index_t batch_size_per_rank = 0;  ///< batch size of one rank
+  index_t batch_size_per_rank = 0;  ///< batch size of one rank, with stages of one replica
   int threads = 0;                  ///< threads of a rank
 };
 
