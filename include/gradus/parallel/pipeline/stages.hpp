@@ -349,9 +349,9 @@ inline pipeline_stages cut_into_stages(std::span<const pipeline_layer> layers, c
   const auto cuts = cutter.find();
   if (!cuts) {
     raise<configuration_error>("cut_into_stages",
-                               {"a network of which ", schedule.stages(), " stages with ", schedule.micro_batches(),
-                                " micro-batches fit ", detail::megabytes(options.memory_limit), " MB a rank"},
-                               {"one that needs more wherever it is cut"},
+                               {"cuts with which every rank keeps within ", options.memory_limit, " bytes (stages: ",
+                                schedule.stages(), ", micro-batches: ", schedule.micro_batches(), ")"},
+                               {"a network that needs more wherever it is cut"},
                                "choose more stages, smaller micro-batches or a larger memory_limit");
   }
   return cutter.stages_of(*cuts);
