@@ -166,7 +166,7 @@ class training_in final : public training {
   const gradus::nn::graph& structure() const override { return net_.structure(); }
   trained_parameters parameters() override { return gradus::train::trained_parameters_of(net_); }
 
-  gradus::parallel::step_profile profile(int steps) override { return profile_of(net_, steps); }
+  gradus::parallel::step_profile profile(int steps) override { return profile_of(net_, opened_loader(), steps); }
 
   void fit(gradus::comm::any_communicator& group, gradus::train::step_end_of<float>& end, step_watch& watch,
            saves_of_rank& saves, int epochs, const gradus::optim::schedule& learning_rate,
@@ -241,8 +241,7 @@ class training_in final : public training {
   }
 
   /// The shortest times of a network's layers in some steps that update nothing.
-  gradus::parallel::step_profile profile_of(network& trained, int steps) {
-    loader& input = opened_loader();
+  static gradus::parallel::step_profile profile_of(network& trained, loader& input, int steps) {
     gradus::parallel::profile_recorder recorder{trained.layers()};
     for (int step = 0; step < steps; ++step) {
       input.start_epoch(0);
@@ -252,19 +251,27 @@ class training_in final : public training {
     return recorder.profile();
   }
 
-  /// Of the whole network, for cuts; nothing if it does not fit. Its micro-batches are measured one by one.
+  /// Of the whole network, for cuts: in two micro-batches, as other ranks wait. Nothing if it does not fit.
   std::vector<gradus::parallel::step_profile::layer> measured_times() {
     const auto example = set_.example();
     network whole{net_.device(), {.channels = example.c, .height = example.h, .width = example.w}};
     build_model(whole, find_model(chosen_.model), set_.classes());
+    gradus::nn::compile_options options = compiling();
+    const index_t examples = (plan_.of_rank - 1) / std::max(1, chosen_.micro_batches) + 1;
+    options.micro_batch_size = examples;
+    options.max_batch_size = std::min(2 * examples, plan_.of_rank);
     const std::size_t limit = memory_for_measuring(chosen_);
-    if (whole.forecast(compiling()).total() > limit) {
+    if (whole.forecast(options).total() > limit) {
       std::printf("Cuts:        by estimates, as the whole network does not fit %.0f MiB\n",
                   static_cast<double>(limit) / 1048576.0);
       return {};
     }
-    whole.compile(compiling());
-    return profile_of(whole, chosen_.micro_batches > 1 ? 1 : 2).layers;
+    whole.compile(options);
+    loader input{
+        net_.device(), set_,
+        gradus::data::loader_options{.global_batch_size = options.max_batch_size, .seed = chosen_.seed, .prefetch = 1},
+        gradus::data::reader_options{.threads = chosen_.reader_threads}};
+    return profile_of(whole, input, 2).layers;
   }
 
   [[nodiscard]] gradus::parallel::hybrid compiled_as_asked(gradus::parallel::hybrid options) const {
