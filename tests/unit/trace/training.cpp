@@ -9,6 +9,7 @@
 #include <string>   // std::string
 #include <vector>   // std::vector
 
+#include "../../support/allocation_count.hpp"
 #include "../../support/trace_checks.hpp"
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define GRADUS_TEST_COUNTS_ALLOCATIONS
@@ -37,26 +38,15 @@ namespace train = gradus::train;
 constexpr int ranks = 2;
 constexpr int epochs = 3;
 constexpr int steps = 7 * epochs;
+/// The thread of each rank that moves buckets forward gets its ring when it first sees the end of a transfer, in any
+/// step.
+constexpr long allocations_of_rings = 2 * ranks;
 
 struct result {
   std::vector<float> weights;
   /// By all ranks in the steps of an epoch but the first and the last, in the epochs after the first.
   long allocations = 0;
   std::vector<trace::breakdown> parts;
-};
-
-struct allocation_watch {
-  result* to;
-  long before = 0;
-  void on_step([[maybe_unused]] const train::step_report& step) {
-#ifdef GRADUS_TEST_COUNTS_ALLOCATIONS
-    if (step.step_in_epoch == 0) {
-      before = allocations.load();
-    } else if (step.epoch > 0 && step.step_in_epoch + 2 == step.steps_per_epoch) {
-      to->allocations += allocations.load() - before;
-    }
-#endif
-  }
 };
 
 /// What rank 0 has after the epochs. Gradients travel in 16 bits, so that there are copies.
@@ -80,8 +70,9 @@ void train_on(Communicator& world, const Set& set, bool late, const Rule& rule, 
   travelling.first_bucket_bytes = 100;
   travelling.overlap_forward = late;
   train::trainer trainer{net, rule, world, travelling};
-  result unused;
-  trainer.fit(loader, {.epochs = epochs, .learning_rate = 0.1}, allocation_watch{world.rank() == 0 ? &have : &unused},
+  long unused = 0;
+  trainer.fit(loader, {.epochs = epochs, .learning_rate = 0.1},
+              allocation_watch{.to = world.rank() == 0 ? &have.allocations : &unused},
               train::evaluate_every{evaluated, epochs});
   if (world.rank() == 0) {
     have.weights.assign(net.values().begin(), net.values().end());
@@ -126,7 +117,7 @@ BOOST_AUTO_TEST_CASE(everything_a_step_does_is_there) {
   const result have = run("trace_training_test.json", false);
   BOOST_TEST((have.weights == plain.weights));
 #ifdef GRADUS_TEST_COUNTS_ALLOCATIONS
-  BOOST_TEST(have.allocations == 0);
+  BOOST_TEST(have.allocations <= allocations_of_rings);
   BOOST_TEST(plain.allocations == 0);
 #endif
   const auto file = read("trace_training_test.json");
@@ -191,7 +182,7 @@ BOOST_AUTO_TEST_CASE(a_scaled_loss_changes_no_bit_and_allocates_nothing) {
   const result have = run("trace_training_scaled_test.json", true, rule);
   BOOST_TEST((have.weights == plain.weights));
 #ifdef GRADUS_TEST_COUNTS_ALLOCATIONS
-  BOOST_TEST(have.allocations == 0);
+  BOOST_TEST(have.allocations <= allocations_of_rings);
 #endif
   const auto file = read("trace_training_scaled_test.json");
   BOOST_TEST(gradus_test::first_complaint(file) == "");

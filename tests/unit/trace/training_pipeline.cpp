@@ -11,10 +11,10 @@
 #include <utility>  // std::pair
 #include <vector>   // std::vector
 
+#include "../../support/allocation_count.hpp"
 #include "../../support/trace_checks.hpp"
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define GRADUS_TEST_COUNTS_ALLOCATIONS
-#include "../../support/allocation_count.hpp"
 #endif
 #include "gradus/comm/threads.hpp"
 #include "gradus/data/loader.hpp"
@@ -44,20 +44,6 @@ struct result {
   long allocations = 0;                     // by all ranks in the steps that repeat earlier ones
 };
 
-struct allocation_watch {
-  result* to;
-  long before = 0;
-  void on_step([[maybe_unused]] const train::step_report& step) {
-#ifdef GRADUS_TEST_COUNTS_ALLOCATIONS
-    if (step.step_in_epoch == 0) {
-      before = allocations.load();
-    } else if (step.epoch > 0 && step.step_in_epoch + 2 == step.steps_per_epoch) {
-      to->allocations += allocations.load() - before;
-    }
-#endif
-  }
-};
-
 /// @param file  where the trace goes; empty: nothing is recorded
 result run(int ranks, const parallel::hybrid& options, const std::string& file) {
   namespace data = gradus::data;
@@ -79,9 +65,9 @@ result run(int ranks, const parallel::hybrid& options, const std::string& file) 
     net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 4}, x));
     net.compile({.max_batch_size = 12 * options.stages / ranks, .seed = 5});
     train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9}, traced, options};
-    result unused;
+    long unused = 0;
     trainer.fit(loader, {.epochs = epochs, .learning_rate = 0.1},
-                allocation_watch{world.rank() == 0 ? &have : &unused});
+                allocation_watch{.to = world.rank() == 0 ? &have.allocations : &unused});
     have.weights[static_cast<std::size_t>(world.rank())].assign(net.values().begin(), net.values().end());
     if (!file.empty()) {
       trace::write(file, recorder, traced, {.model = "small"});
