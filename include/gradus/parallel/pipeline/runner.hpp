@@ -29,10 +29,11 @@
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/nn/step_options.hpp"
 #include "gradus/nn/targets.hpp"
+#include "gradus/parallel/detail/pipeline/crossing.hpp"
+#include "gradus/parallel/detail/pipeline/step_schedules.hpp"
 #include "gradus/parallel/pipeline/channel.hpp"
 #include "gradus/parallel/pipeline/rule.hpp"
 #include "gradus/parallel/pipeline/schedule.hpp"
-#include "gradus/parallel/pipeline/simulated_schedule.hpp"
 #include "gradus/parallel/strategy.hpp"
 
 namespace gradus::parallel {
@@ -44,37 +45,6 @@ struct pipeline_batch {
   index_t examples = 0;                ///< the number of images; the same on all ranks of the replica
   nn::targets<Element, Device> all{};  ///< what the scores are compared with
 };
-
-namespace detail {
-
-/// The schedules of steps of 1, 2, ..., `most` micro-batches, checked, and what each stage stores.
-class schedules_of_steps {
- public:
-  /// @throws configuration_error when a schedule is not complete, or its ranks would wait for each other forever
-  schedules_of_steps(const pipeline_rule& rule, int ranks, int most, int stages_per_rank)
-      : stored_(static_cast<std::size_t>(ranks * stages_per_rank)) {
-    for (int micro_batches = 1; micro_batches <= most; ++micro_batches) {
-      const pipeline_schedule& made = schedules_.emplace_back(rule.make(ranks, micro_batches, stages_per_rank));
-      const std::vector<int> stored = simulate_schedule(made).stored;
-      for (std::size_t s = 0; s < stored_.size(); ++s) {
-        stored_[s] = std::max(stored_[s], static_cast<std::size_t>(stored[s]));
-      }
-    }
-  }
-
-  /// Of a step. @pre 0 < micro_batches <= most
-  [[nodiscard]] const pipeline_schedule& of(int micro_batches) const noexcept {
-    return schedules_[static_cast<std::size_t>(micro_batches) - 1];
-  }
-  /// Micro-batches that a stage stores at a time, at most.
-  [[nodiscard]] std::size_t stored(std::size_t stage) const noexcept { return stored_[stage]; }
-
- private:
-  std::vector<pipeline_schedule> schedules_;
-  std::vector<std::size_t> stored_;
-};
-
-}  // namespace detail
 
 /// Runs steps on one rank of a replica. Values and gradients are sent as soon as they are there, and the memory for
 /// those of the next micro-batches is ready before they come, so ranks wait only for what they need next.
@@ -187,40 +157,7 @@ class pipeline_runner {
   [[nodiscard]] const std::string& first_not_finite() const noexcept { return not_finite_; }
 
  private:
-  /// What crosses the cuts of a stage in one direction, and its messages for each micro-batch.
-  struct crossing {
-    using request_table = std::vector<std::vector<comm::request>>;
-
-    crossing(std::span<const nn::stage_transfer> from, std::span<const nn::stage_transfer> to, std::size_t memory,
-             int most, bool gradients)
-        : in{from},
-          out{to},
-          copies{static_cast<int>(memory)},
-          backward{gradients},
-          received(from.size()),
-          sent(to.size()) {
-      for (request_table* const table : {&received, &sent}) {
-        for (std::vector<comm::request>& of_transfer : *table) {
-          of_transfer.resize(static_cast<std::size_t>(most));
-        }
-      }
-    }
-
-    /// For messages.
-    [[nodiscard]] const char* what() const noexcept { return backward ? "gradients" : "values"; }
-    [[nodiscard]] const char* pass() const noexcept { return backward ? "backward" : "forward"; }
-    [[nodiscard]] int tag(const nn::stage_transfer& transfer) const noexcept {
-      return static_cast<int>(2 * transfer.number + (backward ? 1 : 0));
-    }
-
-    std::span<const nn::stage_transfer> in;
-    std::span<const nn::stage_transfer> out;
-    int copies;     // of the memory of what is received
-    bool backward;  // gradients
-    request_table received;
-    request_table sent;
-    int next = 0;  // micro-batch of the step that is to be received
-  };
+  using crossing = detail::cut_crossing;
 
   /// A stage of this rank.
   struct own_stage {
