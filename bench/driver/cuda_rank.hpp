@@ -6,6 +6,7 @@
 #include <array>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "cuda.hpp"
 #include "gradus/comm/cuda_staging.cuh"
@@ -26,14 +27,52 @@ class cuda_marks final : public device_marks {
     device_.activate();
     event(step, which).record(device_.stream());
   }
+  void begin_pass(std::size_t step, bool forward) override {
+    passes_of_step& of = passes_[step % 2];
+    if (of.step != step) {
+      of.step = step;
+      of.count = 0;
+    }
+    if (of.count == of.all.size()) {
+      of.all.emplace_back();
+    }
+    of.all[of.count].forward = forward;
+    device_.activate();
+    of.all[of.count].begin.record(device_.stream());
+  }
+  void end_pass(std::size_t step) override {
+    passes_of_step& of = passes_[step % 2];
+    of.all[of.count++].end.record(device_.stream());
+  }
   std::array<double, 3> seconds(std::size_t step) override {
     event(step, step_mark::end).synchronize();
     const auto between = [&](step_mark from, step_mark to) { return event(step, to).seconds_since(event(step, from)); };
-    return {between(step_mark::first_layer, step_mark::last_layer), between(step_mark::last_layer, step_mark::update),
-            between(step_mark::update, step_mark::end)};
+    const double update = between(step_mark::update, step_mark::end);
+    const passes_of_step& of = passes_[step % 2];
+    if (of.count == 0 || of.step != step) {
+      return {between(step_mark::first_layer, step_mark::last_layer), between(step_mark::last_layer, step_mark::update),
+              update};
+    }
+    double forward = 0;
+    double backward = 0;
+    for (std::size_t i = 0; i < of.count; ++i) {
+      (of.all[i].forward ? forward : backward) += of.all[i].end.seconds_since(of.all[i].begin);
+    }
+    return {forward, backward, update};
   }
 
  private:
+  struct pass {
+    bool forward = false;
+    gradus::cuda_event begin{true};
+    gradus::cuda_event end{true};
+  };
+  struct passes_of_step {
+    std::size_t step = 0;
+    std::size_t count = 0;
+    std::vector<pass> all;
+  };
+
   gradus::cuda_event& event(std::size_t step, step_mark which) {
     return events_[step % 2][static_cast<std::size_t>(which)];
   }
@@ -45,6 +84,7 @@ class cuda_marks final : public device_marks {
   gradus::cuda& device_;
   std::array<std::array<gradus::cuda_event, 4>, 2> events_{make(std::make_index_sequence<4>{}),
                                                            make(std::make_index_sequence<4>{})};
+  std::array<passes_of_step, 2> passes_;
 };
 
 template <>

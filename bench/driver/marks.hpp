@@ -21,6 +21,9 @@ class device_marks {
 
   /// The work so far is what comes before this place of this step.
   virtual void set(std::size_t step, step_mark which) = 0;
+  /// The same for the begin of a pass of a stage, and for its end. A step with passes has no mark of its layers.
+  virtual void begin_pass(std::size_t step, bool forward) = 0;
+  virtual void end_pass(std::size_t step) = 0;
   /// The seconds between the marks of a step, which is one of the last two: forward, backward and update. Waits for the
   /// end of the step.
   [[nodiscard]] virtual std::array<double, 3> seconds(std::size_t step) = 0;

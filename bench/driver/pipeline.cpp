@@ -54,24 +54,19 @@ parallel::hybrid pipeline_options(const settings& chosen) {
 
 void require_supported_pipeline(const settings& chosen) {
   const auto refuse = [](const std::string& why) { throw std::invalid_argument{why}; };
-  if (chosen.device != "cpu") {
-    refuse("--stages: expected --device cpu, got " + chosen.device +
-           ": values between stages are sent from the memory of the host");
+  if (chosen.capture_step) {
+    refuse("--capture-step: a step in stages waits for other ranks between its passes: leave out --stages or this");
   }
   if (chosen.order != transfer_order::none) {
     refuse("--order: with --stages gradients travel in the order of the backward pass: leave it out");
   }
-  if (!chosen.all_reduce_spec.empty() && chosen.all_reduce_spec != levels_spec) {
+  if (!chosen.all_reduce_spec.empty() && chosen.all_reduce_spec != levels_spec && chosen.device == "cpu") {
     refuse("--all-reduce-spec: with --stages expected " + std::string{levels_spec} + " or none, got " +
            chosen.all_reduce_spec);
   }
   if (chosen.stages_per_rank > 1 && chosen.schedule != "one_f_one_b") {
     refuse("--stages-per-rank: only --schedule one_f_one_b interleaves stages of a rank, got --schedule " +
            chosen.schedule);
-  }
-  if (chosen.stages_per_rank > 1 && chosen.clip_norm) {
-    refuse("--gradient-clip-norm: expected --stages-per-rank 1, got " + std::to_string(chosen.stages_per_rank) +
-           ": take --gradient-clip-value");
   }
   const int cuts = chosen.stages * chosen.stages_per_rank - 1;
   if (!chosen.stage_cuts.empty() && static_cast<int>(chosen.stage_cuts.size()) != cuts) {

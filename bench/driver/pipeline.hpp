@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gradus/core/bfloat16.hpp"
+#include "gradus/core/float16.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/parallel/hybrid.hpp"
@@ -32,6 +33,8 @@ class pipeline_maker {
                     std::unique_ptr<gradus::parallel::pipeline_ranks<float>>& ranks) = 0;
   virtual void make(const gradus::parallel::hybrid& options,
                     std::unique_ptr<gradus::parallel::pipeline_ranks<gradus::bfloat16>>& ranks) = 0;
+  virtual void make(const gradus::parallel::hybrid& options,
+                    std::unique_ptr<gradus::parallel::pipeline_ranks<gradus::float16>>& ranks) = 0;
 
  protected:
   ~pipeline_maker() = default;
@@ -48,6 +51,10 @@ class pipeline_maker_on final : public pipeline_maker {
   }
   void make(const gradus::parallel::hybrid& options,
             std::unique_ptr<gradus::parallel::pipeline_ranks<gradus::bfloat16>>& ranks) override {
+    make_ranks(options, ranks);
+  }
+  void make(const gradus::parallel::hybrid& options,
+            std::unique_ptr<gradus::parallel::pipeline_ranks<gradus::float16>>& ranks) override {
     make_ranks(options, ranks);
   }
 

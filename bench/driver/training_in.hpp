@@ -114,7 +114,7 @@ template <class Element, class Layout, class Device>
 class training_in final : public training {
   using network = gradus::nn::network<Element, Layout, Device>;
   using loader = gradus::data::parallel_loader<Element, Layout, Device>;
-  static constexpr bool in_stages = gradus::has_host_memory<Device>;  // values between stages are sent from there
+  static constexpr bool has_own_memory = gradus::has_memory_of_its_own<Device>;
 
  public:
   training_in(const settings& chosen, Device& device, const input_set& input, const batches& plan,
@@ -147,21 +147,15 @@ class training_in final : public training {
   void compile() override { net_.compile(compiling()); }
   gradus::parallel::network_stages compile_stages(const gradus::parallel::hybrid& options,
                                                   pipeline_maker& maker) override {
-    if constexpr (in_stages) {
-      std::unique_ptr<gradus::parallel::pipeline_ranks<Element>> ranks;
-      maker.make(options, ranks);
-      gradus::parallel::hybrid own = compiled_as_asked(options);
-      if (chosen_.layer_times == "measured" && chosen_.stage_cuts.empty() && ranks->all().rank() == 0) {
-        own.layer_times = measured_times();
-      }
-      stages_.emplace(own).prepare_with(net_, std::move(ranks));
-      gradus::train::name_travelling(*recorder_, stages_->travelling());
-      return stages_->cut();
-    } else {
-      static_cast<void>(options);
-      static_cast<void>(maker);
-      throw std::invalid_argument{"--stages: expected --device cpu"};
+    std::unique_ptr<gradus::parallel::pipeline_ranks<Element>> ranks;
+    maker.make(options, ranks);
+    gradus::parallel::hybrid own = compiled_as_asked(options);
+    if (chosen_.layer_times == "measured" && chosen_.stage_cuts.empty() && ranks->all().rank() == 0) {
+      own.layer_times = measured_times();
     }
+    stages_.emplace(own).prepare_with(net_, std::move(ranks));
+    gradus::train::name_travelling(*recorder_, stages_->travelling());
+    return stages_->cut();
   }
   const gradus::nn::graph& structure() const override { return net_.structure(); }
   trained_parameters parameters() override { return gradus::train::trained_parameters_of(net_); }
@@ -203,7 +197,7 @@ class training_in final : public training {
       });
     };
     const auto fit_from = [&](auto& input, auto& trained) {
-      if constexpr (in_stages && std::is_same_v<std::remove_cvref_t<decltype(trained)>, network>) {
+      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(trained)>, network>) {
         if (stages_) {
           train::step_trainer trainer{trained, end, group, *std::move(stages_)};
           fit_with(input, trainer);
@@ -242,7 +236,7 @@ class training_in final : public training {
 
   /// The shortest times of a network's layers in some steps that update nothing.
   static gradus::parallel::step_profile profile_of(network& trained, loader& input, int steps) {
-    gradus::parallel::profile_recorder recorder{trained.layers()};
+    gradus::parallel::profile_recorder recorder{trained.layers(), trained.device()};
     for (int step = 0; step < steps; ++step) {
       input.start_epoch(0);
       const auto* const batch = input.next();
@@ -261,17 +255,30 @@ class training_in final : public training {
     options.micro_batch_size = examples;
     options.max_batch_size = std::min(2 * examples, plan_.of_rank);
     const std::size_t limit = memory_for_measuring(chosen_);
-    if (whole.forecast(options).total() > limit) {
-      std::printf("Cuts:        by estimates, as the whole network does not fit %.0f MiB\n",
-                  static_cast<double>(limit) / 1048576.0);
+    if (whole.forecast(options).total() > limit || !compiles(whole, options)) {
+      std::printf(
+          "Cuts:        by estimates, as the whole network does not fit %s\n",
+          has_own_memory ? "the memory of the GPU" : (std::to_string(limit / (index_t{1} << 20)) + " MiB").c_str());
       return {};
     }
-    whole.compile(options);
     loader input{
         net_.device(), set_,
         gradus::data::loader_options{.global_batch_size = options.max_batch_size, .seed = chosen_.seed, .prefetch = 1},
         gradus::data::reader_options{.threads = chosen_.reader_threads}};
     return profile_of(whole, input, 2).layers;
+  }
+
+  /// Whether there is memory for it: how much a GPU has left shows when it is taken.
+  static bool compiles(network& whole, const gradus::nn::compile_options& options) {
+    try {
+      whole.compile(options);
+    } catch (const gradus::device_error&) {
+      if (has_own_memory) {
+        return false;
+      }
+      throw;
+    }
+    return true;
   }
 
   [[nodiscard]] gradus::parallel::hybrid compiled_as_asked(gradus::parallel::hybrid options) const {

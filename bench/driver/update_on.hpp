@@ -106,12 +106,8 @@ class ranks_on final : public ranks {
   }
 
   gradus::parallel::network_stages compile_stages(training& trained) override {
-    if constexpr (on_host) {
-      pipeline_maker_on maker{communicator_};
-      return trained.compile_stages(pipeline_options(chosen_), maker);
-    } else {
-      throw std::invalid_argument{"--stages: expected --device cpu"};
-    }
+    pipeline_maker_on maker{communicator_};
+    return trained.compile_stages(pipeline_options(chosen_), maker);
   }
 
   std::unique_ptr<step_parts> make_step_end(trained_parameters trained, const transfer_plan& plan) override {
@@ -140,12 +136,12 @@ class ranks_on final : public ranks {
         return end_with(*collectives_, group_, plan.gradients);
       }
     }
+    if (chosen_.update == variable_update::hybrid) {
+      gradus::parallel::hybrid options = pipeline_options(chosen_);
+      options.gradients = plan.gradients;
+      return end_with(communicator_, group_, options);
+    }
     if constexpr (on_host) {
-      if (chosen_.update == variable_update::hybrid) {
-        gradus::parallel::hybrid options = pipeline_options(chosen_);
-        options.gradients = plan.gradients;
-        return end_with(communicator_, group_, options);
-      }
       if (chosen_.update == variable_update::model_averaging) {
         return end_with(communicator_, group_, gradus::parallel::model_averaging{.every_steps = chosen_.average_every});
       }

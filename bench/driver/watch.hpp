@@ -76,7 +76,9 @@ class step_watch : public gradus::train::step_end {
     if (!began_) {
       began_ = true;
       now_.input = device_.in_stages && layer > 0 ? 0 : between(clock::now());  // later stages wait for values
-      mark(step_mark::first_layer);
+      if (!device_.in_stages) {
+        mark(step_mark::first_layer);
+      }
     }
     timed(now_.exchange, [&] { inner_->before_layer(layer, which); });  // may wait for the parameters of the layer
     if (device_.in_stages) {
@@ -91,10 +93,22 @@ class step_watch : public gradus::train::step_end {
     if (which == gradus::nn::phase::forward) {
       forward_end_ = clock::now();
       forward_exchange_ = now_.exchange;
-      if (layer + 1 == device_.layers) {
+      if (layer + 1 == device_.layers && !device_.in_stages) {
         mark(step_mark::last_layer);
       }
     }
+  }
+  void before_pass(gradus::nn::stage_pass which, std::size_t stage, std::size_t micro_batch) override {
+    inner_->before_pass(which, stage, micro_batch);
+    if (device_.marks != nullptr) {
+      device_.marks->begin_pass(marked_, which == gradus::nn::stage_pass::forward);
+    }
+  }
+  void after_pass() override {
+    if (device_.marks != nullptr) {
+      device_.marks->end_pass(marked_);
+    }
+    inner_->after_pass();
   }
   void gradients_ready(std::size_t first, std::size_t count) override {
     timed(now_.exchange, [&] { inner_->gradients_ready(first, count); });

@@ -70,6 +70,60 @@ BOOST_AUTO_TEST_CASE(failures_are_named) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(some_cards_have_a_communicator) {
+  if (most_ranks() < 4) {
+    return;
+  }
+  const suite::watchdog guard{std::chrono::seconds{250}};
+  // Cards 3, 0 and cards 1, 2.
+  const auto list_of = [](int rank) { return rank % 3 == 0 ? std::vector<int>{3, 0} : std::vector<int>{1, 2}; };
+  BOOST_TEST(
+      suite::failure_of([&] {
+        on_gpus(4, [&](comm::nccl& world) {
+          comm::nccl pair = comm::split(world, list_of(world.rank()));
+          if (pair.size() != 2 || list_of(world.rank())[static_cast<std::size_t>(pair.rank())] != world.rank()) {
+            throw std::logic_error{"another group"};
+          }
+          for (const auto& each : suite::conformance_cases<comm::nccl>()) {
+            try {
+              each.run(pair);
+            } catch (const std::exception& failure) {
+              throw std::logic_error{each.name + ": " + failure.what()};
+            }
+          }
+          const std::vector<int> none_or_three = world.rank() == 1 ? std::vector<int>{} : std::vector<int>{0, 2, 3};
+          comm::nccl three = comm::split(world, none_or_three);
+          if (three.size() != (world.rank() == 1 ? 0 : 3)) {
+            throw std::logic_error{"another size"};
+          }
+          if (world.rank() != 1) {
+            std::vector<float> values{1};
+            comm::all_reduce(three, values).wait();
+            suite::require_same(values, std::vector<float>{3}, "sum of three");
+          }
+        });
+      }) == "");
+  // Errors name cards of the whole.
+  std::string late;
+  static_cast<void>(suite::failure_of([&] {
+    on_gpus(4, [&](comm::nccl& world) {
+      comm::nccl pair = comm::split(world, list_of(world.rank()));
+      pair.set_time_limit(std::chrono::milliseconds{300});
+      std::vector<float> values(2);
+      if (world.rank() == 0) {
+        try {
+          comm::receive(pair, 0, values).wait();
+        } catch (const gradus::communication_error& failure) {
+          late = failure.what();
+          throw;
+        }
+      }
+      comm::barrier(world).wait();
+    });
+  }));
+  BOOST_TEST(late.find("from rank 3") != std::string::npos, late);
+}
+
 BOOST_AUTO_TEST_CASE(memory_of_the_card_is_reduced_in_place) {
   on_gpus(std::max(1, most_ranks()), [](comm::nccl& world) {
     gradus::cuda& device = world.device();

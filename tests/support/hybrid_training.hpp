@@ -67,7 +67,9 @@ template <class Element>
 struct hybrid_outcome {
   std::map<std::string, std::vector<Element>> values;
   std::vector<double> losses;
-  std::vector<double> norms;
+  std::vector<double> norms;       // of the steps, on the CPU
+  std::vector<double> mean_norms;  // of the epochs
+  gradus::index_t skipped_steps = 0;
   double evaluation_loss = 0;
   double evaluation_accuracy = 0;
   gradus::index_t evaluated = 0;
@@ -98,37 +100,61 @@ struct state_taker {
   }
 };
 
+/// Builds the network above.
+struct network_with_skips {
+  const hybrid_setup* how;
+
+  template <class Network>
+  void operator()(Network& net) const {
+    build_network_with_skips(net);
+    if (how->freezes) {
+      net.freeze("norm");
+      net.freeze("block0_*");
+    }
+  }
+};
+
 struct no_callback {
   void operator()(const gradus::train::step_report& /*step*/) const {}
 };
 
 /// Trains on one rank. @param build  adds the layers and the loss to a network
-template <class Layout, class Element = float, class Communicator, class Rule, class Strategy, class Build,
-          class Callback = no_callback>
-hybrid_outcome<Element> train_on_rank(Communicator& world, const Rule& rule, const Strategy& strategy,
-                                      const hybrid_setup& how, const gradus::data::image_dataset& dataset,
-                                      const Build& build, const Callback& callback = {},
-                                      gradus::train::training_state* state = nullptr) {
+template <class Layout, class Element = float, class Device, class Communicator, class Rule, class Strategy,
+          class Build, class Callback = no_callback>
+auto train_on_device(Device& device, Communicator& world, const Rule& rule, const Strategy& strategy,
+                     const hybrid_setup& how, const gradus::data::image_dataset& dataset, const Build& build,
+                     const Callback& callback = {}, gradus::train::training_state* state = nullptr) {
   namespace nn = gradus::nn;
   namespace train = gradus::train;
-  hybrid_outcome<Element> result;
-  gradus::cpu device{{.intra_op_threads = 1}};
-  gradus::data::loader<Element, Layout> loader{device, dataset, {.global_batch_size = how.batch_size, .seed = 11}};
-  gradus::data::loader<Element, Layout> test{device, dataset, {.global_batch_size = how.batch_size, .shuffle = false}};
-  nn::network<Element, Layout> net{device, {dataset.shape().c, dataset.shape().h, dataset.shape().w}};
+  using network = nn::network<Element, Layout, Device>;
+  using parameter = typename network::parameter_element_type;
+  hybrid_outcome<parameter> result;
+  gradus::data::loader<Element, Layout, Device> loader{
+      device, dataset, {.global_batch_size = how.batch_size, .seed = 11}};
+  gradus::data::loader<Element, Layout, Device> test{
+      device, dataset, {.global_batch_size = how.batch_size, .shuffle = false}};
+  network net{device, {dataset.shape().c, dataset.shape().h, dataset.shape().w}};
   build(net);
   if (how.compiled_before) {
     net.compile(how.compile);
   }
   train::trainer trainer{net, rule, world, strategy};
   struct recorder {
-    hybrid_outcome<Element>* result;
+    hybrid_outcome<parameter>* result;
     void on_step(const train::step_report& step) {
       if (step.gradient_norm) {
         result->norms.push_back(*step.gradient_norm);
       }
     }
-    void on_epoch(const train::epoch_report& epoch) { result->losses.push_back(epoch.loss); }
+    void on_epoch(const train::epoch_report& epoch) {
+      result->losses.push_back(epoch.loss);
+      if (epoch.gradient_norm) {
+        result->mean_norms.push_back(epoch.gradient_norm->mean);
+      }
+      if (epoch.loss_scale) {
+        result->skipped_steps = epoch.loss_scale->skipped_steps;
+      }
+    }
   };
   if (how.from != nullptr) {
     train::restore(trainer, *how.from);
@@ -139,12 +165,17 @@ hybrid_outcome<Element> train_on_rank(Communicator& world, const Rule& rule, con
   result.evaluation_loss = report.loss;
   result.evaluation_accuracy = report.accuracy;
   result.evaluated = report.examples;
+  const auto copy = [&](const parameter* from, std::size_t count) {
+    std::vector<parameter> to(count);
+    device.copy_to_host(to.data(), from, count * sizeof(parameter));
+    return to;
+  };
   for (const auto& each : net.parameters()) {
     const auto values = each.value();
-    result.values[std::string{each.name()}].assign(values.data(), values.data() + values.size());
+    result.values[std::string{each.name()}] = copy(values.data(), static_cast<std::size_t>(values.size()));
   }
   for (const auto& each : net.buffers()) {
-    result.values[each.name].assign(each.elements.data(), each.elements.data() + each.elements.size());
+    result.values[each.name] = copy(each.elements.data(), static_cast<std::size_t>(each.elements.size()));
   }
   for (std::size_t i = 0; i < net.layers(); ++i) {
     if (net.structure().nodes()[i].here) {
@@ -154,20 +185,25 @@ hybrid_outcome<Element> train_on_rank(Communicator& world, const Rule& rule, con
   return result;
 }
 
+/// The same on one thread of the CPU.
+template <class Layout, class Element = float, class Communicator, class Rule, class Strategy, class Build,
+          class Callback = no_callback>
+hybrid_outcome<Element> train_on_rank(Communicator& world, const Rule& rule, const Strategy& strategy,
+                                      const hybrid_setup& how, const gradus::data::image_dataset& dataset,
+                                      const Build& build, const Callback& callback = {},
+                                      gradus::train::training_state* state = nullptr) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  return train_on_device<Layout, Element>(device, world, rule, strategy, how, dataset, build, callback, state);
+}
+
 /// The same with the network above.
 template <class Layout, class Element = float, class Communicator, class Rule, class Strategy,
           class Callback = no_callback>
 hybrid_outcome<Element> train_with_skips(Communicator& world, const Rule& rule, const Strategy& strategy,
                                          const hybrid_setup& how, const Callback& callback = {},
                                          gradus::train::training_state* state = nullptr) {
-  const auto build = [&](auto& net) {
-    build_network_with_skips(net);
-    if (how.freezes) {
-      net.freeze("norm");
-      net.freeze("block0_*");
-    }
-  };
-  return train_on_rank<Layout, Element>(world, rule, strategy, how, dataset_for_pipelines(), build, callback, state);
+  return train_on_rank<Layout, Element>(world, rule, strategy, how, dataset_for_pipelines(), network_with_skips{&how},
+                                        callback, state);
 }
 
 /// The same steps in one process, with the micro-batches of a pipeline. @param train  as train_with_skips

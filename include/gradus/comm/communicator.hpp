@@ -11,7 +11,8 @@
 #include <span>             // std::span
 #include <string_view>      // std::string_view
 #include <type_traits>      // std::is_const_v, std::is_lvalue_reference_v, std::remove_pointer_t
-#include <utility>          // std::declval
+#include <utility>          // std::declval, std::move
+#include <vector>           // std::vector
 
 #include "gradus/comm/detail/request/checks.hpp"
 #include "gradus/comm/reduction.hpp"
@@ -136,7 +137,9 @@ concept has_failure = requires(C& communicator, std::string_view reason) {
 ///   12. when a rank destroys its communicator, other ranks that wait for its part in a collective or a message throw
 ///      communication_error with that rank; messages that it has sent before can still be received.
 /// It may have `register_memory(std::span<Element>)` and `reserve_messages(std::size_t)`, see the functions with these
-/// names, and, if ranks can access each other's memory, `make_window(std::span<Element>)`, see makes_windows.
+/// names, and, if ranks can access each other's memory, `make_window(std::span<Element>)`, see makes_windows. If
+/// comm::subset cannot make its collectives of messages, it has `split(std::vector<int>)`, see splits_itself; and it
+/// has `static constexpr bool matches_tags = false` where messages are matched in the order in which they are begun.
 /// All ranks begin collectives in the same order. Any number may be under way, and they may be waited for in any order.
 /// Only one thread at a time uses a communicator and its requests; other threads use duplicates.
 /// A communicator that has failed remains failed. Semantics: tests/conformance/comm.
@@ -266,6 +269,23 @@ concept makes_windows = requires(Communicator& communicator, std::span<Element> 
   { communicator.make_window(data).first() } -> std::same_as<index_t>;
   static_cast<bool>(communicator.make_window(data).use());
 };
+
+/// A communicator that makes communicators of some of its ranks itself: see comm::split, which calls
+/// `split(std::vector<int> ranks)`.
+template <class Communicator>
+concept splits_itself = requires(Communicator& communicator, std::vector<int> ranks) {
+  { communicator.split(std::move(ranks)).size() } -> std::same_as<int>;
+};
+
+/// False if the messages of two ranks are matched in the order in which they are begun, whatever their tags are: those
+/// of a GPU's communicator, such as comm::nccl.
+template <class Communicator>
+inline constexpr bool matches_tags = true;
+template <class Communicator>
+requires requires {
+  static_cast<bool>(Communicator::matches_tags);
+}
+inline constexpr bool matches_tags<Communicator> = Communicator::matches_tags;
 
 /// Begins to send `data` to rank `peer`.
 /// @throws configuration_error if `peer` is not another rank or the tag is out of range

@@ -41,16 +41,11 @@ class cuda_staging {
 
   /// Copies to the host after all earlier work of the device; returns when the copy is done.
   void to_host(void* host, const void* device, std::size_t bytes) const {
-    const std::scoped_lock lock{shared_->mutex};
-    shared_->device.activate();
-    shared_->begin.record(shared_->device.stream());
-    shared_->stream.wait(shared_->begin);
     copy(host, device, bytes, cudaMemcpyDeviceToHost);
   }
-  /// Copies to the device; returns when the copy is done.
+  /// Copies to the device after all earlier work of the device, which may read what was there; returns when the copy is
+  /// done.
   void to_device(void* device, const void* host, std::size_t bytes) const {
-    const std::scoped_lock lock{shared_->mutex};
-    shared_->device.activate();
     copy(device, host, bytes, cudaMemcpyHostToDevice);
   }
 
@@ -64,6 +59,10 @@ class cuda_staging {
   };
 
   void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) const {
+    const std::scoped_lock lock{shared_->mutex};
+    shared_->device.activate();
+    shared_->begin.record(shared_->device.stream());
+    shared_->stream.wait(shared_->begin);
     check_cuda(cudaMemcpyAsync(to, from, bytes, kind, shared_->stream.get()), "cudaMemcpyAsync");
     shared_->stream.synchronize();
   }

@@ -16,12 +16,17 @@
 #include <string>           // std::string
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
+#include <vector>           // std::vector
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/detail/nccl/host_link.hpp"
 #include "gradus/comm/detail/nccl/id_file.hpp"
 #include "gradus/comm/detail/nccl/operation.hpp"
+#include "gradus/comm/detail/request/checks.hpp"
+#include "gradus/comm/request.hpp"
+#include "gradus/comm/subset.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
@@ -73,7 +78,8 @@ inline constexpr ncclDataType_t nccl_type = std::same_as<Element, float>        
 /// from NCCL or by the time limit.
 ///
 /// Differences from other communicators: messages that are begun before a wait travel together, and tags are matched
-/// only among these; two communicators on one GPU begin their collectives in the same order on all ranks; and sizes
+/// only among these (matches_tags is false); some ranks of it have a communicator by comm::split, not a comm::subset;
+/// two communicators on one GPU begin their collectives in the same order on all ranks; and sizes
 /// that differ between two ranks are not detected.
 class nccl {
  public:
@@ -82,6 +88,8 @@ class nccl {
   /// True if elements of this type can be sent and reduced.
   template <class Element>
   static constexpr bool supports = transferable<Element>;
+  /// See comm::matches_tags.
+  static constexpr bool matches_tags = false;
 
   /// The ranks of a host communicator, which this one owns from now on: pass a duplicate. Called by all ranks, each
   /// with its own GPU.
@@ -200,20 +208,28 @@ class nccl {
   /// A communicator of the same ranks with separate messages. Called by all ranks.
   [[nodiscard]] nccl duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
-    detail::nccl_operation& operation = channel_->fresh({.kind = call_kind::duplicate}, limit_);
-    const call_description what = operation.what();
-    channel_->give_back(operation);
-    channel_->launch_messages();
-    device().activate();
-    ncclConfig_t config = options();
-    ncclComm_t made = nullptr;
-    channel_->settle(ncclCommSplit(channel_->communicator(), 0, rank(), &made, &config), what, limit_,
-                     std::source_location::current());
-    nccl copy;
-    copy.limit_ = limit_;
-    copy.channel_ = std::make_unique<detail::nccl_channel>(device(), channel_->link(), made, rank(), size());
-    copy.channel_->settle(ncclInProgress, what, limit_, std::source_location::current());
-    return copy;
+    constexpr call_description what{.kind = call_kind::duplicate};
+    ncclComm_t made = split(0, rank(), what);
+    return part(made, what, rank(), channel_->names());
+  }
+
+  /// A communicator of some ranks with separate messages; see comm::split. Called by all ranks. Errors name the ranks
+  /// of this communicator.
+  [[nodiscard]] nccl split(std::vector<int> ranks,
+                           const std::source_location& where = std::source_location::current()) {
+    detail::require_open(detail::caller{*this}, "split", where);
+    {
+      any_communicator_of<nccl> group{*this};
+      detail::require_lists(group, ranks, false, where);
+    }
+    const int place = detail::position_of(rank(), ranks);
+    const int color = ranks.empty() ? NCCL_SPLIT_NOCOLOR : ranks.front();
+    for (int& each : ranks) {
+      each = channel_->name_of(each);
+    }
+    constexpr call_description what{.kind = call_kind::duplicate};
+    ncclComm_t made = split(color, place, what);
+    return part(made, what, place, std::move(ranks));
   }
 
   /// Reports to all other ranks that this one has failed, and why.
@@ -232,6 +248,31 @@ class nccl {
     return config;
   }
 
+  /// @param color  the same on the ranks of one part
+  ncclComm_t split(int color, int place, const call_description& what) {
+    channel_->give_back(channel_->fresh(what, limit_));  // throws where a rank has failed
+    channel_->launch_messages();
+    device().activate();
+    ncclConfig_t config = options();
+    ncclComm_t made = nullptr;
+    channel_->settle(ncclCommSplit(channel_->communicator(), color, place, &made, &config), what, limit_,
+                     std::source_location::current());
+    return made;
+  }
+
+  /// The ranks that have got `made`, which may still be connecting; null on a rank of no part.
+  /// @param names  of the ranks in errors
+  [[nodiscard]] nccl part(ncclComm_t made, const call_description& what, int rank, std::vector<int> names) {
+    nccl result;
+    result.limit_ = limit_;
+    if (made != nullptr) {
+      result.channel_ =
+          std::make_unique<detail::nccl_channel>(device(), channel_->link(), made, rank, std::move(names));
+      result.channel_->settle(ncclInProgress, what, limit_, std::source_location::current());
+    }
+    return result;
+  }
+
   static void make_id(ncclUniqueId& id) {
     if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess) {
       gradus::raise<communication_error>("comm::nccl", {}, {"NCCL: ", ncclGetErrorString(result)},
@@ -244,7 +285,11 @@ class nccl {
     ncclConfig_t config = options();
     ncclComm_t made = nullptr;
     const ncclResult_t result = ncclCommInitRankConfig(&made, size, id, rank, &config);
-    channel_ = std::make_unique<detail::nccl_channel>(device, std::move(link), made, rank, size);
+    std::vector<int> names;
+    for (int each = 0; each < size; ++each) {
+      names.push_back(each);
+    }
+    channel_ = std::make_unique<detail::nccl_channel>(device, std::move(link), made, rank, std::move(names));
     channel_->settle(result, {.kind = call_kind::duplicate}, limit_, std::source_location::current());
     barrier().wait();  // connects the ranks
   }
@@ -267,12 +312,14 @@ class nccl {
   request begin_message(call_description what, const void* data, std::size_t count, std::size_t bytes,
                         ncclDataType_t type) {
     what.count = static_cast<index_t>(count);
+    const int peer = what.peer;
+    what.peer = channel_->name_of(peer);
     detail::nccl_operation& operation = channel_->fresh(what, limit_);
     const bool sends = what.kind == call_kind::send;
     try {
       channel_->enter();
       channel_->lend(operation, data, count * bytes, sends, !sends);
-      channel_->add_message({&operation, sends, type});
+      channel_->add_message({&operation, sends, peer, type});
     } catch (...) {
       channel_->give_back(operation);
       throw;
@@ -295,9 +342,11 @@ class nccl {
   request begin_broadcast(call_description what, void* data, std::size_t count, std::size_t bytes,
                           ncclDataType_t type) {
     what.count = static_cast<index_t>(count);
+    const int root = what.peer;
+    what.peer = channel_->name_of(root);
     return begin(what, [&, this](detail::nccl_operation& operation) {
-      void* const at = channel_->lend(operation, data, count * bytes, rank() == what.peer, true);
-      return [=, this] { return ncclBroadcast(at, at, count, type, what.peer, native(), channel_->stream()); };
+      void* const at = channel_->lend(operation, data, count * bytes, rank() == root, true);
+      return [=, this] { return ncclBroadcast(at, at, count, type, root, native(), channel_->stream()); };
     });
   }
 

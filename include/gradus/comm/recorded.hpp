@@ -12,6 +12,7 @@
 #include <span>             // std::as_bytes, std::span
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
+#include <vector>           // std::vector
 
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/communicator.hpp"
@@ -116,6 +117,8 @@ class recorded : public forwarding<recorded<Communicator, Recorder>> {
   /// True if elements of this type can be sent and reduced.
   template <class Element>
   static constexpr bool supports = Communicator::template supports<Element>;
+  /// As those of the underlying communicator.
+  static constexpr bool matches_tags = comm::matches_tags<Communicator>;
 
   /// Takes over a communicator and reports to `recorder`.
   explicit recorded(Communicator base, std::shared_ptr<Recorder> recorder = std::make_shared<Recorder>())
@@ -195,12 +198,25 @@ class recorded : public forwarding<recorded<Communicator, Recorder>> {
     entry what = recorder_->begin(channel_, {.kind = call_kind::duplicate}, {});
     try {
       recorded copy{base_.duplicate(), recorder_, channels_};
+      copy.names_ = names_;
       recorder_->end(what);
       return copy;
     } catch (const std::exception& failure) {
       recorder_->fail(what, failure.what());
       throw;
     }
+  }
+  /// A communicator of some ranks, where the underlying one makes it itself; see comm::split. The recorder receives its
+  /// operations with ranks of this communicator. Called by all ranks.
+  [[nodiscard]] auto split(std::vector<int> ranks) requires splits_itself<Communicator> {
+    using part = recorded<decltype(base_.split(std::move(ranks))), Recorder>;
+    std::vector<int> names = ranks;
+    for (int& each : names) {
+      each = name_of(each);
+    }
+    part made{base_.split(std::move(ranks)), recorder_, channels_};
+    made.names_ = std::move(names);
+    return made;
   }
   /// Reports an operation that is composed of messages of this communicator, such as those of comm::collectives. The
   /// messages are reported too.
@@ -209,6 +225,11 @@ class recorded : public forwarding<recorded<Communicator, Recorder>> {
   template <class Element, class Begin>
   [[nodiscard]] request watch(call_description call, std::span<const std::byte> memory, const Begin& begin) {
     call.element = element_name<Element>;
+    if (!names_.empty()) {
+      const bool message = call.kind == call_kind::send || call.kind == call_kind::receive;
+      call.peer = message || call.kind == call_kind::broadcast ? name_of(call.peer) : call.peer;
+      call.tag = message ? call.tag : 1 + names_.front();
+    }
     entry what = recorder_->begin(channel_, call, memory);
     try {
       request inner = begin();
@@ -224,6 +245,14 @@ class recorded : public forwarding<recorded<Communicator, Recorder>> {
 
  private:
   friend class forwarding<recorded>;
+  template <class, class>
+  friend class recorded;
+
+  /// What a recorder calls a rank. An invalid one keeps its number for the error that follows.
+  [[nodiscard]] int name_of(int rank) const noexcept {
+    const auto place = static_cast<std::size_t>(rank);
+    return place < names_.size() ? names_[place] : rank;
+  }
 
   [[nodiscard]] Communicator& inner() noexcept { return base_; }
   [[nodiscard]] const Communicator& inner() const noexcept { return base_; }
@@ -243,6 +272,7 @@ class recorded : public forwarding<recorded<Communicator, Recorder>> {
   std::shared_ptr<int> channels_;  // number of channels made so far
   typename Recorder::channel channel_;
   std::unique_ptr<pool> operations_;
+  std::vector<int> names_;  // of the ranks of a part for the recorder; empty: their numbers
 };
 
 }  // namespace gradus::comm

@@ -11,9 +11,11 @@
 #include <span>             // std::span
 #include <string_view>      // std::string_view
 #include <utility>          // std::exchange, std::move
+#include <vector>           // std::vector
 
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/forwarding.hpp"
+#include "gradus/comm/subset.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 
@@ -23,8 +25,9 @@ namespace gradus::comm {
 ///   1. `staging.on_device(pointer)` is true if the memory is the device's, and false if it is the host's;
 ///   2. `staging.allocate(bytes)` returns host memory that the device copies from and to, or throws;
 ///      `staging.deallocate(pointer, bytes)` frees it and does not throw;
-///   3. `staging.to_host(host, device, bytes)` returns when the bytes are on the host, after all earlier work of the
-///      device; `staging.to_device(device, host, bytes)` returns when they are on the device.
+///   3. `staging.to_host(host, device, bytes)` returns when the bytes are on the host, and
+///      `staging.to_device(device, host, bytes)` when they are on the device; both copy after all earlier work of the
+///      device.
 /// It is copied with the communicator, and several threads use copies at the same time.
 template <class S>
 concept staging = std::copyable<S> && requires(S& memory, void* device, void* host, std::size_t bytes) {
@@ -188,6 +191,8 @@ class staged : public forwarding<staged<Communicator, Staging>> {
   /// True if elements of this type can be sent and reduced.
   template <class Element>
   static constexpr bool supports = Communicator::template supports<Element>;
+  /// As those of the underlying communicator.
+  static constexpr bool matches_tags = comm::matches_tags<Communicator>;
 
   /// Takes over a communicator; pass a duplicate if the original is still used.
   staged(Communicator hosts, Staging memory)
@@ -252,6 +257,11 @@ class staged : public forwarding<staged<Communicator, Staging>> {
   [[nodiscard]] staged duplicate() {
     Communicator hosts = hosts_.duplicate();
     return {std::move(hosts), channel_->staging()};
+  }
+
+  /// A communicator of some ranks; see comm::split. Called by all ranks.
+  [[nodiscard]] staged<split_of<Communicator>, Staging> split(std::vector<int> ranks) {
+    return {comm::split(hosts_, std::move(ranks)), channel_->staging()};
   }
 
  private:

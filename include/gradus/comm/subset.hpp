@@ -14,7 +14,7 @@
 #include <span>             // std::as_bytes, std::span
 #include <string>           // std::string
 #include <string_view>      // std::string_view
-#include <utility>          // std::move
+#include <utility>          // std::declval, std::move
 #include <vector>           // std::vector
 
 #include "gradus/comm/all_reduce_rule.hpp"
@@ -196,6 +196,9 @@ inline void require_lists(any_communicator& group, std::span<const int> list, bo
 template <class Communicator>
 class subset {
   static_assert(explain_communicator<Communicator>());
+  static_assert(!splits_itself<Communicator>,
+                "gradus: comm::subset adds in the memory of the host, and this communicator is for the memory of a "
+                "device: write comm::split(communicator, ranks)");
 
  public:
   /// The name of the communicator in messages.
@@ -384,5 +387,24 @@ class subset {
   std::unique_ptr<parts> parts_;
 };
 static_assert(communicator<subset<self>>);
+
+/// A communicator of some ranks of another, in an order of your choice, with messages of its own: a comm::subset, or
+/// what communicators for the memory of a device make themselves, such as NCCL's. All ranks call it together, each with
+/// the list of its own group. A rank of no group passes an empty list, and its result has a size() of 0.
+/// All ranks of all groups duplicate the results together, as those of a comm::subset.
+/// @param communicator  goes on working
+/// @throws configuration_error, communication_error as comm::subset does
+template <class Communicator>
+[[nodiscard]] auto split(Communicator& communicator, std::vector<int> ranks) {
+  if constexpr (splits_itself<Communicator>) {
+    return communicator.split(std::move(ranks));
+  } else {
+    return subset<Communicator>{communicator.duplicate(), std::move(ranks)};
+  }
+}
+
+/// The type of what comm::split makes.
+template <class Communicator>
+using split_of = decltype(comm::split(std::declval<Communicator&>(), std::declval<std::vector<int>>()));
 
 }  // namespace gradus::comm

@@ -69,20 +69,26 @@ class parameter_update {
   [[nodiscard]] virtual bool scales_loss() const noexcept { return false; }
   /// What the loss of the next step is to be multiplied by.
   [[nodiscard]] virtual loss_scale scale() const noexcept { return {}; }
-  /// Looks for gradients that are infinite or NaN, or adds their squares where the rule clips by the norm.
+  /// Looks for gradients that are infinite or NaN where the loss is scaled, and adds their squares where the rule clips
+  /// by the norm.
   virtual void test(std::span<const segment> /*segments*/, const Element* /*gradients*/) {}
-  /// The step for `segments`, which are all parameters, after test() of all: unless it has found something.
+  /// The step for `segments`, which are all parameters, after test() of all: unless it has found something. Where ranks
+  /// have the parameters of different layers, `segments` are all of this rank, after test() of these and the sum over
+  /// the ranks of not_finite() and squares().
   virtual void finish(std::span<const segment> segments, Element* values, const Element* gradients,
                       const update_step& step) {
     update(segments, values, gradients, step);
   }
+  /// Where the loss is scaled, a number in the memory of the device that test() makes 1 if it finds something.
+  [[nodiscard]] virtual std::span<double> not_finite() noexcept { return {}; }
   /// What is known of the scale, if the loss is scaled. On a GPU it waits for the device.
   [[nodiscard]] virtual std::optional<loss_scale_report> report() { return std::nullopt; }
 
   /// Whether a step needs the norm of all gradients: then it is test() of all segments, in parts, and finish(). Where
   /// ranks update parts, it is test() of these, the sum of squares() over the ranks, use_norm(), and update_clipped().
   [[nodiscard]] virtual bool clips_norm() const noexcept { return false; }
-  /// The sum of squares that test() has made so far: a number in the memory of the device.
+  /// The sum of squares that test() has made so far: a number in the memory of the device. Empty unless the rule clips
+  /// by the norm, also within a rule that scales the loss.
   [[nodiscard]] virtual std::span<double> squares() noexcept { return {}; }
   /// The squares of all gradients are in the sum.
   virtual void use_norm() {}
@@ -199,6 +205,13 @@ class parameter_update_of final : public parameter_update<Element> {
       update(segments, values, gradients, step);
     }
   }
+  [[nodiscard]] std::span<double> not_finite() noexcept override {
+    if constexpr (requires { state_.not_finite(); }) {
+      return state_.not_finite();
+    } else {
+      return {};
+    }
+  }
   [[nodiscard]] std::optional<loss_scale_report> report() override {
     if constexpr (optim::scales_loss<Rule>) {
       return state_.report();
@@ -209,7 +222,7 @@ class parameter_update_of final : public parameter_update<Element> {
 
   [[nodiscard]] bool clips_norm() const noexcept override { return optim::clips_norm<Rule>; }
   [[nodiscard]] std::span<double> squares() noexcept override {
-    if constexpr (optim::clips_norm<Rule>) {
+    if constexpr (requires { state_.squares(); }) {
       return state_.squares();
     } else {
       return {};

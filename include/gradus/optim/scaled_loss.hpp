@@ -111,19 +111,36 @@ class scaled_loss<Rule>::state {
     }
   }
 
-  /// Tests gradients of `segments` for infinity and NaN. May be called for parts of the segments, before `finish`.
+  /// Tests gradients of `segments` for infinity and NaN, and adds their squares where the rule clips by the norm. May
+  /// be called for parts of the segments, before `finish`.
   void test(Device& device, std::span<const segment> segments, const Element* gradients) {
-    note_not_finite(device, segments, gradients,
-                    numbers_.data() + gradus::detail::index_of(loss_scale_number::not_finite));
+    note_not_finite(device, segments, gradients, not_finite().data());
+    if constexpr (clips_norm<Rule>) {
+      inner_.test(device, segments, gradients);
+    }
   }
+
+  /// One number in the memory of the device, above 0 if `test` has found a gradient that is not finite. Ranks that call
+  /// `test` for parts of the gradients sum it.
+  [[nodiscard]] std::span<double> not_finite() noexcept {
+    return {numbers_.data() + gradus::detail::index_of(loss_scale_number::not_finite), 1};
+  }
+  /// See clipped_norm.
+  [[nodiscard]] std::span<double> squares() noexcept requires clips_norm<Rule> { return inner_.squares(); }
 
   /// Runs the step for the parameters of `segments`, unless a gradient was not finite; then updates the scale. Call it
   /// once per step, after `test` of all segments.
   void finish(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step) {
-    updates_ = has_memory_of_its_own<Device> ||
-               numbers_.data()[gradus::detail::index_of(loss_scale_number::not_finite)] == 0.0;
-    if (updates_) {
+    updates_ = has_memory_of_its_own<Device> || not_finite()[0] == 0.0;
+    if constexpr (clips_norm<Rule>) {
+      if (updates_) {
+        inner_.use_norm(device, scale());
+        inner_.update_clipped(device, segments, values, gradients, without_skipped(step));
+      } else {
+        squares()[0] = 0;
+      }
+    } else if (updates_) {
       inner_.update(device, segments, values, gradients, without_skipped(step), scale());
     }
     finish_loss_scale(device, rule_.scaling, numbers_.data());

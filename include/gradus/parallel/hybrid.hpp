@@ -19,7 +19,6 @@
 #include "gradus/comm/subset.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
-#include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/nn/plan/compile_options.hpp"
@@ -133,15 +132,15 @@ namespace detail {
 /// Sums the gradients of a stage over the replicas, and what the update rule needs of all gradients over the stages.
 template <class Element, class Communicator>
 class hybrid_state final : public strategy<Element> {
-  using group_type = comm::subset<Communicator>;
+  using group_type = comm::split_of<Communicator>;
 
  public:
   /// Called by all ranks, with the parameters of this rank's stages.
   /// @throws configuration_error when options make no sense
   hybrid_state(const hybrid& options, Communicator& communicator, const flat_parameters<Element>& parameters)
       : options_{(options.check(communicator.size()), options)},
-        replicas_{communicator.duplicate(), ranks_of_stage(options, communicator.rank(), communicator.size())},
-        stages_{communicator.duplicate(), ranks_of_replica(options, communicator.rank())},
+        replicas_{comm::split(communicator, ranks_of_stage(options, communicator.rank(), communicator.size()))},
+        stages_{comm::split(communicator, ranks_of_replica(options, communicator.rank()))},
         gradients_{options.gradients, replicas_, parameters},
         parameters_{parameters} {}
 
@@ -167,30 +166,30 @@ class hybrid_state final : public strategy<Element> {
   void end_of_step(double learning_rate) override { gradients_.end_of_step(learning_rate); }
   void complete() override { gradients_.complete(); }
 
-  /// @throws configuration_error for a rule that needs more of all gradients than this strategy tells it
+  /// @throws configuration_error for a rule that does not tell what this rank has found in its gradients
   void use(optim::parameter_update<Element>& rule) override {
     rule_ = &rule;
-    if (rule.scales_loss() && rule.gradient_norm()) {  // it clips, too
-      raise<configuration_error>("parallel::hybrid", "a rule that scales the loss or clips by the norm", rule.name(),
-                                 "clip by value, or use bfloat16, which needs no scale");
+    if (options_.stages > 1 &&
+        ((rule.scales_loss() && rule.not_finite().empty()) || (rule.clips_norm() && rule.squares().empty()))) {
+      raise<configuration_error>("parallel::hybrid",
+                                 "a rule whose needs of all gradients can be summed over the stages", rule.name(),
+                                 "give its state not_finite() and squares(), as optim::scaled_loss has");
     }
-    if (rule.clips_norm() && options_.stages_per_rank > 1) {
-      raise<configuration_error>("parallel::hybrid", "one stage of each rank where the rule clips by the norm",
-                                 {options_.stages_per_rank, " stages"}, "write .stages_per_rank = 1");
-    }
+    tests_ = rule.scales_loss() || rule.clips_norm();
   }
 
   void finish(const update_call& update) override {
-    if (rule_->clips_norm()) {
-      finish_clipped(update);
-    } else if (rule_->scales_loss()) {
-      finish_scaled(update);
+    if (tests_) {
+      const auto nothing = [](std::span<const optim::segment> /*arrived*/) {};
+      gradients_.finish(update_call{nothing});  // waits for all sums over the replicas
+      test();
+      update(parameters_.segments);
     } else {
       gradients_.finish(update);
     }
   }
   [[nodiscard]] bool may_be_late() const noexcept override {
-    return rule_ != nullptr && !rule_->clips_norm() && !rule_->scales_loss() && gradients_.may_be_late();
+    return rule_ != nullptr && !tests_ && gradients_.may_be_late();
   }
   bool finish_until(std::size_t first, std::size_t count, const update_call& update) override {
     return gradients_.finish_until(first, count, update);
@@ -204,47 +203,47 @@ class hybrid_state final : public strategy<Element> {
   [[nodiscard]] dynamic_array<travelling_memory> travelling() const override { return gradients_.travelling(); }
 
  private:
-  /// Waits for all sums over the replicas.
-  void collect() {
-    const auto nothing = [](std::span<const optim::segment> /*arrived*/) {};
-    gradients_.finish(update_call{nothing});
+  /// What the rule needs of all gradients becomes that of all stages. So a step that is skipped because of one stage is
+  /// skipped by all.
+  void test() {
+    if (rule_->squares().empty()) {
+      rule_->test(parameters_.segments, parameters_.gradients.data());
+    } else {
+      test_in_order();
+    }
+    if (const std::span<double> found = rule_->not_finite(); !found.empty() && stages_.size() > 1) {
+      comm::all_reduce(stages_, found).wait();
+    }
   }
 
-  /// The squares are added in the order of the segments of the whole network, from the last layer to the first, so that
-  /// their sum has the bits of one process: from the rank of each stage to that of the stage before.
-  void finish_clipped(const update_call& update) {
-    collect();
-    std::span<double> sum = rule_->squares();
-    const int size = stages_.size();
-    if (stages_.rank() + 1 < size) {
-      comm::receive(stages_, stages_.rank() + 1, sum).wait();
-    }
-    rule_->test(parameters_.segments, parameters_.gradients.data());
-    sum = rule_->squares();
-    if (stages_.rank() > 0) {
-      comm::send(stages_, stages_.rank() - 1, std::span<const double>{sum}).wait();
-    }
-    if (size > 1) {
-      comm::broadcast(stages_, sum, 0).wait();
-    }
-    rule_->use_norm();
-    update(parameters_.segments);
-  }
-
-  /// A step that is skipped because one stage has a gradient that is not finite is skipped by all.
-  void finish_scaled(const update_call& update) {
-    collect();
-    double found[] = {0};
-    for (const Element each : parameters_.gradients) {
-      if (!is_finite(each)) {
-        found[0] = 1;
+  /// Squares are added in the order of the segments of the whole network, from the last layer to the first, so that
+  /// their sum has the bits of one process: the sum goes from the rank of each stage to that of the stage before.
+  void test_in_order() {
+    const int ranks = stages_.size();
+    const int after = (stages_.rank() + 1) % ranks;
+    const int before = (stages_.rank() + ranks - 1) % ranks;
+    std::size_t first = 0;
+    for (int k = options_.stages_per_rank; k-- > 0;) {
+      const bool last = k + 1 == options_.stages_per_rank && stages_.rank() + 1 == ranks;
+      if (!last && ranks > 1) {
+        comm::receive(stages_, after, rule_->squares()).wait();
+      }
+      const std::size_t count = segments_of_stage(static_cast<std::size_t>(k));
+      rule_->test(parameters_.segments.subspan(first, count), parameters_.gradients.data());
+      first += count;
+      if ((k > 0 || stages_.rank() > 0) && ranks > 1) {
+        comm::send(stages_, before, std::span<const double>{rule_->squares()}).wait();
       }
     }
-    comm::all_reduce(stages_, std::span{found}).wait();
-    if (found[0] > 0 && !parameters_.gradients.empty()) {
-      parameters_.gradients.front() = std::numeric_limits<Element>::infinity();
+    if (ranks > 1) {
+      comm::broadcast(stages_, rule_->squares(), 0).wait();
     }
-    update(parameters_.segments);
+  }
+
+  /// @param k  counts the stages of this rank
+  [[nodiscard]] std::size_t segments_of_stage(std::size_t k) const noexcept {
+    const std::span<const std::size_t> counts = parameters_.of_stage;
+    return counts.empty() ? parameters_.segments.size() : counts[counts.size() - 1 - k];
   }
 
   hybrid options_;
@@ -253,6 +252,7 @@ class hybrid_state final : public strategy<Element> {
   all_reduce_state<Element, group_type, gradients_on<Element, group_type>> gradients_;
   flat_parameters<Element> parameters_;
   optim::parameter_update<Element>* rule_ = nullptr;
+  bool tests_ = false;  // the rule needs something of all gradients
 };
 
 }  // namespace detail

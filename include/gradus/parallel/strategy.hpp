@@ -27,6 +27,8 @@ struct flat_parameters {
   std::span<Element> values;                 ///< of all parameters, in the memory of the device
   std::span<Element> gradients;              ///< at the same offsets as `values`
   std::span<const optim::segment> segments;  ///< the range of each parameter
+  /// Where the ranks have different layers: the number of segments of each stage of this rank, from its last stage on.
+  std::span<const std::size_t> of_stage{};
 };
 
 /// What a strategy calls, as update(segments), for parameters whose gradients have arrived. It refers to a function of
@@ -149,8 +151,9 @@ class strategy {
   /// Which rank updates which parameters; a constant of the strategy.
   [[nodiscard]] virtual update_scope scope() const noexcept { return update_scope::all; }
 
-  /// Of a strategy whose ranks update parts, or whose servers do: whether it takes a rule that clips by the norm of all
-  /// gradients. It then does before the first update what parameter_update::clips_norm says.
+  /// Of a strategy whose ranks do not all have all parameters, or whose servers update: whether it takes a rule that
+  /// clips by the norm of all gradients. It then does before the first update what parameter_update::clips_norm says,
+  /// or what parameter_update::finish says where ranks have different layers.
   [[nodiscard]] virtual bool sums_squares() const noexcept { return false; }
 
   /// The ranks that train; null: all ranks of the communicator.

@@ -18,6 +18,7 @@
 #include "gradus/nn/network_base.hpp"
 #include "gradus/nn/phase.hpp"
 #include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/plan/stage_cuts.hpp"
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/segment.hpp"
@@ -61,10 +62,11 @@ struct trained_parameters {
   parallel::segment_list segments;  ///< in the order in which backward completes their gradients
   /// The range of `segments` of each layer, in the order of network::add.
   dynamic_array<nn::parameter_range> of_layer;
+  dynamic_array<std::size_t> of_stage;  ///< see parallel::flat_parameters
 
   /// They must outlive the result.
   [[nodiscard]] parallel::flat_parameters<Element> flat() const noexcept {
-    return {values, gradients, {segments.data(), segments.size()}};
+    return {values, gradients, {segments.data(), segments.size()}, {of_stage.data(), of_stage.size()}};
   }
 };
 
@@ -82,9 +84,19 @@ template <class Element, class Device>
       .gradients = network.gradients(),
       .frozen = network.values().subspan(network.gradients().size()),
       .segments = parallel::segments_of(network.structure()),
-      .of_layer = {}};
+      .of_layer = {},
+      .of_stage = {}};
   for (const nn::graph::node& n : network.structure().nodes()) {
     result.of_layer.push_back({.first = n.frozen ? 0 : n.first_parameter, .count = n.trained_here().size()});
+  }
+  if (const nn::stage_cuts& cuts = network.structure().stages(); network.structure().in_stages()) {
+    for (std::size_t k = cuts.own.size(); k-- > 0;) {
+      std::size_t segments = 0;
+      for (std::size_t i = cuts.first_layers[cuts.own[k]]; i < cuts.end_of(cuts.own[k], result.of_layer.size()); ++i) {
+        segments += result.of_layer[i].count;
+      }
+      result.of_stage.push_back(segments);
+    }
   }
   return result;
 }
@@ -106,7 +118,9 @@ class step_end_of final : public step_end {
         strategy_{&strategy},
         group_{strategy.group() != nullptr ? strategy.group() : &all},
         watch_{watch},
-        needs_all_{rule.scales_loss() || (rule.clips_norm() && strategy.scope() == parallel::update_scope::all)},
+        needs_all_{rule.scales_loss() || rule.clips_norm()},
+        tests_here_{needs_all_ && strategy.scope() == parallel::update_scope::all},
+        tested_by_strategy_{needs_all_ && strategy.scope() == parallel::update_scope::stages},
         elsewhere_{strategy.scope() == parallel::update_scope::elsewhere} {
     if (rule.clips_norm() && strategy.scope() != parallel::update_scope::all && !strategy.sums_squares()) {
       raise<configuration_error>(
@@ -156,7 +170,7 @@ class step_end_of final : public step_end {
   }
 
   /// Not where an update needs all gradients: the next step needs the scale of this one.
-  [[nodiscard]] bool may_be_late() const noexcept override { return !needs_all_ && strategy_->may_be_late(); }
+  [[nodiscard]] bool may_be_late() const noexcept override { return !tests_here_ && strategy_->may_be_late(); }
   [[nodiscard]] bool elsewhere() const noexcept override { return elsewhere_; }
 
   void gradients_ready(std::size_t first, std::size_t count) override { strategy_->gradients_ready(first, count); }
@@ -216,9 +230,11 @@ class step_end_of final : public step_end {
     if (watch_ != nullptr) {
       watch_->rule_begins();
     }
-    if (needs_all_) {
+    if (tests_here_) {
       test(ready);
-    } else if (rule_->clips_norm()) {
+    } else if (tested_by_strategy_) {
+      rule_->finish(ready, parameters_->values.data(), parameters_->gradients.data(), step_);
+    } else if (needs_all_) {
       rule_->update_clipped(ready, parameters_->values.data(), parameters_->gradients.data(), step_);
     } else {
       rule_->update(ready, parameters_->values.data(), parameters_->gradients.data(), step_);
@@ -244,7 +260,9 @@ class step_end_of final : public step_end {
   parallel::strategy<Element>* strategy_;
   comm::any_communicator* group_;
   comm::rule_watch* watch_;
-  bool needs_all_;  // an update needs all gradients: the loss is scaled, or gradients are clipped by their norm
+  bool needs_all_;           // an update needs all gradients: the loss is scaled, or they are clipped by their norm
+  bool tests_here_;          // gradients are tested as they arrive
+  bool tested_by_strategy_;  // or before they are given to update_arrived
   bool elsewhere_;
   bool late_ = false;           // the last update has not been completed
   std::size_t tested_ = 0;      // segments whose gradients have arrived and been tested, where an update needs all

@@ -20,6 +20,7 @@
 #include "gradus/optim/adam.hpp"
 #include "gradus/optim/clipped_norm.hpp"
 #include "gradus/optim/lamb.hpp"
+#include "gradus/optim/scaled_loss.hpp"
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/pipeline/rule.hpp"
 #include "gradus/train/training_state.hpp"
@@ -50,6 +51,8 @@ void require_bits_of_one_process(const Rule& rule, const parallel::hybrid& optio
     for (const auto& rank : ranks) {
       BOOST_TEST(rank.losses == want.losses, boost::test_tools::per_element());
       BOOST_TEST(rank.norms == want.norms, boost::test_tools::per_element());
+      BOOST_TEST(rank.mean_norms == want.mean_norms, boost::test_tools::per_element());
+      BOOST_TEST(rank.skipped_steps == want.skipped_steps);
       BOOST_TEST(rank.evaluation_loss == want.evaluation_loss);
       BOOST_TEST(rank.evaluation_accuracy == want.evaluation_accuracy);
       BOOST_TEST(rank.evaluated == want.evaluated);
@@ -87,6 +90,51 @@ BOOST_AUTO_TEST_CASE(rules_that_need_all_gradients_have_the_bits_of_one_process)
                                             how);
   require_bits_of_one_process<gradus::nhwc>(optim::adam{}, options, how);
   require_bits_of_one_process<gradus::nchw>(optim::lamb{}, options, how);
+}
+
+BOOST_AUTO_TEST_CASE(several_stages_of_a_rank_clip_as_one_process) {
+  const hybrid_setup how{.compile = {.max_batch_size = 12, .seed = 3}};
+  const optim::clipped_norm<optim::sgd> rule{.rule = momentum, .max_norm = 0.5};
+  for (const int stages : {1, 2, 3}) {
+    for (const int of_rank : {2, 3}) {
+      require_bits_of_one_process<gradus::nhwc>(
+          rule, {.stages = stages, .micro_batches = 4, .stages_per_rank = of_rank}, how);
+    }
+  }
+}
+
+// In the first steps the gradients of weights that read large inputs overflow, and no others: all stages skip them.
+BOOST_AUTO_TEST_CASE(a_scaled_loss_has_the_bits_of_one_process) {
+  const hybrid_setup how{.compile = {.max_batch_size = 12, .seed = 3}};
+  const gradus::data::image_dataset& usual = gradus_test::dataset_for_pipelines();
+  const gradus::data::image_dataset large{usual.shape(),
+                                          {usual.pixels().begin(), usual.pixels().end()},
+                                          {usual.labels().begin(), usual.labels().end()},
+                                          usual.classes(),
+                                          {.scale = 100}};
+  const optim::loss_scaling scaling{.initial = 0x1p117};
+  const auto require_same = [&](const auto& rule, const parallel::hybrid& options) {
+    const auto train = [&](auto& world, const auto& strategy, const hybrid_setup& setup) {
+      return gradus_test::train_on_rank<gradus::nhwc>(world, rule, strategy, setup, large,
+                                                      gradus_test::network_with_skips{&how});
+    };
+    const auto want = gradus_test::train_alone(train, how, options.micro_batches);
+    const auto ranks = gradus::comm::run_ranks(options.stages, [&](auto& world) { return train(world, options, how); });
+    BOOST_TEST((values_of_ranks(ranks) == want.values));
+    BOOST_TEST(want.skipped_steps > 1);
+    BOOST_TEST(want.skipped_steps < 8);
+    for (const auto& rank : ranks) {
+      BOOST_TEST(rank.skipped_steps == want.skipped_steps);
+      BOOST_TEST(rank.mean_norms == want.mean_norms, boost::test_tools::per_element());
+    }
+  };
+  for (const parallel::hybrid& options : {parallel::hybrid{.stages = 4, .micro_batches = 4},
+                                          parallel::hybrid{.stages = 2, .micro_batches = 3, .stages_per_rank = 2}}) {
+    require_same(optim::scaled_loss<optim::sgd>{.rule = momentum, .scaling = scaling}, options);
+    require_same(optim::scaled_loss<optim::clipped_norm<optim::sgd>>{.rule = {.rule = momentum, .max_norm = 0.5},
+                                                                     .scaling = scaling},
+                 options);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(recomputed_and_frozen_layers_have_the_bits_of_one_process) {

@@ -39,14 +39,26 @@ struct message {
   bool done = false;
 };
 
+struct world;
+
+/// A communicator that is divided: nothing of it is known before all ranks have come.
+struct division {
+  int arrived = 0;
+  std::map<int, std::shared_ptr<world>> of_color;
+};
+
 /// What the ranks of a communicator have in common.
 struct world {
-  int size;
+  int size = 0;
   int connected = 0;
+  bool divided = true;  // all ranks of the communicator that it is a part of have come
+  std::vector<int> keys;
   std::map<std::uint64_t, collective> collectives;
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<message>>> sent;
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<message>>> awaited;
-  std::map<int, std::shared_ptr<world>> parts;
+  std::map<int, division> divisions;
+
+  [[nodiscard]] bool complete() const { return divided && connected == size; }
 };
 
 std::mutex all_worlds;
@@ -265,23 +277,42 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int size, ncclUniq
   const std::scoped_lock held{all_worlds};
   std::shared_ptr<world>& place = worlds[std::string(id.internal, sizeof(id.internal))];
   if (place == nullptr) {
-    place = std::make_shared<world>(world{size, 0, {}, {}, {}, {}});
+    place = std::make_shared<world>();
+    place->size = size;
   }
   *communicator = join(place, rank);
   return ncclInProgress;
 }
-ncclResult_t ncclCommSplit(ncclComm_t communicator, int, int key, ncclComm_t* made, ncclConfig_t*) {
+ncclResult_t ncclCommSplit(ncclComm_t communicator, int color, int key, ncclComm_t* made, ncclConfig_t*) {
   const std::scoped_lock held{all_worlds};
-  std::shared_ptr<world>& place = communicator->ranks->parts[communicator->splits++];
-  if (place == nullptr) {
-    place = std::make_shared<world>(world{communicator->ranks->size, 0, {}, {}, {}, {}});
+  division& parts = communicator->ranks->divisions[communicator->splits++];
+  *made = nullptr;
+  if (color != NCCL_SPLIT_NOCOLOR) {
+    std::shared_ptr<world>& place = parts.of_color[color];
+    if (place == nullptr) {
+      place = std::make_shared<world>();
+      place->divided = false;
+    }
+    ++place->size;
+    place->keys.push_back(key);
+    *made = join(place, key);
   }
-  *made = join(place, key);
+  if (++parts.arrived == communicator->ranks->size) {
+    for (auto& [each, part] : parts.of_color) {
+      std::ranges::sort(part->keys);
+      for (int rank = 0; rank < part->size; ++rank) {
+        if (part->keys[static_cast<std::size_t>(rank)] != rank) {  // here the keys are the ranks
+          return ncclInvalidArgument;
+        }
+      }
+      part->divided = true;
+    }
+  }
   return ncclInProgress;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* result) {
   const std::scoped_lock held{all_worlds};
-  *result = communicator->ranks->connected == communicator->ranks->size ? ncclSuccess : ncclInProgress;
+  *result = communicator->ranks->complete() ? ncclSuccess : ncclInProgress;
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "communicators_by_order.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/data/synthetic.hpp"
@@ -19,6 +20,7 @@
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/adam.hpp"
 #include "gradus/optim/clipped_norm.hpp"
+#include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/pipeline/network_layers.hpp"
@@ -43,6 +45,7 @@ struct training {
   hybrid_setup how;
   bool nhwc = false;
   int rule = 0;
+  bool by_order = false;  // messages are matched by their order
 };
 
 constexpr optim::sgd momentum{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01};
@@ -96,7 +99,8 @@ training draw_case(sweep_case& random) {
     what.pipeline.compile = what.how.compile;
   }
   what.nhwc = random.flip("nhwc");
-  what.rule = static_cast<int>(random.between("rule", 0, 2));
+  what.rule = static_cast<int>(random.between("rule", 0, 3));
+  what.by_order = random.flip("by_order", 3);
   what.pipeline.micro_batches =
       static_cast<int>(random.between("micro_batches", 1, std::min<gradus::index_t>(batch + 1, 10)));
   what.pipeline.schedule = parallel::pipeline_rules[static_cast<std::size_t>(random.between("schedule", 0, 2))];
@@ -107,7 +111,7 @@ training draw_case(sweep_case& random) {
   const auto most = static_cast<gradus::index_t>(names.size() + 1);
   what.pipeline.stages = static_cast<int>(
       random.between("stages", std::min<gradus::index_t>(2, most), std::min<gradus::index_t>(6, most)));
-  if (what.pipeline.schedule == parallel::one_f_one_b && what.rule != 2) {  // clipping needs one stage of each rank
+  if (what.pipeline.schedule == parallel::one_f_one_b) {
     what.pipeline.stages_per_rank = static_cast<int>(
         random.between("stages_per_rank", 1, std::min<gradus::index_t>(3, most / what.pipeline.stages)));
   }
@@ -135,8 +139,11 @@ outcome train_case(Communicator& world, const Strategy& strategy, const training
       return in_layout(momentum);
     case 1:
       return in_layout(optim::adam{});
-    default:
+    case 2:
       return in_layout(optim::clipped_norm<optim::sgd>{.rule = momentum, .max_norm = 0.5});
+    default:
+      return in_layout(optim::scaled_loss<optim::clipped_norm<optim::sgd>>{.rule = {.rule = momentum, .max_norm = 0.5},
+                                                                           .scaling = {.initial = 1024}});
   }
 }
 
@@ -207,10 +214,15 @@ BOOST_AUTO_TEST_CASE(train_random_networks_to_the_bits_of_one_process) {
       return;
     }
     try {
-      wrong = difference_of(
-          gradus::comm::run_ranks(what.pipeline.stages,
-                                  [&](auto& world) { return train_case(world, what.pipeline, what, what.how); }),
-          want);
+      wrong = difference_of(gradus::comm::run_ranks(what.pipeline.stages,
+                                                    [&](auto& world) {
+                                                      if (what.by_order) {
+                                                        matched_by_order ordered{world.duplicate()};
+                                                        return train_case(ordered, what.pipeline, what, what.how);
+                                                      }
+                                                      return train_case(world, what.pipeline, what, what.how);
+                                                    }),
+                            want);
     } catch (const std::exception& failure) {
       wrong = std::string{"the pipeline: "} + failure.what();
     }

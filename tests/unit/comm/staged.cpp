@@ -103,6 +103,25 @@ BOOST_AUTO_TEST_CASE(memory_of_a_device_is_communicated_by_the_host) {
   BOOST_TEST(made.allocated.load() == 0);
 }
 
+// The collectives of a comm::subset add on the host.
+BOOST_AUTO_TEST_CASE(memory_of_a_device_is_communicated_among_some_ranks) {
+  const suite::watchdog guard{std::chrono::seconds{300}};
+  copies made;
+  BOOST_TEST(on_ranks(4, made, true, [](staged& world) {
+               auto group = comm::split(world, world.rank() == 1 ? std::vector<int>{} : std::vector<int>{3, 0, 2});
+               if (world.rank() == 1) {
+                 return;
+               }
+               using type = decltype(group);
+               suite::all_reduce_reduces<type, float>(group);
+               suite::broadcast_copies_the_root<type, float>(group);
+               suite::all_gather_collects_all_blocks<type, float>(group);
+               suite::messages_match_by_tag_and_order(group);
+             }) == "");
+  BOOST_TEST(made.to_host.load() > 0);
+  BOOST_TEST(made.allocated.load() == 0);
+}
+
 BOOST_AUTO_TEST_CASE(memory_of_the_host_is_passed_on) {
   copies made;
   BOOST_TEST(on_ranks(2, made, false, [](staged& world) { suite::all_reduce_reduces<staged, float>(world); }) == "");

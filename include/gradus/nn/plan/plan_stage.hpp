@@ -3,7 +3,7 @@
 // The planner of a stage: what it gets from other stages and sends to them, and its memory for several micro-batches.
 #pragma once
 
-#include <algorithm>  // std::max, std::min
+#include <algorithm>  // std::find, std::max, std::min
 #include <cstddef>    // std::size_t
 #include <span>       // std::span
 #include <utility>    // std::move
@@ -165,7 +165,13 @@ class stage_planner {
   [[nodiscard]] bool runs(std::size_t node) const { return node >= result_.first && node < result_.end; }
 
   void find_transfers() {
+    const auto add_route = [this](const stage_route& route) {
+      if (std::find(result_.routes.begin(), result_.routes.end(), route) == result_.routes.end()) {
+        result_.routes.push_back(route);
+      }
+    };
     uses_.for_each(true, [&, this](std::size_t slot, std::size_t from, std::size_t to, std::size_t number) {
+      add_route({from, to});
       if (from == stage_) {
         result_.values_out.push_back({slot, to, number, uses_.value_of(slot)});
         sent_[slot] = 1;
@@ -176,6 +182,7 @@ class stage_planner {
       }
     });
     uses_.for_each(false, [&, this](std::size_t slot, std::size_t from, std::size_t to, std::size_t number) {
+      add_route({from, to});
       if (from == stage_ || to == stage_) {
         auto& list = from == stage_ ? result_.gradients_out : result_.gradients_in;
         list.push_back({slot, from == stage_ ? to : from, number, uses_.value_of(slot)});

@@ -30,6 +30,16 @@ struct stage_transfer {
   std::size_t value_of = 0;  ///< a value in the slot, which tells the elements of an example
 };
 
+/// Two stages between which something crosses the cuts: values from a stage to a later one, gradients to an earlier
+/// one.
+struct stage_route {
+  std::size_t from = 0;  ///< the stage that sends
+  std::size_t to = 0;    ///< the stage that receives
+
+  /// True if all members are equal.
+  friend bool operator==(const stage_route&, const stage_route&) = default;
+};
+
 /// What one stage of a network runs, as data. A stage is a piece of the steps of the whole network in time, with the
 /// same fused layers and the same writers of each gradient: so its results are the same bits. What crosses a cut is the
 /// memory that is in use then. It goes to the next stage that uses it, and from there to the one after.
@@ -42,6 +52,7 @@ struct stage_plan {
   dynamic_array<stage_transfer> values_out;     ///< after forward
   dynamic_array<stage_transfer> gradients_in;   ///< before backward
   dynamic_array<stage_transfer> gradients_out;  ///< after backward, or after its first part
+  dynamic_array<stage_route> routes;            ///< of all stages of the network, each once: the same in all plans
 
   /// Layers whose weights have their gradients in the second part of backward: stage_depth::splits_backward.
   dynamic_array<unsigned char> later_weights;

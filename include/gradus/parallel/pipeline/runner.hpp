@@ -56,7 +56,7 @@ class pipeline_runner {
   using micro_batch_type = nn::micro_batch<Element, Device>;
 
  public:
-  /// Takes the memory of this rank's stages.
+  /// Takes the memory of this rank's stages. Called by all ranks of all replicas.
   /// @param net      compiled by compile_stages with the stages of this rank, stage s on rank s mod channel.size()
   /// @param rule     of the schedules
   /// @param channel  to the other ranks of the replica; it outlives this object, as the network does
@@ -78,6 +78,7 @@ class pipeline_runner {
       own_.push_back(std::make_unique<own_stage>(net, stage, depth_of(stage, rule), most_micro_batches(graph)));
       stages_of_rank_[stage] = own_.back().get();
     }
+    channel.connect(own_.front()->stage.plan().routes);
   }
 
   /// What crosses the cuts of this rank's stages, by the names of the layers whose results or gradients they are.
@@ -350,9 +351,6 @@ class pipeline_runner {
     return result;
   }
 
-  [[nodiscard]] int rank_of(std::size_t stage) const noexcept {
-    return static_cast<int>(stage % static_cast<std::size_t>(channel_->size()));
-  }
   /// Begins to receive what there is memory for.
   void receive_more(bool gradients) {
     for (const auto& each : own_) {
@@ -392,7 +390,7 @@ class pipeline_runner {
         const nn::stage_transfer& transfer = way.in[t];
         if (stages_of_rank_[transfer.peer] == nullptr) {  // else wait_for copies
           way.received[t][static_cast<std::size_t>(m)] = channel_->receive(
-              rank_of(transfer.peer), own.elements(way, transfer, micro_batch(own, m)), way.tag(transfer));
+              {transfer.peer, own.number}, own.elements(way, transfer, micro_batch(own, m)), way.tag(transfer));
         }
       }
     }
@@ -421,8 +419,8 @@ class pipeline_runner {
     for (std::size_t t = 0; t < way.out.size(); ++t) {
       const nn::stage_transfer& transfer = way.out[t];
       if (stages_of_rank_[transfer.peer] == nullptr) {
-        way.sent[t][static_cast<std::size_t>(m)] =
-            channel_->send(rank_of(transfer.peer), own.elements(way, transfer, micro_batch(own, m)), way.tag(transfer));
+        way.sent[t][static_cast<std::size_t>(m)] = channel_->send(
+            {own.number, transfer.peer}, own.elements(way, transfer, micro_batch(own, m)), way.tag(transfer));
       }
     }
   }

@@ -132,9 +132,19 @@ class profile_recorder final : public nn::step_hooks {
   /// @param layers  network.layers()
   explicit profile_recorder(std::size_t layers) : layers_(layers) {}
 
-  void before_layer(std::size_t /*layer*/, nn::phase /*which*/) override { begin_ = clock::now(); }
+  /// The same for a network on a device that computes while the host goes on, such as a GPU: waits for the device
+  /// before and after each layer. @param device  outlives this object
+  template <class Device>
+  profile_recorder(std::size_t layers, Device& device)
+      : layers_(layers), device_{&device}, wait_{[](void* erased) { static_cast<Device*>(erased)->synchronize(); }} {}
+
+  void before_layer(std::size_t /*layer*/, nn::phase /*which*/) override {
+    wait();
+    begin_ = clock::now();
+  }
 
   void after_layer(std::size_t layer, nn::phase which) override {
+    wait();
     add(layer, which, std::chrono::duration<double>(clock::now() - begin_).count());
   }
 
@@ -160,6 +170,13 @@ class profile_recorder final : public nn::step_hooks {
 
  private:
   using clock = std::chrono::steady_clock;
+
+  void wait() const {
+    if (device_ != nullptr) {
+      wait_(device_);
+    }
+  }
+
   struct shortest {
     double seconds = 0;
     bool seen = false;
@@ -170,6 +187,8 @@ class profile_recorder final : public nn::step_hooks {
   };
 
   dynamic_array<times> layers_;
+  void* device_ = nullptr;
+  void (*wait_)(void* device) = nullptr;
   clock::time_point begin_{};
 };
 

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>  // cudaEventQuery, cudaMallocAsync, cudaMemcpyAsync, cudaPointerGetAttributes
 #include <nccl.h>              // ncclComm_t
 
+#include <algorithm>        // std::sort
 #include <chrono>           // std::chrono::milliseconds
 #include <cstddef>          // std::byte, std::size_t
 #include <cstring>          // std::memcpy
@@ -15,6 +16,7 @@
 #include <string>           // std::string
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
+#include <vector>           // std::vector
 
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/detail/nccl/host_link.hpp"
@@ -99,6 +101,7 @@ class nccl_operation final : public operation {
 struct nccl_message {
   nccl_operation* operation = nullptr;
   bool sends = false;
+  int peer = 0;
   ncclDataType_t type = ncclUint8;
 };
 
@@ -106,8 +109,9 @@ struct nccl_message {
 class nccl_channel {
  public:
   /// Takes over the communicator, which may still be connecting.
-  nccl_channel(cuda& device, std::shared_ptr<host_link> link, ncclComm_t communicator, int rank, int size)
-      : device_{&device}, link_{std::move(link)}, communicator_{communicator}, rank_{rank}, size_{size} {}
+  /// @param names  of all ranks in errors
+  nccl_channel(cuda& device, std::shared_ptr<host_link> link, ncclComm_t communicator, int rank, std::vector<int> names)
+      : device_{&device}, link_{std::move(link)}, communicator_{communicator}, rank_{rank}, names_{std::move(names)} {}
 
   nccl_channel(const nccl_channel&) = delete;
   nccl_channel& operator=(const nccl_channel&) = delete;
@@ -130,7 +134,9 @@ class nccl_channel {
   [[nodiscard]] ncclComm_t communicator() const noexcept { return communicator_; }
   [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
   [[nodiscard]] int rank() const noexcept { return rank_; }
-  [[nodiscard]] int size() const noexcept { return size_; }
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(names_.size()); }
+  [[nodiscard]] const std::vector<int>& names() const noexcept { return names_; }
+  [[nodiscard]] int name_of(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
 
   /// An operation that has not begun. Nothing is allocated if one is idle.
   nccl_operation& fresh(const call_description& what, std::chrono::milliseconds limit,
@@ -210,7 +216,7 @@ class nccl_channel {
     const nccl_operation& last = *messages.back().operation;
     try {
       device_->activate();
-      settle(any_communicator_of(messages), last.what(), last.limit(), std::source_location::current());
+      settle(submit(messages), last.what(), last.limit(), std::source_location::current());
       for (const nccl_message& each : messages) {
         mark_end(*each.operation);
       }
@@ -268,11 +274,12 @@ class nccl_channel {
   [[noreturn]] void raise_time_limit(const call_description& what, std::chrono::milliseconds limit,
                                      const std::source_location& where) {
     dynamic_array<int> others;
-    for (int other = 0; other < size_; ++other) {
+    for (int other = 0; other < size(); ++other) {
       if (other != rank_) {
-        others.push_back(other);
+        others.push_back(name_of(other));
       }
     }
+    std::sort(others.begin(), others.end());
     const std::string reason = gradus::join({"not complete within ", seconds_text(limit)});
     give_up(gradus::join({what.describe(), ": ", reason}));
     gradus::raise<communication_error>(what.describe(), {"all ranks within ", seconds_text(limit)},
@@ -320,14 +327,13 @@ class nccl_channel {
     operation.end().record(stream());
   }
 
-  [[nodiscard]] ncclResult_t any_communicator_of(const dynamic_array<nccl_message>& messages) {
+  [[nodiscard]] ncclResult_t submit(const dynamic_array<nccl_message>& messages) {
     ncclResult_t first = ncclGroupStart();
     for (const nccl_message& each : messages) {
-      const call_description& what = each.operation->what();
       void* const data = each.operation->buffers().empty() ? nullptr : each.operation->buffers()[0].data;
-      const auto count = static_cast<std::size_t>(what.count);
-      const ncclResult_t result = each.sends ? ncclSend(data, count, each.type, what.peer, communicator_, stream())
-                                             : ncclRecv(data, count, each.type, what.peer, communicator_, stream());
+      const auto count = static_cast<std::size_t>(each.operation->what().count);
+      const ncclResult_t result = each.sends ? ncclSend(data, count, each.type, each.peer, communicator_, stream())
+                                             : ncclRecv(data, count, each.type, each.peer, communicator_, stream());
       first = first == ncclSuccess || first == ncclInProgress ? result : first;
     }
     const ncclResult_t end = ncclGroupEnd();
@@ -354,7 +360,7 @@ class nccl_channel {
   std::shared_ptr<host_link> link_;
   ncclComm_t communicator_;  // null after a failure
   int rank_;
-  int size_;
+  std::vector<int> names_;  // of all ranks
   cuda_stream stream_;
   cuda_event begin_;
   dynamic_array<nccl_message> messages_;

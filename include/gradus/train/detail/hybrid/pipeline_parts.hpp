@@ -16,7 +16,6 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/data/sampler.hpp"
-#include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/plan/compile_options.hpp"
 #include "gradus/nn/plan/stage_cuts.hpp"
@@ -110,8 +109,6 @@ class pipeline_parts {
   void prepare_with(Network& network, std::unique_ptr<parallel::pipeline_ranks<typename Network::element_type>> ranks) {
     using element = typename Network::element_type;
     using device = typename Network::device_type;
-    static_assert(has_host_memory<device>,
-                  "gradus: parallel::hybrid is for devices in host memory: values are sent from there");
     comm::any_communicator& all = ranks->all();
     options_.check(all.size());
     share_times(all);
