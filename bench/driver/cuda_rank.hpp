@@ -99,7 +99,8 @@ struct device_of<gradus::cuda> {
 };
 
 template <class Communicator>
-void run_rank_on_cuda(Communicator& world, const settings& chosen, bool in_process, int local_rank) {
+void run_rank_on_cuda(Communicator& world, const settings& given, bool in_process, int local_rank) {
+  const settings chosen = completed(given);
   gradus::cuda device = make_cuda_device(chosen, local_rank);
 #ifdef GRADUS_BENCH_WITH_NCCL
   if (chosen.all_reduce_spec == nccl_spec) {
