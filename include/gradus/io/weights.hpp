@@ -25,6 +25,8 @@
 #include "gradus/io/safetensors_file.hpp"
 #include "gradus/io/weight_names.hpp"
 #include "gradus/io/weights_report.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/parameter.hpp"
 #include "gradus/nn/plan/graph.hpp"
 
 namespace gradus::io {
@@ -66,6 +68,23 @@ template <class Network>
   return slots;
 }
 
+/// The same of the layers that other ranks run, where the network is cut into stages.
+[[nodiscard]] inline std::vector<weight_slot> weight_slots_elsewhere(const nn::graph& graph) {
+  std::vector<weight_slot> slots;
+  for (const nn::graph::node& n : graph.nodes()) {
+    if (!graph.in_stages() || n.here) {
+      continue;
+    }
+    for (const nn::parameter_description& each : n.parameters) {
+      slots.push_back({each.name, shape_in_files(each)});
+    }
+    for (const nn::buffer_description& each : n.layer->buffers()) {
+      slots.push_back({join({n.name, ".", each.name}), {each.size}});
+    }
+  }
+  return slots;
+}
+
 inline void require_real(element_type type, error_location where) {
   if (type != element_type::f16 && type != element_type::bf16 && type != element_type::f32 &&
       type != element_type::f64) {
@@ -88,6 +107,93 @@ template <class Element>
 
 }  // namespace detail
 
+/// The weights of a network as save_weights writes them, for programs that get the values of some from elsewhere. Of a
+/// network in stages it has those of all ranks.
+template <class Network>
+class weights_in_file {
+ public:
+  /// The element type of the parameters.
+  using element = typename Network::parameter_element_type;
+
+  /// @param net  compiled; it outlives this object
+  /// @throws configuration_error as save_weights does
+  weights_in_file(const Network& net, const save_weights_options& options,
+                  error_location where = error_location::current())
+      : net_{&net}, type_{options.type.value_or(element_type_of<element>())} {
+    detail::require_real(type_, where);
+    slots_ = detail::weight_slots(net, "save_weights", where);
+    own_ = slots_.size();
+    for (detail::weight_slot& each : detail::weight_slots_elsewhere(net.structure())) {
+      slots_.push_back(std::move(each));
+    }
+    std::vector<safetensors_entry> tensors;
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      std::string name = options.rename.name_in_file(slots_[i].name, where);
+      numbers_.emplace(name, i);
+      tensors.push_back({.name = std::move(name), .type = type_, .shape = slots_[i].shape});
+    }
+    auto metadata = options.metadata;
+    metadata.emplace("format", "pt");
+    header_ = lay_out_safetensors(std::move(tensors), std::move(metadata), where);
+  }
+
+  /// The tensors of the file; the same on all ranks.
+  [[nodiscard]] const safetensors_header& header() const noexcept { return header_; }
+  /// The name in the network of a tensor.
+  [[nodiscard]] const std::string& name_of(const safetensors_entry& tensor) const {
+    return slots_[number_of(tensor)].name;
+  }
+  /// Whether all weights are this rank's.
+  [[nodiscard]] bool complete() const noexcept { return own_ == slots_.size(); }
+
+  /// Copies the values of a tensor to the host, if it is one of this rank; otherwise they become zeros.
+  void copy(const safetensors_entry& tensor, std::vector<element>& values) const {
+    const std::size_t i = number_of(tensor);
+    const auto parameters = net_->parameters();
+    if (i < parameters.size()) {
+      values = parameters[i].copy_values();
+      return;
+    }
+    index_t count = 1;
+    for (const index_t extent : slots_[i].shape) {
+      count *= extent;
+    }
+    values.assign(static_cast<std::size_t>(count), element{});
+    if (i < own_) {
+      const auto& view = net_->buffers()[i - parameters.size()].elements;
+      view.device().copy_to_host(values.data(), view.data(), values.size() * sizeof(element));
+    }
+  }
+
+  /// Writes the file. A file of that name is replaced when the new one is complete.
+  /// @param read  read(tensor, values) gives the values of a tensor, in the order of header().tensors
+  /// @throws format_error if the file cannot be written
+  template <class Read>
+  void write(const std::string& path, const Read& read, file_system& files = operating_system(),
+             error_location where = error_location::current()) const {
+    std::vector<element> values;
+    std::vector<std::byte> bytes;
+    const auto fill = [&, this](const safetensors_entry& tensor) {
+      read(tensor, values);
+      bytes = detail::bytes_as(type_, values);
+      return std::span<const std::byte>{bytes};
+    };
+    detail::write_safetensors(path, header_, fill, files, where);
+  }
+
+ private:
+  [[nodiscard]] std::size_t number_of(const safetensors_entry& tensor) const {
+    return numbers_.find(tensor.name)->second;
+  }
+
+  const Network* net_;
+  element_type type_;
+  std::vector<detail::weight_slot> slots_;  // of parameters, then of buffers, then those of other ranks
+  std::size_t own_ = 0;
+  std::map<std::string, std::size_t, std::less<>> numbers_;  // of slots, by the names in the file
+  safetensors_header header_;
+};
+
 /// Saves the parameters and the buffers (running statistics) of a compiled network to a .safetensors file, which
 /// Python's safetensors and load_weights read. A file of that name is replaced when the new one is complete.
 ///
@@ -95,45 +201,24 @@ template <class Element>
 ///
 /// Names are those of the network: "conv1.weight", "bn1.running_mean". Shapes do not depend on the layout: (o, i, r, s)
 /// of convolutions, (o, i) of dense layers, (o) of biases. The network may be on any device. It copies one tensor at a
-/// time to the host. In distributed training call it on one rank: all have the same parameters.
+/// time to the host. In distributed training call it on one rank, as all have the same parameters, or call
+/// train::save_weights on all.
 ///
-/// @throws configuration_error if the network is not compiled, options.type is not one of real numbers, or
-/// options.rename is a function or does not lead back to a name
+/// @throws configuration_error if the network is not compiled or other ranks have some of its layers, options.type is
+/// not one of real numbers, or options.rename is a function or does not lead back to a name
 /// @throws format_error if the file cannot be written
 template <class Network>
 void save_weights(const Network& net, const std::string& path, const save_weights_options& options = {},
                   file_system& files = operating_system(), error_location where = error_location::current()) {
-  using element = typename Network::parameter_element_type;
-  const element_type type = options.type.value_or(element_type_of<element>());
-  detail::require_real(type, where);
-  std::vector<detail::weight_slot> slots = detail::weight_slots(net, "save_weights", where);
-  std::map<std::string, std::size_t, std::less<>> numbers;  // of slots
-  std::vector<safetensors_entry> tensors;
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    std::string name = options.rename.name_in_file(slots[i].name, where);
-    numbers.emplace(name, i);
-    tensors.push_back({.name = std::move(name), .type = type, .shape = std::move(slots[i].shape)});
+  const weights_in_file<Network> file{net, options, where};
+  if (!file.complete()) {
+    raise<configuration_error>("save_weights", "a network whose layers are all on this rank",
+                               {"one in ", net.structure().stages().stages(), " stages, of which this rank has ",
+                                net.structure().stages().own.size()},
+                               "call train::save_weights(trainer, path) on all ranks", where);
   }
-  auto metadata = options.metadata;
-  metadata.emplace("format", "pt");
-  const safetensors_header header = lay_out_safetensors(std::move(tensors), std::move(metadata), where);
-  const auto parameters = net.parameters();
-  const auto buffers = net.buffers();
-  std::vector<std::byte> bytes;
-  const auto fill = [&](const safetensors_entry& tensor) {
-    const std::size_t i = numbers.find(tensor.name)->second;
-    std::vector<element> values;
-    if (i < parameters.size()) {
-      values = parameters[i].copy_values();
-    } else {
-      const auto& view = buffers[i - parameters.size()].elements;
-      values.resize(static_cast<std::size_t>(view.size()));
-      view.device().copy_to_host(values.data(), view.data(), values.size() * sizeof(element));
-    }
-    bytes = detail::bytes_as(type, values);
-    return std::span<const std::byte>{bytes};
-  };
-  detail::write_safetensors(path, header, fill, files, where);
+  file.write(
+      path, [&](const safetensors_entry& tensor, auto& values) { file.copy(tensor, values); }, files, where);
 }
 
 /// Loads parameters and buffers of a compiled network from a .safetensors file: one of save_weights, or one of PyTorch
@@ -147,7 +232,8 @@ void save_weights(const Network& net, const std::string& path, const save_weight
 /// Of PyTorch's names, "running_var" is read as "running_variance", and "num_batches_tracked" is ignored: running
 /// statistics here have a constant momentum. A shape may lack extents of 1 at its begin. All is checked first: a call
 /// that throws changes nothing in the network. In distributed training call it on all ranks, or on rank 0 before the
-/// trainer is made, which gives every rank the parameters of rank 0 but not its buffers.
+/// trainer is made, which gives every rank the parameters of rank 0 but not its buffers. A rank of a pipeline takes the
+/// weights of its layers; those of layers on other ranks are left out, and out of the report.
 ///
 /// @return which weights were loaded, and which differ
 /// @throws format_error if the file cannot be read; with options.strict also, with all names, if the file lacks a
@@ -160,11 +246,12 @@ load_weights_report load_weights(Network& net, const std::string& path, const lo
   return at_call(where, [&] {
     using element = typename Network::parameter_element_type;
     const std::vector<detail::weight_slot> slots = detail::weight_slots(net, "load_weights", where);
+    const std::vector<detail::weight_slot> elsewhere = detail::weight_slots_elsewhere(net.structure());
     const safetensors_file file{path};
     const std::string operation = join({"load_weights '", path, "'"});
     detail::weight_matches matches =
-        detail::match_weights(operation, slots, file.tensors(), options.only, options.rename);
-    detail::require_loaded(operation, matches.report, options.strict);
+        detail::match_weights(operation, slots, file.tensors(), options.only, options.rename, elsewhere);
+    detail::require_loaded(operation, matches.report, options.strict, !elsewhere.empty());
     const auto parameters = net.parameters();
     const auto buffers = net.buffers();
     std::vector<element> values;

@@ -71,10 +71,11 @@ struct weight_matches {
 }
 
 /// Finds the tensors of slots whose names fit `only`.
+/// @param elsewhere  slots of other ranks, whose tensors are left out
 /// @throws configuration_error if `only` fits no slot, or two tensors of the file are for the same slot
 [[nodiscard]] inline weight_matches match_weights(std::string_view operation, std::span<const weight_slot> slots,
                                                   std::span<const safetensors_entry> file, const name_patterns& only,
-                                                  const name_map& rename) {
+                                                  const name_map& rename, std::span<const weight_slot> elsewhere = {}) {
   weight_matches result;
   result.tensors.resize(slots.size());
   std::map<std::string_view, std::size_t> by_name;
@@ -82,6 +83,11 @@ struct weight_matches {
   for (std::size_t i = 0; i < slots.size(); ++i) {
     by_name.emplace(slots[i].name, i);
     any = any || only.fits(slots[i].name);
+  }
+  std::map<std::string_view, std::size_t> by_name_elsewhere;
+  for (std::size_t i = 0; i < elsewhere.size(); ++i) {
+    by_name_elsewhere.emplace(elsewhere[i].name, i);
+    any = any || only.fits(elsewhere[i].name);
   }
   if (!any && !slots.empty()) {
     std::string names;
@@ -103,7 +109,10 @@ struct weight_matches {
       continue;
     }
     const std::size_t i = find_slot(by_name, name);
-    const bool known = i < slots.size();
+    const bool known = i < by_name.size();
+    if (!known && find_slot(by_name_elsewhere, name) < by_name_elsewhere.size()) {
+      continue;
+    }
     if (!only.fits(known ? std::string_view{slots[i].name} : std::string_view{name})) {
       continue;
     }
@@ -129,14 +138,16 @@ struct weight_matches {
   return result;
 }
 
+/// @param elsewhere  whether other ranks have weights: then this one may load nothing
 /// @throws format_error with all names if there is a difference and `strict` is set, or if nothing is loaded
-inline void require_loaded(std::string_view operation, const load_weights_report& report, bool strict) {
+inline void require_loaded(std::string_view operation, const load_weights_report& report, bool strict,
+                           bool elsewhere = false) {
   if (strict && !report.complete()) {
     raise<format_error>(operation, {"the weights of the network"}, report.differences(),
                         "{.strict = false} loads what fits, {.only = ...} a part, and {.rename = ...} gives names of "
                         "the network to the tensors of the file");
   }
-  if (report.loaded.empty()) {
+  if (report.loaded.empty() && !elsewhere) {
     raise<format_error>(operation, "weights of the network",
                         report.complete() ? std::string{"a network without weights"} : report.differences(),
                         "{.rename = ...} gives names of the network to the tensors of the file");
