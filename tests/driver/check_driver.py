@@ -445,7 +445,7 @@ class Gpu(unittest.TestCase):
                                        delta=1e-2 if result["precision"] == "fp32" else 2e-2)
                 for part in ("forward", "backward"):
                     self.assertGreater(result["breakdown_ms"][part], 0)
-            said = run(*SMALL, "--ranks", 2, "--stages", 2, "--device=cuda", "--capture-step", status=1)
+            said = run(*SMALL, "--ranks", 2, "--stages", 2, "--device=cuda", "--capture-step", status=2)
             self.assertIn("--capture-step: a step in stages waits for other ranks", said)
 
 

@@ -99,8 +99,9 @@ saved_outcome train_and_save(comm::threads& world, const std::string& folder, co
       static_cast<void>(std::raise(run.signal));
     }
     if (run.break_folder_after != 0 && step.step + 1 == run.break_folder_after && world.rank() == 0) {
-      std::filesystem::remove_all(folder);
+      std::filesystem::rename(folder, folder + "_before");  // a save may go on in it
       std::ofstream{folder} << "no folder";
+      std::filesystem::remove_all(folder + "_before");
     }
   };
   const auto note = [&](const train::epoch_report& epoch) { outcome.losses.push_back(epoch.loss); };
