@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "gradus/comm/cuda_staging.cuh"
-#include "gradus/comm/nccl.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/float16.hpp"
@@ -25,6 +24,7 @@
 #include "gradus/trace/transfers.hpp"
 #include "gradus/train/traced.hpp"
 #include "hybrid_training.hpp"
+#include "nccl_ranks.hpp"
 
 namespace {
 
@@ -47,17 +47,7 @@ outcome train(gradus::cuda& device, Communicator& world, const Rule& rule, const
       device, world, rule, strategy, how, gradus_test::dataset_for_pipelines(), gradus_test::network_with_skips{&how});
 }
 
-/// Calls body(device, communicator) on the ranks.
-template <class Body>
-auto over_nccl(int ranks, const Body& body) {
-  return comm::run_ranks(ranks, [&](comm::threads& hosts) {
-    gradus::cuda device{{.device = hosts.rank()}};
-    comm::nccl world{hosts.duplicate(), device};
-    auto result = body(device, world);
-    comm::barrier(hosts).wait();  // no rank leaves while others need it
-    return result;
-  });
-}
+/// As on_cards, through the memory of the host.
 template <class Body>
 auto over_hosts(int ranks, const Body& body) {
   return comm::run_ranks(ranks, [&](comm::threads& hosts) {
@@ -113,7 +103,7 @@ void require_as_one_card(const parallel::hybrid& options, const Rule& rule, int 
     const auto on_ranks = [&](gradus::cuda& own, auto& world) {
       return train<Element>(own, world, rule, options, how);
     };
-    require_near(over_nccl(ranks, on_ranks), want, tolerance);
+    require_near(on_cards(ranks, on_ranks), want, tolerance);
     require_near(over_hosts(ranks, on_ranks), want, tolerance);
   }
 }
@@ -146,7 +136,7 @@ BOOST_AUTO_TEST_CASE(replicas_train_as_cards_with_all_layers) {
   const hybrid_setup how{.batch_size = 12, .compile = {.max_batch_size = 6, .seed = 3}};
   hybrid_setup data = how;
   data.compile.micro_batch_size = 2;
-  const auto want = over_nccl(2, [&](gradus::cuda& device, comm::nccl& world) {
+  const auto want = on_cards(2, [&](gradus::cuda& device, comm::nccl& world) {
     return train<float>(device, world, momentum, parallel::all_reduce{}, data);
   });
   for (const parallel::pipeline_rule& rule : parallel::pipeline_rules) {
@@ -154,7 +144,7 @@ BOOST_AUTO_TEST_CASE(replicas_train_as_cards_with_all_layers) {
     const auto on_ranks = [&](gradus::cuda& device, auto& world) {
       return train<float>(device, world, momentum, options, how);
     };
-    require_near(over_nccl(4, on_ranks), want.front(), 1e-3);
+    require_near(on_cards(4, on_ranks), want.front(), 1e-3);
     require_near(over_hosts(4, on_ranks), want.front(), 1e-3);
   }
 }
@@ -178,24 +168,24 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_ends_the_others) {
   }
   const hybrid_setup how{.batch_size = 12, .compile = {.max_batch_size = 12, .seed = 3}};
   std::vector<std::string> messages(2);
-  BOOST_CHECK_THROW(over_nccl(2,
-                              [&](gradus::cuda& device, comm::nccl& world) {
-                                world.set_time_limit(std::chrono::seconds{60});
-                                const auto fails = [&](const gradus::train::step_report& step) {
-                                  if (world.rank() == 1 && step.step == 2) {
-                                    throw std::runtime_error{"the disk is full"};
-                                  }
-                                };
-                                try {
-                                  return gradus_test::train_on_device<gradus::nhwc, float>(
-                                      device, world, momentum, parallel::hybrid{.stages = 2, .micro_batches = 3}, how,
-                                      gradus_test::dataset_for_pipelines(), gradus_test::network_with_skips{&how},
-                                      fails);
-                                } catch (const std::exception& failure) {
-                                  messages[static_cast<std::size_t>(world.rank())] = failure.what();
-                                  throw;
-                                }
-                              }),
+  BOOST_CHECK_THROW(on_cards(2,
+                             [&](gradus::cuda& device, comm::nccl& world) {
+                               world.set_time_limit(std::chrono::seconds{60});
+                               const auto fails = [&](const gradus::train::step_report& step) {
+                                 if (world.rank() == 1 && step.step == 2) {
+                                   throw std::runtime_error{"the disk is full"};
+                                 }
+                               };
+                               try {
+                                 return gradus_test::train_on_device<gradus::nhwc, float>(
+                                     device, world, momentum, parallel::hybrid{.stages = 2, .micro_batches = 3}, how,
+                                     gradus_test::dataset_for_pipelines(), gradus_test::network_with_skips{&how},
+                                     fails);
+                               } catch (const std::exception& failure) {
+                                 messages[static_cast<std::size_t>(world.rank())] = failure.what();
+                                 throw;
+                               }
+                             }),
                     std::exception);
   BOOST_TEST(messages[0].find("the disk is full") != std::string::npos, messages[0]);
   BOOST_TEST(messages[0].find("rank 1") != std::string::npos, messages[0]);

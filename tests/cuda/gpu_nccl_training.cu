@@ -7,9 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gradus/comm/nccl.hpp"
 #include "gradus/comm/self.hpp"
-#include "gradus/comm/threads.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/data/cuda_loader.cuh"
 #include "gradus/kernels/cuda.cuh"
@@ -17,6 +15,7 @@
 #include "gradus/optim/scaled_loss.hpp"
 #include "gradus/parallel/sharded_update.hpp"
 #include "gradus/train/captured_network.cuh"
+#include "nccl_ranks.hpp"
 #include "training_runs.hpp"
 
 namespace {
@@ -28,18 +27,6 @@ training_result on_one_card() {
   gradus::cuda device;
   comm::self self;
   return gradus_test::run_training_on<gradus::nhwc, float>(device, self);
-}
-
-/// Calls train(device, communicator) on the ranks.
-template <class Train>
-std::vector<training_result> on_cards(int ranks, const Train& train) {
-  return comm::run_ranks(ranks, [&](comm::threads& hosts) {
-    gradus::cuda device{{.device = hosts.rank()}};
-    comm::nccl cards{hosts.duplicate(), device};
-    training_result result = train(device, cards);
-    comm::barrier(hosts).wait();  // no rank leaves while others need it
-    return result;
-  });
 }
 
 /// Calls check(ranks) for as many ranks as there are cards.
