@@ -5,6 +5,8 @@
 
 #include <algorithm>  // std::max
 #include <cstddef>    // std::size_t
+#include <span>       // std::span
+#include <vector>     // std::vector
 
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -15,6 +17,7 @@
 #include "gradus/nn/plan/compile_options.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/plan/parameter_offsets.hpp"
 #include "gradus/nn/plan/plan_stage.hpp"
 #include "gradus/nn/plan/stage_cuts.hpp"
 #include "gradus/nn/plan/stage_layer.hpp"
@@ -63,26 +66,36 @@ class stage_forecast {
     return result;
   }
 
-  /// The memory of a stage on the rank that runs it: `parameters`, `gradients` and `buffers` are those of the stage,
-  /// and `plan` is empty.
+  /// The memory of each stage on the rank that runs it: `parameters`, `gradients` and `buffers` are those of the stage,
+  /// and `plan` is empty. The network is planned once for all of them.
+  /// @param cuts    which stages are this rank's does not matter
+  /// @param depths  of each stage
   /// @throws configuration_error as network::compile_stages
-  [[nodiscard]] memory_forecast memory(const stage_cuts& cuts, std::size_t stage, const stage_depth& depth,
-                                       error_location where = error_location::current()) {
-    stage_cuts own = cuts;
-    own.own = {stage};
-    memory_forecast result;
-    compiled(&own, where,
-             [&](const graph& net, const dynamic_array<layer_memory>& needed, const execution_plan& whole) {
-               const stage_plan planned = plan_stage(net.describe_for_plan(needed, sizeof(Element)), whole,
-                                                     net.stages(), stage, depth, execution_type::training_plan(net));
-               result.arena = planned.plan.arena_bytes;
-               for (std::size_t i = planned.first; i < planned.end; ++i) {
-                 result.workspace = std::max(result.workspace, needed[i].workspace);
-               }
-               result.parameters = bytes_of(net.parameter_elements());
-               result.gradients = bytes_of(net.gradient_elements()) + bytes_of(net.trained_elements());
-               result.buffers = bytes_of(net.buffer_elements());
-             });
+  [[nodiscard]] std::vector<memory_forecast> memory(const stage_cuts& cuts, std::span<const stage_depth> depths,
+                                                    error_location where = error_location::current()) {
+    stage_cuts all{.first_layers = cuts.first_layers, .own = {}};
+    for (std::size_t stage = 0; stage < cuts.stages(); ++stage) {
+      all.own.push_back(stage);
+    }
+    std::vector<memory_forecast> result(all.own.size());
+    compiled(
+        &all, where, [&](const graph& net, const dynamic_array<layer_memory>& needed, const execution_plan& whole) {
+          const graph_description description = net.describe_for_plan(needed, sizeof(Element));
+          for (std::size_t stage = 0; stage < result.size(); ++stage) {
+            const stage_plan planned =
+                plan_stage(description, whole, net.stages(), stage, depths[stage], execution_type::training_plan(net));
+            memory_forecast& of = result[stage];
+            of.arena = planned.plan.arena_bytes;
+            parameter_counts counts;
+            for (std::size_t i = planned.first; i < planned.end; ++i) {
+              of.workspace = std::max(of.workspace, needed[i].workspace);
+              counts += parameter_counts_of(net.nodes()[i], sizeof(number));
+            }
+            of.parameters = bytes_of(counts.elements);
+            of.gradients = bytes_of(counts.gradients) + bytes_of(counts.trained);
+            of.buffers = bytes_of(counts.buffers);
+          }
+        });
     return result;
   }
 

@@ -15,6 +15,7 @@
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/layout/layouts.hpp"
+#include "gradus/nn/network_stage.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/pipeline/network_layers.hpp"
@@ -92,6 +93,39 @@ BOOST_AUTO_TEST_CASE(a_pipeline_of_parts_has_the_bits_of_one_process) {
       }
     }
     BOOST_TEST(parameters == 34U);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(stages_take_the_memory_that_is_forecast) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  for (const bool freezes : {false, true}) {
+    for (const int stages : {1, 3, 5}) {
+      const parallel::hybrid options{
+          .stages = stages, .micro_batches = 4, .schedule = parallel::zero_bubble, .compile = compile};
+      nn::network<float, gradus::nhwc> net{device, {2, 9, 8}};
+      gradus_test::build_network_with_skips(net);
+      if (freezes) {
+        net.freeze("norm");
+        net.freeze("block0_*");
+      }
+      const nn::compile_options compiled = parallel::compile_options_of(options, net);
+      const parallel::network_stages cut = parallel::cut_network(net, options, compiled);
+      const auto forecast = parallel::forecast_stages(net, options, compiled, cut);
+      BOOST_TEST_REQUIRE(forecast.size() == static_cast<std::size_t>(stages));
+      for (std::size_t s = 0; s < forecast.size(); ++s) {
+        nn::stage_cuts own = cut.cuts;
+        own.own = {s};
+        net.compile_stages(compiled, own);
+        const nn::network_stage<float, gradus::cpu> stage{
+            net, s, {.stored = static_cast<std::size_t>(cut.stages.stages[s].stored), .splits_backward = true}};
+        BOOST_TEST(forecast[s].arena + forecast[s].workspace == stage.memory_bytes());
+        BOOST_TEST(forecast[s].parameters == net.values().size_bytes());
+        BOOST_TEST(forecast[s].buffers == net.buffer_values().size_bytes());
+        const nn::graph& graph = net.structure();
+        BOOST_TEST(forecast[s].gradients ==
+                   static_cast<std::size_t>(graph.gradient_elements() + graph.trained_elements()) * sizeof(float));
+      }
+    }
   }
 }
 

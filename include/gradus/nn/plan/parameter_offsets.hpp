@@ -18,6 +18,55 @@
 
 namespace gradus::nn {
 
+/// What becomes of the gradients of a layer's parameters: they are trained, or its layer is frozen and writes them
+/// nevertheless, or it does not.
+enum class parameter_gradients : unsigned char { trained, written, none };
+
+/// What becomes of the gradients of a layer's parameters.
+[[nodiscard]] inline parameter_gradients gradients_of(const graph_node& n) {
+  return !n.frozen                                     ? parameter_gradients::trained
+         : n.layer->traits().skips_parameter_gradients ? parameter_gradients::none
+                                                       : parameter_gradients::written;
+}
+
+/// The elements that a parameter takes in a flat buffer.
+[[nodiscard]] inline index_t padded_elements(const parameter_description& p, std::size_t element_bytes) {
+  const auto unit = static_cast<index_t>(memory_plan::alignment / element_bytes);
+  return (p.shape.size() + unit - 1) / unit * unit;
+}
+
+/// The elements of flat buffers that layers take; those of several layers are sums.
+struct parameter_counts {
+  index_t elements = 0;   ///< as graph::parameter_elements
+  index_t trained = 0;    ///< as graph::trained_elements
+  index_t gradients = 0;  ///< as graph::gradient_elements
+  index_t buffers = 0;    ///< as graph::buffer_elements
+
+  /// Adds those of another layer.
+  parameter_counts& operator+=(const parameter_counts& other) noexcept {
+    elements += other.elements;
+    trained += other.trained;
+    gradients += other.gradients;
+    buffers += other.buffers;
+    return *this;
+  }
+};
+
+/// What a layer takes of the flat buffers on the rank that runs it.
+[[nodiscard]] inline parameter_counts parameter_counts_of(const graph_node& n, std::size_t element_bytes) {
+  parameter_counts counts;
+  for (const parameter_description& p : n.parameters) {
+    counts.elements += padded_elements(p, element_bytes);
+  }
+  const parameter_gradients which = gradients_of(n);
+  counts.trained = which == parameter_gradients::trained ? counts.elements : 0;
+  counts.gradients = which != parameter_gradients::none ? counts.elements : 0;
+  for (const buffer_description& b : n.layer->buffers()) {
+    counts.buffers += b.size;
+  }
+  return counts;
+}
+
 /// The order of all parameters in a flat buffer: those of the last layer first, as backward completes their gradients.
 /// Those of frozen layers come after all others, without gradients. Buffers of layers have a flat buffer, too.
 class parameter_offsets {
@@ -28,15 +77,15 @@ class parameter_offsets {
   /// @param stages  those of a rank that runs some layers only: the others get no place; null: all layers run
   void assign(std::span<graph_node> nodes, std::size_t element_bytes, const stage_cuts* stages = nullptr) {
     *this = {};
-    const auto unit = static_cast<index_t>(memory_plan::alignment / element_bytes);
     // Gradients end behind those that are trained and those that a frozen layer writes nevertheless.
-    for (const gradients which : {gradients::trained, gradients::written, gradients::none}) {
-      place_parameters(nodes, unit, which, stages);
-      if (which == gradients::trained) {
+    for (const parameter_gradients which :
+         {parameter_gradients::trained, parameter_gradients::written, parameter_gradients::none}) {
+      place_parameters(nodes, element_bytes, which, stages);
+      if (which == parameter_gradients::trained) {
         trained_parameters_ = parameters_.size();
         trained_elements_ = elements_;
       }
-      if (which != gradients::none) {
+      if (which != parameter_gradients::none) {
         gradient_elements_ = elements_;
       }
     }
@@ -71,22 +120,17 @@ class parameter_offsets {
   [[nodiscard]] index_t buffer_elements() const noexcept { return buffer_elements_; }
 
  private:
-  /// What becomes of the gradients of a layer's parameters.
-  enum class gradients : unsigned char { trained, written, none };
-
   /// Gives the parameters of some layers their offsets, those of the last layer first.
-  void place_parameters(std::span<graph_node> nodes, index_t unit, gradients which, const stage_cuts* stages) {
+  void place_parameters(std::span<graph_node> nodes, std::size_t element_bytes, parameter_gradients which,
+                        const stage_cuts* stages) {
     for (std::size_t i = nodes.size(); i-- > 0;) {
-      const gradients of_layer = !nodes[i].frozen                                     ? gradients::trained
-                                 : nodes[i].layer->traits().skips_parameter_gradients ? gradients::none
-                                                                                      : gradients::written;
-      if (of_layer != which || (stages != nullptr && !stages->owns(i))) {
+      if (gradients_of(nodes[i]) != which || (stages != nullptr && !stages->owns(i))) {
         continue;
       }
       nodes[i].first_parameter = parameters_.size();
       for (parameter_description& p : nodes[i].parameters) {
         p.offset = elements_;
-        elements_ += (p.shape.size() + unit - 1) / unit * unit;
+        elements_ += padded_elements(p, element_bytes);
         parameters_.push_back(&p);
       }
     }

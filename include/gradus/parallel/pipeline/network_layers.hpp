@@ -164,16 +164,15 @@ template <class Network>
   const std::vector<pipeline_stage>& stages = cut.stages.stages;
   const std::size_t ranks = stages.size() / static_cast<std::size_t>(options.stages_per_rank);
   nn::stage_forecast<typename Network::element_type, typename Network::device_type> forecast{network, compiled};
-  std::vector<nn::memory_forecast> result;
+  std::vector<nn::stage_depth> depths;
   for (std::size_t s = 0; s < stages.size(); ++s) {
-    nn::stage_depth depth{.stored = static_cast<std::size_t>(stages[s].stored),
-                          .splits_backward = options.schedule.splits_backward};
+    nn::stage_depth& depth = depths.emplace_back(nn::stage_depth{.stored = static_cast<std::size_t>(stages[s].stored),
+                                                                 .splits_backward = options.schedule.splits_backward});
     for (std::size_t other = s % ranks; options.stages_per_rank > 1 && other < stages.size(); other += ranks) {
       depth.gradients = std::max(depth.gradients, static_cast<std::size_t>(stages[other].stored) + 1);
     }
-    result.push_back(forecast.memory(cut.cuts, s, depth));
   }
-  return result;
+  return forecast.memory(cut.cuts, depths);
 }
 
 /// The fewest stages of a network, one a rank, with which every rank keeps within options.memory_limit;
