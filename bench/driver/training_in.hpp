@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -254,11 +255,11 @@ class training_in final : public training {
     const index_t examples = (plan_.of_rank - 1) / std::max(1, chosen_.micro_batches) + 1;
     options.micro_batch_size = examples;
     options.max_batch_size = std::min(2 * examples, plan_.of_rank);
-    const std::size_t limit = memory_for_measuring(chosen_);
+    const std::size_t limit = has_own_memory ? options_limit() : memory_for_measuring(chosen_);
     if (whole.forecast(options).total() > limit || !compiles(whole, options)) {
       std::printf(
           "Cuts:        by estimates, as the whole network does not fit %s\n",
-          has_own_memory ? "the memory of the GPU" : (std::to_string(limit / (index_t{1} << 20)) + " MiB").c_str());
+          has_own_memory ? "the GPU or --memory-limit" : (std::to_string(limit / (index_t{1} << 20)) + " MiB").c_str());
       return {};
     }
     loader input{
@@ -266,6 +267,11 @@ class training_in final : public training {
         gradus::data::loader_options{.global_batch_size = options.max_batch_size, .seed = chosen_.seed, .prefetch = 1},
         gradus::data::reader_options{.threads = chosen_.reader_threads}};
     return profile_of(whole, input, 2).layers;
+  }
+
+  /// What the options allow.
+  [[nodiscard]] std::size_t options_limit() const {
+    return chosen_.memory_limit > 0 ? chosen_.memory_limit : std::numeric_limits<std::size_t>::max();
   }
 
   /// Whether there is memory for it: how much a GPU has left shows when it is taken.

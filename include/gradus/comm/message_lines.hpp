@@ -29,9 +29,9 @@ namespace gradus::comm {
 /// the k-th that the other receives, and messages of different lines do not wait for each other, as little as those
 /// with different tags do: for communicators without tags (comm::matches_tags).
 ///
-/// On each line one message is under way at a time, and the next one begins when this rank tests or waits for any. So a
-/// message that waits for another rank is never in front of other work in a queue of a GPU, which runs as many streams
-/// at the same time as it has queues.
+/// On each line one message is under way at a time. The next one begins when this rank tests a message of the line, or
+/// waits for one of any line. So a message that waits for another rank is never in front of other work in a queue of a
+/// GPU, which runs as many streams at the same time as it has queues.
 template <class Communicator>
 class message_lines {
   static_assert(explain_communicator<Communicator>());
@@ -125,7 +125,8 @@ class message_lines {
    public:
     message(message_lines& owner, pool& home) noexcept : owner_{&owner}, home_{&home} {}
 
-    void open(const call_description& what, const buffer_type& data) noexcept {
+    void open(line& on, const call_description& what, const buffer_type& data) noexcept {
+      line_ = &on;
       what_ = what;
       data_ = data;
       done = false;
@@ -134,7 +135,7 @@ class message_lines {
 
     bool test(const std::source_location& where) override {
       if (!done) {
-        owner_->move_on(where);
+        owner_->or_withdraw([&, this] { line_->move_on(where); });
       }
       return done;
     }
@@ -143,8 +144,13 @@ class message_lines {
       constexpr int spins = 200;
       detail::poll_until_complete(
           spins, owner_->all_.time_limit(),
-          [&, this] { return test(where) ? poll_result::complete : poll_result::nothing; }, [](unsigned /*polls*/) {},
-          [&, this] { owner_->raise_time_limit(what_, where); });
+          [&, this] {
+            if (!done) {
+              owner_->move_on(where);  // other ranks may wait for messages of other lines
+            }
+            return done ? poll_result::complete : poll_result::nothing;
+          },
+          [](unsigned /*polls*/) {}, [&, this] { owner_->raise_time_limit(what_, where); });
     }
     void abandon(bool unwinding) noexcept override {
       if (unwinding) {
@@ -163,6 +169,7 @@ class message_lines {
    private:
     message_lines* owner_;
     pool* home_;
+    line* line_ = nullptr;
     call_description what_{};
     buffer_type data_{};
   };
@@ -170,11 +177,12 @@ class message_lines {
   request begin(call_description what, std::size_t on, const buffer_type& data) {
     what.count = static_cast<index_t>(data.count);
     message& made = messages_.idle(*this, messages_);
-    made.open(what, data);
-    lines_[on]->queued.push_back(&made);
+    line& own = *lines_[on];
+    made.open(own, what, data);
+    own.queued.push_back(&made);
     messages_.take();
     request result{made};
-    or_withdraw([&, this] { lines_[on]->move_on(std::source_location::current()); });
+    or_withdraw([&] { own.move_on(std::source_location::current()); });
     return result;
   }
 

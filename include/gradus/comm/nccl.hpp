@@ -79,8 +79,8 @@ inline constexpr ncclDataType_t nccl_type = std::same_as<Element, float>        
 ///
 /// Differences from other communicators: messages that are begun before a wait travel together, and tags are matched
 /// only among these (matches_tags is false); some ranks of it have a communicator by comm::split, not a comm::subset;
-/// two communicators on one GPU begin their collectives in the same order on all ranks; and sizes
-/// that differ between two ranks are not detected.
+/// two communicators on one GPU begin their collectives in the same order on all ranks; and sizes that differ between
+/// two ranks are not detected.
 class nccl {
  public:
   /// The name of the communicator in messages.
@@ -209,7 +209,7 @@ class nccl {
   [[nodiscard]] nccl duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     constexpr call_description what{.kind = call_kind::duplicate};
-    ncclComm_t made = split(0, rank(), what);
+    ncclComm_t made = split_by_color(0, rank(), what);
     return part(made, what, rank(), channel_->names());
   }
 
@@ -228,7 +228,7 @@ class nccl {
       each = channel_->name_of(each);
     }
     constexpr call_description what{.kind = call_kind::duplicate};
-    ncclComm_t made = split(color, place, what);
+    ncclComm_t made = split_by_color(color, place, what);
     return part(made, what, place, std::move(ranks));
   }
 
@@ -249,7 +249,7 @@ class nccl {
   }
 
   /// @param color  the same on the ranks of one part
-  ncclComm_t split(int color, int place, const call_description& what) {
+  ncclComm_t split_by_color(int color, int place, const call_description& what) {
     channel_->give_back(channel_->fresh(what, limit_));  // throws where a rank has failed
     channel_->launch_messages();
     device().activate();

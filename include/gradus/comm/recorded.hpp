@@ -195,28 +195,17 @@ class recorded : public forwarding<recorded<Communicator, Recorder>> {
   /// A communicator of the same ranks with separate messages. Called by all ranks.
   [[nodiscard]] recorded duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
-    entry what = recorder_->begin(channel_, {.kind = call_kind::duplicate}, {});
-    try {
-      recorded copy{base_.duplicate(), recorder_, channels_};
-      copy.names_ = names_;
-      recorder_->end(what);
-      return copy;
-    } catch (const std::exception& failure) {
-      recorder_->fail(what, failure.what());
-      throw;
-    }
+    return make(names_, [this] { return base_.duplicate(); });
   }
   /// A communicator of some ranks, where the underlying one makes it itself; see comm::split. The recorder receives its
   /// operations with ranks of this communicator. Called by all ranks.
   [[nodiscard]] auto split(std::vector<int> ranks) requires splits_itself<Communicator> {
-    using part = recorded<decltype(base_.split(std::move(ranks))), Recorder>;
+    detail::require_open(detail::caller{*this}, "split", std::source_location::current());
     std::vector<int> names = ranks;
     for (int& each : names) {
       each = name_of(each);
     }
-    part made{base_.split(std::move(ranks)), recorder_, channels_};
-    made.names_ = std::move(names);
-    return made;
+    return make(std::move(names), [&, this] { return base_.split(std::move(ranks)); });
   }
   /// Reports an operation that is composed of messages of this communicator, such as those of comm::collectives. The
   /// messages are reported too.
@@ -247,6 +236,21 @@ class recorded : public forwarding<recorded<Communicator, Recorder>> {
   friend class forwarding<recorded>;
   template <class, class>
   friend class recorded;
+
+  /// Reports that a communicator is made of this one, and records its operations too.
+  template <class Make>
+  [[nodiscard]] auto make(std::vector<int> names, const Make& base) {
+    entry what = recorder_->begin(channel_, {.kind = call_kind::duplicate}, {});
+    try {
+      recorded<decltype(base()), Recorder> made{base(), recorder_, channels_};
+      made.names_ = std::move(names);
+      recorder_->end(what);
+      return made;
+    } catch (const std::exception& failure) {
+      recorder_->fail(what, failure.what());
+      throw;
+    }
+  }
 
   /// What a recorder calls a rank. An invalid one keeps its number for the error that follows.
   [[nodiscard]] int name_of(int rank) const noexcept {

@@ -118,9 +118,8 @@ class step_end_of final : public step_end {
         strategy_{&strategy},
         group_{strategy.group() != nullptr ? strategy.group() : &all},
         watch_{watch},
-        needs_all_{rule.scales_loss() || rule.clips_norm()},
-        tests_here_{needs_all_ && strategy.scope() == parallel::update_scope::all},
-        tested_by_strategy_{needs_all_ && strategy.scope() == parallel::update_scope::stages},
+        tests_here_{needs_all(rule) && strategy.scope() == parallel::update_scope::all},
+        tested_by_strategy_{needs_all(rule) && strategy.scope() == parallel::update_scope::stages},
         elsewhere_{strategy.scope() == parallel::update_scope::elsewhere} {
     if (rule.clips_norm() && strategy.scope() != parallel::update_scope::all && !strategy.sums_squares()) {
       raise<configuration_error>(
@@ -209,6 +208,11 @@ class step_end_of final : public step_end {
   }
 
  private:
+  /// Whether an update needs all gradients: the loss is scaled, or they are clipped by their norm.
+  [[nodiscard]] static bool needs_all(const optim::parameter_update<Element>& rule) noexcept {
+    return rule.scales_loss() || rule.clips_norm();
+  }
+
   void update_rest() {
     if (late_) {
       update_until(0, parameters_->segments.size());
@@ -234,7 +238,7 @@ class step_end_of final : public step_end {
       test(ready);
     } else if (tested_by_strategy_) {
       rule_->finish(ready, parameters_->values.data(), parameters_->gradients.data(), step_);
-    } else if (needs_all_) {
+    } else if (rule_->clips_norm()) {
       rule_->update_clipped(ready, parameters_->values.data(), parameters_->gradients.data(), step_);
     } else {
       rule_->update(ready, parameters_->values.data(), parameters_->gradients.data(), step_);
@@ -260,9 +264,9 @@ class step_end_of final : public step_end {
   parallel::strategy<Element>* strategy_;
   comm::any_communicator* group_;
   comm::rule_watch* watch_;
-  bool needs_all_;           // an update needs all gradients: the loss is scaled, or they are clipped by their norm
-  bool tests_here_;          // gradients are tested as they arrive
-  bool tested_by_strategy_;  // or before they are given to update_arrived
+  // Where an update needs all gradients they are tested
+  bool tests_here_;          // as they arrive,
+  bool tested_by_strategy_;  // or before they are given to update_arrived.
   bool elsewhere_;
   bool late_ = false;           // the last update has not been completed
   std::size_t tested_ = 0;      // segments whose gradients have arrived and been tested, where an update needs all

@@ -18,8 +18,8 @@
 #include "gradus/io/safetensors.hpp"
 #include "gradus/io/weights.hpp"
 #include "gradus/nn/layer.hpp"
-#include "gradus/nn/parameter.hpp"
 #include "gradus/nn/plan/graph.hpp"
+#include "gradus/parallel/strategy.hpp"
 #include "gradus/train/detail/state/agree.hpp"
 #include "gradus/train/detail/state/plan.hpp"
 
@@ -28,18 +28,17 @@ namespace gradus::train {
 namespace detail {
 
 /// The first rank with each weight of a network in stages, by name.
-template <class Strategy>
+template <class Element>
 [[nodiscard]] std::map<std::string, int, std::less<>> ranks_of_weights(const nn::graph& graph,
-                                                                       const Strategy& strategy) {
+                                                                       const parallel::strategy<Element>& strategy) {
   std::map<std::string, int, std::less<>> ranks;
+  for (const state_parameter& each : parameters_of_state(graph, strategy)) {
+    ranks.emplace(each.description->name, each.stage);
+  }
   for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
     const nn::graph::node& n = graph.nodes()[i];
-    const int rank = strategy.rank_of_stage(graph.stages().stage_of(i));
-    for (const nn::parameter_description& each : n.parameters) {
-      ranks.emplace(each.name, rank);
-    }
     for (const nn::buffer_description& each : n.layer->buffers()) {
-      ranks.emplace(gradus::join({n.name, ".", each.name}), rank);
+      ranks.emplace(gradus::join({n.name, ".", each.name}), strategy.rank_of_stage(graph.stages().stage_of(i)));
     }
   }
   return ranks;
