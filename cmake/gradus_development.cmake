@@ -16,12 +16,14 @@ endfunction()
 
 set(GRADUS_TEST_OPTIMIZATION "" CACHE STRING
     "Optimization of test programs that compute little, which are most; empty: that of the build")
+set(GRADUS_PROGRAM_OPTIMIZATION "" CACHE STRING
+    "Optimization of other programs that are built for the tests; empty: that of the build")
 
 # gradus_optimize_for_tests(<target>): a program that is there for the tests alone, since benchmarks are not built and
 # nothing is installed, is optimized as they are.
 function(gradus_optimize_for_tests target)
   if(NOT GRADUS_BUILD_BENCH AND NOT GRADUS_INSTALL_PROGRAMS)
-    target_compile_options(${target} PRIVATE ${GRADUS_TEST_OPTIMIZATION})
+    target_compile_options(${target} PRIVATE ${GRADUS_PROGRAM_OPTIMIZATION})
   endif()
 endfunction()
 
