@@ -19,13 +19,21 @@
 #endif
 
 // g++ before 13 warns about the deliberately undefined operands in its own AVX-512 functions, which Eigen calls
-// (https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593). The warning is suppressed where those functions are first
-// included.
+// (https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593). The warnings are suppressed where those functions are first
+// included. A program may have included them, or Eigen, before: see GRADUS_BEGIN_PACKETS.
 #if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#define GRADUS_BEGIN_PACKETS                                                           \
+  _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wuninitialized\"") \
+      _Pragma("GCC diagnostic ignored \"-Wmaybe-uninitialized\"")
+#define GRADUS_END_PACKETS _Pragma("GCC diagnostic pop")
+GRADUS_BEGIN_PACKETS
 #include <immintrin.h>
-#pragma GCC diagnostic pop
+GRADUS_END_PACKETS
+#else
+/// Functions that call Eigen's packet functions stand between these two. A warning about inlined code is suppressed if
+/// one of the places is that it was inlined into.
+#define GRADUS_BEGIN_PACKETS
+#define GRADUS_END_PACKETS
 #endif
 
 #include <cassert>      // assert

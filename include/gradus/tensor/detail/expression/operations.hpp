@@ -22,6 +22,7 @@
 #include "gradus/core/element.hpp"
 #include "gradus/tensor/detail/packet/functions.hpp"
 
+GRADUS_BEGIN_PACKETS
 namespace gradus::detail {
 
 namespace packets = Eigen::internal;
@@ -580,3 +581,4 @@ struct not_operation : predicate_base {
 };
 
 }  // namespace gradus::detail
+GRADUS_END_PACKETS

@@ -17,6 +17,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/tensor/detail/packet/packet.hpp"
 
+GRADUS_BEGIN_PACKETS
 namespace gradus::detail {
 
 namespace packets = Eigen::internal;
@@ -156,3 +157,4 @@ template <class Packet>
 }
 
 }  // namespace gradus::detail
+GRADUS_END_PACKETS
