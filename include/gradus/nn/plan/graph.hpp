@@ -77,6 +77,7 @@ class graph {
       if (inputs.empty()) {
         raise<configuration_error>(layer->kind(), "at least 1 input value", "0");
       }
+      layer->set_name(name);
       shapes_.push_back(layer->infer(input_shapes));
       for (const value input : inputs) {
         made.inputs.push_back(input.index);
@@ -90,6 +91,7 @@ class graph {
         }
         p.name = gradus::join({name, ".", p.name});
       }
+      detail::require_new_names({nodes_.data(), nodes_.size()}, *layer);
       names_.add(name, nodes_.size() - 1);
       made.layer = std::move(layer);
     } catch (error& failure) {

@@ -12,6 +12,8 @@
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/parameter.hpp"
 #include "gradus/nn/plan/graph_node.hpp"
 #include "gradus/nn/value.hpp"
 
@@ -22,6 +24,37 @@ namespace gradus::nn::detail {
   raise<configuration_error>(
       "network.add", "a new name for the layer", {"'", name, "' again, the name of a ", kind},
       "parameters are named after their layer; nn::sequential (gradus/nn/sequential.hpp) makes names", where);
+}
+
+/// @param nodes  all layers; the last one is new, and has the names of its parameters
+/// @param added  the new layer
+/// @throws configuration_error when a parameter has the name of another one, or the layer would draw the random numbers
+///         of an earlier one
+inline void require_new_names(std::span<const graph_node> nodes, const layer_base& added) {
+  const std::span<const graph_node> earlier = nodes.first(nodes.size() - 1);
+  const std::span<const parameter_description> made{nodes.back().parameters};
+  const auto require_other = [&](std::string_view name, std::span<const parameter_description> others) {
+    for (const parameter_description& other : others) {
+      if (other.name == name) {
+        raise<configuration_error>(added.kind(), "a name of its own for each parameter", {"'", name, "' again"},
+                                   "initial values, files of weights and find_parameter go by the name");
+      }
+    }
+  };
+  for (std::size_t k = 0; k < made.size(); ++k) {
+    require_other(made[k].name, made.first(k));
+    for (const graph_node& n : earlier) {
+      require_other(made[k].name, n.parameters);
+    }
+  }
+  for (const graph_node& n : earlier) {
+    if (!added.random_name().empty() && n.layer->random_name() == added.random_name()) {
+      raise<configuration_error>(added.kind(), "random numbers of its own",
+                                 {"those named '", added.random_name(), "' again, which layer '", n.name, "' draws"},
+                                 "leave the name of the random numbers out, which is then that of the layer, or give "
+                                 "each layer another one");
+    }
+  }
 }
 
 /// "layer 'conv1' on (1, 28, 28)"
