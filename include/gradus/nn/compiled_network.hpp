@@ -269,7 +269,7 @@ class compiled_network : public network_structure {
     return execution_.score(graph_, batch);
   }
   /// A network for inference reads copies of its parameters: computes them where the parameters may have changed.
-  /// Nobody computes them while the result exists.
+  /// No thread computes them while the result exists.
   [[nodiscard]] detail::readers_or_writer::reading current_weights() {
     while (weights_ != nullptr) {
       detail::readers_or_writer::reading result = weights_->read();

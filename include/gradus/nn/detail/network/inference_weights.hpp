@@ -101,7 +101,7 @@ class inference_weights {
   /// Bytes of the copies.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
-  /// Computes the copies from the parameters and buffers of `memory`, while nobody reads them, unless they are up to
+  /// Computes the copies from the parameters and buffers of `memory`, while no thread reads them, unless they are up to
   /// date. Allocates.
   void update(Device& device, const graph& net, const layers_type& layers, memory_type& memory) {
     const readers_or_writer::writing alone{users_};
@@ -109,7 +109,7 @@ class inference_weights {
       (this->*compute_)(device, net, layers, memory);
     }
   }
-  /// Nobody computes the copies while the result exists.
+  /// No thread computes the copies while the result exists.
   [[nodiscard]] readers_or_writer::reading read() noexcept { return readers_or_writer::reading{users_}; }
 
   /// What each layer reads.

@@ -8,13 +8,12 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::exchange, std::move
 
-#include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 
 namespace gradus::nn::detail {
 
 /// Raises configuration_error: two threads use one network or session.
-[[noreturn]] GRADUS_COLD inline void raise_in_use(std::string_view asked_by) {
+[[noreturn]] inline void raise_in_use(std::string_view asked_by) {
   raise<configuration_error>(asked_by, "one thread at a time", "a call while another thread is in one",
                              "give each thread an nn::inference_session (gradus/nn/inference_session.hpp) of a network "
                              "that is compiled for inference; they share the weights");
@@ -108,11 +107,11 @@ class readers_or_writer {
   class writing {
    public:
     explicit writing(readers_or_writer& of) noexcept : of_{of} {
-      int nobody = 0;
-      while (!of_.state_.compare_exchange_weak(nobody, -1, std::memory_order_acquire)) {
-        if (nobody != 0) {
-          of_.state_.wait(nobody, std::memory_order_relaxed);
-          nobody = 0;
+      int users = 0;
+      while (!of_.state_.compare_exchange_weak(users, -1, std::memory_order_acquire)) {
+        if (users != 0) {
+          of_.state_.wait(users, std::memory_order_relaxed);
+          users = 0;
         }
       }
     }
