@@ -326,6 +326,16 @@ inline void require_at_least(std::string_view kind, std::string_view option, ind
   }
 }
 
+/// The most elements of a value of a batch, and of a parameter: bytes of many such fit index_t.
+inline constexpr index_t most_elements = index_t{1} << 48U;
+
+/// @throws configuration_error when a layer would add more channels than a value has elements
+inline void require_few_channels(std::string_view kind, index_t channels) {
+  if (channels > most_elements) {
+    raise<configuration_error>(kind, {"at most ", most_elements, " more channels"}, {channels});
+  }
+}
+
 /// @throws shape_error when the input is flattened
 inline void require_image(std::string_view kind, const value_shape& input, std::string_view hint) {
   if (input.flattened) {

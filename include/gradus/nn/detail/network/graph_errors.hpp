@@ -26,6 +26,40 @@ namespace gradus::nn::detail {
       "parameters are named after their layer; nn::sequential (gradus/nn/sequential.hpp) makes names", where);
 }
 
+/// True if the product of the extents is at most most_elements.
+[[nodiscard]] constexpr bool has_few_elements(const image_extents& shape) noexcept {
+  index_t left = most_elements;
+  for (const index_t extent : {shape.n, shape.c, shape.h, shape.w}) {
+    left /= extent < 1 ? index_t{1} : extent;
+  }
+  return left >= 1;
+}
+
+/// @throws shape_error when a parameter has more than most_elements
+inline void require_few_elements(std::string_view kind, std::string_view name, const image_extents& shape) {
+  if (!has_few_elements(shape)) {
+    raise<shape_error>(kind, {"a parameter '", name, "' of at most ", most_elements, " elements"}, to_string(shape),
+                       "use fewer channels, or a smaller kernel");
+  }
+}
+
+/// @throws shape_error unless the output of a layer has 1 to most_elements elements
+inline void require_extents(std::string_view kind, const value_shape& shape) {
+  if (shape.channels < 1 || shape.height < 1 || shape.width < 1 || !has_few_elements(shape.batch(1))) {
+    raise<shape_error>(kind, {"an output of 1 to ", most_elements, " elements"}, to_string(shape.batch(1)));
+  }
+}
+
+/// @throws configuration_error when a value of a batch has more than most_elements
+inline void require_memory_of(std::string_view asked_by, std::span<const value_shape> values, index_t batch) {
+  for (const value_shape& each : values) {
+    if (!has_few_elements(each.batch(batch))) {
+      raise<configuration_error>(asked_by, {"values of at most ", most_elements, " elements"},
+                                 {to_string(each.batch(batch))}, "compile for a smaller max_batch_size");
+    }
+  }
+}
+
 /// @param nodes  all layers; the last one is new, and has the names of its parameters
 /// @param added  the new layer
 /// @throws configuration_error when a parameter has the name of another one, or the layer would draw the random numbers
