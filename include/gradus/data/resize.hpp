@@ -115,12 +115,53 @@ class resize_weights {
   std::vector<std::int32_t> weights_;
 };
 
+/// Bytes of an image, and the extents of the result of a pass.
+struct resize_source {
+  const std::uint8_t* bytes;
+  index_t rows;     // of the result
+  index_t columns;  // of the result
+  index_t line;     // bytes from a row of the source to the next
+};
+
+/// Resizes each row.
+/// @param first  the column of the image at which the rows of the source begin
+[[nodiscard]] inline std::vector<std::uint8_t> resize_rows(const resize_source& from, const resize_weights& weights,
+                                                           index_t first, index_t channels) {
+  std::vector<std::uint8_t> result(as_offset(from.rows * from.columns * channels));
+  std::uint8_t* to = result.data();
+  for (index_t h = 0; h < from.rows; ++h) {
+    for (index_t w = 0; w < from.columns; ++w) {
+      for (index_t c = 0; c < channels; ++c) {
+        *to++ = resize_weights::pixel(from.bytes + h * from.line + (weights.begin(w) - first) * channels + c,
+                                      weights.of(w), channels);
+      }
+    }
+  }
+  return result;
+}
+
+/// Resizes each column of bytes.
+/// @param first  the row of the image with which the source begins
+[[nodiscard]] inline std::vector<std::uint8_t> resize_columns(const resize_source& from, const resize_weights& weights,
+                                                              index_t first) {
+  std::vector<std::uint8_t> result(as_offset(from.rows * from.columns));
+  std::uint8_t* to = result.data();
+  for (index_t h = 0; h < from.rows; ++h) {
+    const std::uint8_t* const line = from.bytes + (weights.begin(h) - first) * from.line;
+    for (index_t i = 0; i < from.columns; ++i) {
+      *to++ = resize_weights::pixel(line + i, weights.of(h), from.line);
+    }
+  }
+  return result;
+}
+
 }  // namespace detail
 
 /// A rectangle of an image that is resized to `size`, with linear interpolation, and where it becomes smaller with the
-/// mean over the pixels that vanish (antialiasing): rows, then columns, each rounded to bytes. The bytes are those of
-/// Pillow's Image.resize(size, Image.BILINEAR), which is torchvision.transforms.Resize of a Pillow image. For images
-/// about twice as high as wide or higher, Pillow 13 begins with the columns: bytes then differ by one here and there.
+/// mean over the pixels that vanish (antialiasing): along rows, then along columns, each rounded to bytes; columns come
+/// first where more rows vanish than twice the columns that do. The bytes are those of Pillow 13's
+/// Image.resize(size, Image.BILINEAR), which is torchvision.transforms.Resize of a Pillow image. Pillow 12 always
+/// begins with the rows: bytes then differ by one here and there.
 ///
 ///   const data::pixel_image image = decoder.decode(bytes, name);
 ///   const auto size = data::with_shorter_side({image.width, image.height}, 256);
@@ -146,29 +187,24 @@ class resize_weights {
   }
   const detail::resize_weights columns{image.width, size.width, part.left, part.width};
   const detail::resize_weights rows{image.height, size.height, part.top, part.height};
-  const index_t first_row = rows.begin(0);
-  const index_t end_row = rows.begin(part.height - 1) + static_cast<index_t>(rows.of(part.height - 1).size());
   const index_t channels = image.channels;
-  const index_t line = part.width * channels;  // bytes of a row
-  std::vector<std::uint8_t> narrow(detail::as_offset((end_row - first_row) * line));
-  for (index_t h = first_row; h < end_row; ++h) {
-    const std::uint8_t* const from = image.pixels + h * image.width * channels;
-    std::uint8_t* const to = narrow.data() + (h - first_row) * line;
-    for (index_t w = 0; w < part.width; ++w) {
-      for (index_t c = 0; c < channels; ++c) {
-        to[w * channels + c] =
-            detail::resize_weights::pixel(from + columns.begin(w) * channels + c, columns.of(w), channels);
-      }
-    }
+  const index_t lost_rows = image.height - size.height;
+  if (lost_rows > 0 && lost_rows > 2 * (image.width - size.width)) {
+    // What is computed of the image: these columns.
+    const index_t first = columns.begin(0);
+    const index_t end = columns.begin(part.width - 1) + static_cast<index_t>(columns.of(part.width - 1).size());
+    const std::vector<std::uint8_t> low = detail::resize_columns(
+        {image.pixels + first * channels, part.height, (end - first) * channels, image.width * channels}, rows, 0);
+    return detail::resize_rows({low.data(), part.height, part.width, (end - first) * channels}, columns, first,
+                               channels);
   }
-  std::vector<std::uint8_t> result(detail::as_offset(part.height * line));
-  for (index_t h = 0; h < part.height; ++h) {
-    const std::uint8_t* const from = narrow.data() + (rows.begin(h) - first_row) * line;
-    for (index_t i = 0; i < line; ++i) {
-      result[detail::as_offset(h * line + i)] = detail::resize_weights::pixel(from + i, rows.of(h), line);
-    }
-  }
-  return result;
+  const index_t first = rows.begin(0);
+  const index_t end = rows.begin(part.height - 1) + static_cast<index_t>(rows.of(part.height - 1).size());
+  const index_t line = image.width * channels;
+  const std::vector<std::uint8_t> narrow =
+      detail::resize_rows({image.pixels + first * line, end - first, part.width, line}, columns, 0, channels);
+  return detail::resize_columns({narrow.data(), part.height, part.width * channels, part.width * channels}, rows,
+                                first);
 }
 
 }  // namespace gradus::data

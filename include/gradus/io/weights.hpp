@@ -107,6 +107,26 @@ template <class Element>
 
 }  // namespace detail
 
+namespace detail {
+
+/// The name in the file with PyTorch's "running_var" in place of "running_variance", unless load_weights with the same
+/// map would not find it.
+[[nodiscard]] inline std::string name_of_pytorch(std::string in_file, std::string_view in_network,
+                                                 const name_map& rename) {
+  constexpr std::string_view ours{".running_variance"};
+  constexpr std::size_t more = std::string_view{"iance"}.size();
+  if (in_file.ends_with(ours) && in_network.ends_with(ours)) {
+    std::string theirs = in_file.substr(0, in_file.size() - more);
+    if (const std::string back = rename(theirs);
+        back == in_network || back == in_network.substr(0, in_network.size() - more)) {
+      return theirs;
+    }
+  }
+  return in_file;
+}
+
+}  // namespace detail
+
 /// The weights of a network as save_weights writes them, for programs that get the values of some from elsewhere. Of a
 /// network in stages it has those of all ranks.
 template <class Network>
@@ -128,7 +148,8 @@ class weights_in_file {
     }
     std::vector<safetensors_entry> tensors;
     for (std::size_t i = 0; i < slots_.size(); ++i) {
-      std::string name = options.rename.name_in_file(slots_[i].name, where);
+      std::string name =
+          detail::name_of_pytorch(options.rename.name_in_file(slots_[i].name, where), slots_[i].name, options.rename);
       numbers_.emplace(name, i);
       tensors.push_back({.name = std::move(name), .type = type_, .shape = slots_[i].shape});
     }
@@ -199,7 +220,8 @@ class weights_in_file {
 ///
 ///   io::save_weights(net, "model.safetensors");
 ///
-/// Names are those of the network: "conv1.weight", "bn1.running_mean". Shapes do not depend on the layout: (o, i, r, s)
+/// Names are those of the network: "conv1.weight", "bn1.running_mean", and "bn1.running_var" for "running_variance", as
+/// load_state_dict of PyTorch has it. Shapes do not depend on the layout: (o, i, r, s)
 /// of convolutions, (o, i) of dense layers, (o) of biases. The network may be on any device. It copies one tensor at a
 /// time to the host. In distributed training call it on one rank, as all have the same parameters, or call
 /// train::save_weights on all.

@@ -57,7 +57,8 @@ using any_formula = formula<gradus::detail::variable<0>, 1>;
 ///   formula_backward writes or adds the gradients of the inputs, and writes those of the parameters, from the inputs,
 ///   the parameters, dy and, if Formula::gradient_reads_value, y. Inputs are read only if
 ///   Formula::gradient_reads_inputs.
-///   formula_workspace_bytes is the size of the workspace of formula_backward, 0 without parameters.
+///   formula_workspace_bytes is the size of the workspace of formula_backward for a batch of this size or a smaller
+///   one, 0 without parameters.
 ///
 /// 16-bit elements are computed in float. Arrays need only the alignment of their elements. An output may be one of the
 /// inputs if there are no parameters.

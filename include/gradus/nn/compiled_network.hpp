@@ -19,6 +19,7 @@
 #include "gradus/nn/detail/network/inference_weights.hpp"
 #include "gradus/nn/detail/network/layer_execution.hpp"
 #include "gradus/nn/detail/network/summary.hpp"
+#include "gradus/nn/detail/network/use.hpp"
 #include "gradus/nn/image_batch.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/network_memory.hpp"
@@ -118,9 +119,9 @@ class compiled_network : public network_structure {
   }
 
   /// Computes the folded and prepared weights of a network for inference from its parameters and buffers. forward does
-  /// it too, once after values(), buffers(), parameters() or find_parameter() were called, so that new weights hold.
-  /// Call it after writing through views of before, and so that the first forward pass does not wait for it. Sessions
-  /// read the new weights from then on; none may run meanwhile.
+  /// it too, of the network and of its sessions, once after values(), buffers(), parameters() or find_parameter() were
+  /// called, so that new weights hold. Call it after writing through views of before, and so that the first forward
+  /// pass does not wait for it. It waits until no session runs.
   /// @throws configuration_error unless the network is compiled for inference
   void update_weights(error_location where = error_location::current()) {
     (void)compiled_memory("network.update_weights", where);
@@ -128,7 +129,10 @@ class compiled_network : public network_structure {
       raise<configuration_error>("network.update_weights", "a network that is compiled for inference",
                                  "one that is compiled for training", "call compile_for_inference", where);
     }
-    at_call(where, [&, this] { compute_weights(); });
+    at_call(where, [&, this] {
+      weights_->set_stale();
+      weights_->update(device(), graph_, execution_.layers(), memory());
+    });
   }
 
   /// Bytes of a compiled network: arena, workspace, parameters and gradients, and copies of weights for inference.
@@ -203,6 +207,7 @@ class compiled_network : public network_structure {
   void compile_for_inference(const inference_options& options, detail::strides_of_extents strides,
                              error_location where) {
     at_call(where, [&, this] {
+      sessions_.require_none("network.compile_for_inference");
       const compile_options before = graph_.options();
       const bool was_inference = graph_.inference();
       graph_.compile(as_compile_options(options), sizeof(parameter_element_type), true);
@@ -260,14 +265,21 @@ class compiled_network : public network_structure {
   }
   /// The scores of a batch, outside training. They are valid until the network runs again. @pre compiled
   batch_type run_forward(const batch_type& batch) {
-    update_stale_weights();
+    const detail::readers_or_writer::reading weights = current_weights();
     return execution_.score(graph_, batch);
   }
   /// A network for inference reads copies of its parameters: computes them where the parameters may have changed.
-  void update_stale_weights() {
-    if (weights_ != nullptr && weights_->stale()) {
-      compute_weights();
+  /// No thread computes them while the result exists.
+  [[nodiscard]] detail::readers_or_writer::reading current_weights() {
+    while (weights_ != nullptr) {
+      detail::readers_or_writer::reading result = weights_->read();
+      if (!weights_->stale()) {
+        return result;
+      }
+      { const detail::readers_or_writer::reading ended = std::move(result); }
+      weights_->update(device(), graph_, execution_.layers(), memory());
     }
+    return {};
   }
 
  private:
@@ -277,6 +289,7 @@ class compiled_network : public network_structure {
   friend class network_stage;
   template <class, class>
   friend class stage_forecast;
+  friend struct detail::use_of;
 
   /// Where the values of parameters and buffers are, while the graph gets other offsets.
   class places_of_parameters {
@@ -363,16 +376,15 @@ class compiled_network : public network_structure {
     if (before != nullptr) {
       made.memory()->take_over(*before);
     }
+    sessions_.open();
     execution_ = std::move(made);
     weights_ = std::move(weights);
   }
 
-  void compute_weights() { weights_->update(device(), graph_, execution_.layers(), memory()); }
-
   /// What runs the layers for a session: values of its own, and the weights of this network.
   /// @param values  as session_options::memory
   [[nodiscard]] execution_type execution_of_session(Device& device, std::span<std::byte> values) {
-    update_stale_weights();
+    const detail::readers_or_writer::reading weights = current_weights();
     execution_type made{device, execution_.layers()};
     made.allocate_for_inference(graph_, weights_->options(), values);
     made.memory()->share(memory());
@@ -381,6 +393,8 @@ class compiled_network : public network_structure {
 
   execution_type execution_;
   std::unique_ptr<weights_type> weights_;  // null unless compiled for inference
+  detail::session_link sessions_;
+  detail::single_use in_use_;
 };
 
 }  // namespace gradus::nn

@@ -14,6 +14,7 @@
 #include "gradus/layout/layouts.hpp"
 #include "gradus/layout/mapping.hpp"
 #include "gradus/nn/detail/network/layer_execution.hpp"
+#include "gradus/nn/detail/network/use.hpp"
 #include "gradus/nn/image_batch.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/nn/plan/graph.hpp"
@@ -34,13 +35,14 @@ namespace gradus::nn {
 ///   nn::inference_session session{net, device};
 ///   const auto scores = session.forward(images);
 ///
-/// The network outlives its sessions and is not moved or compiled again while they exist. While a session runs, no
-/// thread changes the weights or calls update_weights, and none calls network::forward after it asked for parameters.
-/// A session reads the weights of the last update_weights, or of its construction.
+/// The network outlives its sessions and is not moved or compiled again while they exist: compile_for_inference throws
+/// then, and so does a session that has lost its network. No thread changes the weights while a session runs. Behind
+/// such a change, as by io::load_weights, the first session that runs computes the folded and prepared weights anew,
+/// as network::forward does; network::update_weights says when they are computed.
 ///
-/// Threads: one thread at a time may call a session. It uses the threads of its device. Sessions on one `cpu` share its
-/// threads: while one session uses them, the others compute on the threads that call them. On a GPU each session has a
-/// device of its own for the same GPU.
+/// Threads: one thread at a time may call a session, others get a configuration_error. It uses the threads of its
+/// device. Sessions on one `cpu` share its threads: while one session uses them, the others compute on the threads that
+/// call them. On a GPU each session has a device of its own for the same GPU.
 template <class Element, class Layout = nchw, class Device = cpu>
 class inference_session {
  public:
@@ -60,7 +62,7 @@ class inference_session {
   /// A session on a device of its own.
   inference_session(network<Element, Layout, Device>& net, Device& device, const session_options& options = {},
                     error_location where = error_location::current())
-      : graph_{&net.structure()}, execution_{device} {
+      : network_{&net}, graph_{&net.structure()}, execution_{device} {
     at_call(where, [&, this] {
       if (!net.inference()) {
         raise<configuration_error>("inference_session", "a network that is compiled for inference",
@@ -68,6 +70,7 @@ class inference_session {
                                    "call compile_for_inference({.max_batch_size = ...}) first");
       }
       execution_ = net.execution_of_session(device, options.memory);
+      there_ = net.sessions_.join();
     });
   }
 
@@ -82,8 +85,12 @@ class inference_session {
 
   /// The scores of a batch, as network::forward. The view is valid until this session runs again. Allocates nothing.
   /// @throws shape_error when the shape differs, or the batch is larger than max_batch_size
+  /// @throws configuration_error while another thread runs this session, or when the network was moved or destroyed
   const_view forward(const const_view& images, error_location where = error_location::current()) {
     return at_call(where, [&, this] {
+      const auto use = detail::use_of::begin(*this, "inference_session.forward");
+      detail::session_link::require_there("inference_session.forward", there_);
+      const detail::readers_or_writer::reading weights = network_->current_weights();
       graph_->check_batch("inference_session.forward", images.extents(), graph_->examples_at_once());
       const image_batch<const Element, Device> scores = execution_.score(*graph_, images);
       return const_view{device(), scores.data(), scores.extents()};
@@ -104,8 +111,13 @@ class inference_session {
   [[nodiscard]] std::size_t memory_bytes() const { return execution_.memory()->bytes(); }
 
  private:
+  friend struct detail::use_of;
+
+  compiled_network<Element, Device>* network_;
   const graph* graph_;
   detail::layer_execution<Element, Device> execution_;
+  detail::session_link::there there_;
+  detail::single_use in_use_;
 };
 
 /// The scores of any number of images, as predict for a network.

@@ -193,6 +193,14 @@ class layer_base {
   /// What compile_options::convolution_algorithm says, before memory is asked for; a layer may have an option of its
   /// own.
   virtual void set_convolution_algorithm(kernels::convolution_algorithm /*algorithm*/) {}
+
+  /// Tells the layer its name, which no other layer of the network has, before infer. A layer that draws random numbers
+  /// names their stream after it: random_stream{context.seed, name}.
+  virtual void set_name(std::string_view /*name*/) {}
+
+  /// The name of the stream of the layer's random numbers; empty: it draws none. The network refuses two layers with
+  /// one stream, whose numbers would be the same.
+  [[nodiscard]] virtual std::string_view random_name() const noexcept { return {}; }
 };
 
 /// The passes of a layer for one element type and device.
@@ -315,6 +323,16 @@ inline void require_at_least(std::string_view kind, std::string_view option, ind
                              std::string_view hint = {}) {
   if (actual < least) {
     raise<configuration_error>(kind, {option, " of at least ", least}, {actual}, hint);
+  }
+}
+
+/// The most elements of a value of a batch, and of a parameter: bytes of many such fit index_t.
+inline constexpr index_t most_elements = index_t{1} << 48U;
+
+/// @throws configuration_error when a layer would add more channels than a value has elements
+inline void require_few_channels(std::string_view kind, index_t channels) {
+  if (channels > most_elements) {
+    raise<configuration_error>(kind, {"at most ", most_elements, " more channels"}, {channels});
   }
 }
 

@@ -151,7 +151,8 @@ struct huber {
     }
     return detail::loss_of_kind(loss_formula_of([d = delta](auto y, auto t) {
                                   const auto error = abs(y - t);
-                                  return mean(where(error <= d, 0.5 * square(y - t), d * (error - 0.5 * d)));
+                                  const auto low = min(error, d);  // its square does not overflow
+                                  return mean(low * (error - 0.5 * low));
                                 }),
                                 "huber");
   }

@@ -392,8 +392,8 @@ struct determination {
 /// sklearn.metrics.r2_score (the mean is "uniform_average"), torcheval.metrics.R2Score.
 ///
 /// Where all targets of a channel are equal, it is 1 if there is no error and else 0, as in sklearn. NaN for fewer than
-/// two examples of a weight above 0. Sums of squares are about the mean (Chan, Golub, LeVeque 1983), so that large
-/// means cost no digits; ranks merge theirs in the order of ranks.
+/// two targets of a channel with a weight above 0; each pixel is one. Sums of squares are about the mean (Chan, Golub,
+/// LeVeque 1983), so that large means cost no digits; ranks merge theirs in the order of ranks.
 struct r2 {
   static constexpr std::string_view name = "r2";  ///< in messages
 

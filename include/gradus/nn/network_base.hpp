@@ -20,6 +20,7 @@
 #include "gradus/kernels/elementwise.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/compiled_network.hpp"
+#include "gradus/nn/detail/network/use.hpp"
 #include "gradus/nn/image_batch.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/loss.hpp"
@@ -80,18 +81,25 @@ class network_base : public compiled_network<Element, Device> {
   /// As network::train_step.
   kernels::loss_sums train(const batch_type& batch, const targets_type& batch_targets, const step_options& options,
                            step_hooks* observer, error_location where) {
-    return at_call(where, [&, this] { return train(batch, batch_targets, options, observer); });
+    return at_call(where, [&, this] {
+      const auto use = detail::use_of::begin(*this, "network.train_step");
+      return train(batch, batch_targets, options, observer);
+    });
   }
 
   /// As network::forward.
   batch_type score(const batch_type& batch, error_location where) {
-    return at_call(where, [&, this] { return score(batch); });
+    return at_call(where, [&, this] {
+      const auto use = detail::use_of::begin(*this, "network.forward");
+      return score(batch);
+    });
   }
 
   /// As network::evaluate. @param observer  may be null
   kernels::loss_sums sum_losses(const batch_type& batch, const targets_type& batch_targets,
                                 score_observer<Element, Device>* observer, error_location where) {
     return at_call(where, [&, this] {
+      const auto use = detail::use_of::begin(*this, "network.evaluate");
       check("network.evaluate", batch, batch_targets);
       kernels::loss_sums total;
       for (index_t first = 0; first < batch.examples(); first += graph_.examples_at_once()) {
@@ -109,7 +117,10 @@ class network_base : public compiled_network<Element, Device> {
 
   /// As network::find_non_finite.
   non_finite find_non_finite(const batch_type& batch, const step_options& options, error_location where) {
-    return at_call(where, [&, this] { return find_non_finite(batch, options); });
+    return at_call(where, [&, this] {
+      const auto use = detail::use_of::begin(*this, "network.find_non_finite");
+      return find_non_finite(batch, options);
+    });
   }
 
  private:
@@ -201,7 +212,7 @@ class network_base : public compiled_network<Element, Device> {
     if (!memory.all_finite(batch.data(), batch.extents().size())) {
       return {"the input"};
     }
-    this->update_stale_weights();
+    const detail::readers_or_writer::reading weights = this->current_weights();
     std::string place;
     for (index_t first = 0; first < batch.examples() && place.empty(); first += graph_.examples_at_once()) {
       const batch_type part = part_of(batch, first, at_once(batch, first));

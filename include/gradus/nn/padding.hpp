@@ -95,6 +95,29 @@ class padding {
 
 namespace detail {
 
+/// The largest kernel extent, dilation, stride and padding. Products of two, and of such a product with an extent, fit
+/// index_t.
+inline constexpr index_t most_steps = index_t{1} << 20U;
+
+/// @throws configuration_error when an extent of an option is above most_steps
+inline void require_few_steps(std::string_view operation, std::string_view option, index_t height, index_t width) {
+  if (height > most_steps || width > most_steps) {
+    raise<configuration_error>(operation, {"a ", option, " of at most ", most_steps, " elements"},
+                               {std::max(height, width)});
+  }
+}
+
+/// @throws configuration_error when the kernel moves by so many elements that planning its passes, which takes a part
+/// for each position within a stride, would not end
+inline void require_planned_strides(std::string_view operation, size2d stride) {
+  require_few_steps(operation, "stride", stride.height, stride.width);
+  constexpr index_t most_parts = index_t{1} << 16U;
+  if (stride.height * stride.width > most_parts) {
+    raise<configuration_error>(operation, {"a stride of at most ", most_parts, " rows times columns"},
+                               {stride.height, " x ", stride.width});
+  }
+}
+
 /// The output extent along one axis, and the padding before the first element.
 struct sliding_axis {
   index_t outputs = 0;
@@ -124,6 +147,8 @@ inline size2d dilated_kernel(std::string_view operation, size2d kernel, size2d d
   if (dilation.height < 1 || dilation.width < 1) {
     raise<configuration_error>(operation, "a dilation of at least 1 x 1", {dilation.height, " x ", dilation.width});
   }
+  require_few_steps(operation, "kernel", kernel.height, kernel.width);
+  require_few_steps(operation, "dilation", dilation.height, dilation.width);
   const auto reach = [](index_t taps, index_t step) { return taps < 1 ? taps : (taps - 1) * step + 1; };
   return {reach(kernel.height, dilation.height), reach(kernel.width, dilation.width)};
 }
@@ -146,6 +171,8 @@ inline sliding_extents slide(std::string_view operation, size2d input, size2d ke
   if (stride.height < 1 || stride.width < 1) {
     raise<configuration_error>(operation, "a stride of at least 1 x 1", {stride.height, " x ", stride.width});
   }
+  require_planned_strides(operation, stride);
+  require_few_steps(operation, "padding", std::max(pad.top(), pad.bottom()), std::max(pad.left(), pad.right()));
   const sliding_axis rows =
       slide(operation, input.height, kernel.height, stride.height, pad.rule(), pad.top(), pad.bottom());
   const sliding_axis columns =

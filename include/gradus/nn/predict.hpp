@@ -15,6 +15,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/device/device_policy.hpp"
 #include "gradus/layout/mapping.hpp"
+#include "gradus/nn/detail/network/use.hpp"
 #include "gradus/nn/image_batch.hpp"
 #include "gradus/nn/metric.hpp"
 #include "gradus/nn/network.hpp"
@@ -33,6 +34,7 @@ template <class Element, class Layout, class Device, class Model, class Images, 
   static_assert(std::same_as<Device, ImagesDevice> || has_host_memory<ImagesDevice>,
                 "gradus: nn::predict takes images on the device of the network or in the memory of the host");
   constexpr bool copies = !has_host_memory<Device> && has_host_memory<ImagesDevice>;
+  const auto use = use_of::begin(model, "predict");
   const index_t examples = images.extent(0);
   const image_extents all{examples, images.extent(1), images.extent(2), images.extent(3)};
   if (const image_extents expected = model.structure().batch_extents(0, examples); all != expected) {

@@ -3,7 +3,7 @@
 // Layers one after another, with generated names.
 #pragma once
 
-#include <concepts>     // std::convertible_to, std::default_initializable, std::derived_from, std::same_as
+#include <concepts>     // std::convertible_to, std::derived_from
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
@@ -31,12 +31,6 @@ namespace detail {
   }
 }
 
-/// The name of a layer in its own options: dropout has one, which seeds its random numbers.
-template <class Description>
-concept names_itself = std::default_initializable<Description> && requires(Description& description) {
-  { description.name } -> std::same_as<std::string&>;
-};
-
 }  // namespace detail
 
 /// Adds layers to a network, each of which reads the output of the one before, and is the last output.
@@ -49,8 +43,7 @@ concept names_itself = std::default_initializable<Description> && requires(Descr
 ///   nn::sequential(net, x, layers...)                // begins with a value
 ///   nn::sequential(net, "encoder_", x, layers...)    // the names begin with a prefix
 ///
-/// A layer is named by its kind and a number that makes the name new in the network: "conv2d1", "relu1", "conv2d2". A
-/// dropout layer without a name of its own gets the generated one.
+/// A layer is named by its kind and a number that makes the name new in the network: "conv2d1", "relu1", "conv2d2".
 ///
 /// @throws shape_error, configuration_error with the generated name, when a layer does not fit; the layers before it
 /// have been added
@@ -86,14 +79,6 @@ class sequential : public value {
     if constexpr (layer_description<Description, element, layout, device>) {
       const typename Description::template layer<element, layout, device> probe(description);
       const std::string name = detail::unused_name(net.structure(), prefix, probe.kind());
-      if constexpr (detail::names_itself<Description>) {
-        if (description.name == Description{}.name) {
-          Description named = description;
-          named.name = name;
-          static_cast<value&>(*this) = net.add(name, named, static_cast<const value&>(*this));
-          return;
-        }
-      }
       static_cast<value&>(*this) = net.add(name, description, static_cast<const value&>(*this));
     }
   }

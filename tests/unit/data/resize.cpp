@@ -93,17 +93,37 @@ BOOST_AUTO_TEST_CASE(photographs_are_those_of_torchvision) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_part_has_the_bytes_of_the_whole) {
-  const bytes_of_image whole = resized({50, 41}, {23, 70});
-  const data::crop part{.left = 5, .top = 12, .width = 11, .height = 31};
-  const bytes_of_image some = resized({50, 41}, {23, 70}, part);
-  BOOST_TEST(some.size() == 3U * 11 * 31);
-  bool same = true;
-  for (std::size_t i = 0; i < some.size(); ++i) {
-    const std::size_t row = 12 + i / 33;
-    same = same && some[i] == whole[row * 69 + 15 + i % 33];
+// PIL.Image.resize(size, Image.BILINEAR): columns come first where more rows vanish than twice the columns that do.
+BOOST_AUTO_TEST_CASE(sizes_with_another_aspect_have_the_bytes_of_pillow) {
+  struct changed {
+    data::image_size from;
+    data::image_size to;
+    std::uint64_t hash;
+  };
+  const std::vector<changed> cases{
+      {{25, 51}, {39, 17}, 13701420067548956893U}, {{56, 45}, {46, 16}, 17084230403572578548U},
+      {{19, 14}, {33, 7}, 1613732467567519613U},   {{31, 40}, {7, 8}, 4073385938079907812U},
+      {{40, 61}, {30, 40}, 12251688463789298432U},
+  };
+  for (const changed& each : cases) {
+    BOOST_TEST(hash(resized(each.from, each.to)) == each.hash, each.from.width << " x " << each.from.height);
   }
-  BOOST_TEST(same);
+}
+
+BOOST_AUTO_TEST_CASE(a_part_has_the_bytes_of_the_whole) {
+  for (const data::image_size from :
+       {data::image_size{50, 41}, data::image_size{50, 141}}) {  // rows first, and columns
+    const bytes_of_image whole = resized(from, {23, 70});
+    const data::crop part{.left = 5, .top = 12, .width = 11, .height = 31};
+    const bytes_of_image some = resized(from, {23, 70}, part);
+    BOOST_TEST(some.size() == 3U * 11 * 31);
+    bool same = true;
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const std::size_t row = 12 + i / 33;
+      same = same && some[i] == whole[row * 69 + 15 + i % 33];
+    }
+    BOOST_TEST(same);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(half_a_pixel_is_rounded_to_the_even_number) {

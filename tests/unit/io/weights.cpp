@@ -109,7 +109,8 @@ BOOST_AUTO_TEST_CASE(files_have_logical_shapes_and_the_type_of_parameters) {
   const auto shape = [&](std::string_view name) { return gradus::io::detail::shape_text(file.entry(name).shape); };
   BOOST_TEST(shape("conv.weight") == "[4, 3, 3, 2]");
   BOOST_TEST(shape("norm.weight") == "[4]");
-  BOOST_TEST(shape("norm.running_variance") == "[4]");
+  BOOST_TEST(shape("norm.running_mean") == "[4]");
+  BOOST_TEST(shape("norm.running_var") == "[4]");  // as in PyTorch
   BOOST_TEST(shape("dense.weight") == "[6, 36]");
   BOOST_TEST(shape("head.bias") == "[5]");
   BOOST_TEST((file.entry("conv.weight").type == gradus::io::element_type::f32));
@@ -192,6 +193,18 @@ BOOST_AUTO_TEST_CASE(files_are_saved_with_the_names_of_a_map_and_loaded_with_the
   BOOST_TEST((file.find("fc.weight") != nullptr));
   BOOST_TEST((file.find("conv.weight") != nullptr));
   BOOST_TEST(file.tensors().size() == 9U);
+  // A map that does not name the variance keeps PyTorch's name, and one that does keeps that of the map.
+  const auto reloads = [&](const gradus::io::name_map& map, std::string_view name) {
+    gradus::io::save_weights(saved.net, folder.path(), {.rename = map});
+    BOOST_TEST((gradus::io::safetensors_file{folder.path()}.find(name) != nullptr), name);
+    weighted_network<float, nhwc> again{2};
+    BOOST_TEST(gradus::io::load_weights(again.net, folder.path(), {.rename = map}).ignored.empty());
+    BOOST_TEST((again.values() == saved.values()));
+  };
+  reloads({{"model.*", "*"}}, "model.norm.running_var");
+  reloads({{"norm.running_variance", "norm.running_variance"}}, "norm.running_var");
+  reloads({{"spread.running_variance", "norm.running_variance"}}, "spread.running_variance");
+  gradus::io::save_weights(saved.net, folder.path(), {.rename = names});
   weighted_network<float, nhwc> loaded{2};
   const auto report = gradus::io::load_weights(loaded.net, folder.path(), {.rename = names});
   BOOST_TEST(report.ignored.empty());

@@ -5,9 +5,11 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -333,6 +335,171 @@ BOOST_AUTO_TEST_CASE(sessions_run_at_the_same_time) {
         (void)session.forward(many.view());
       },
       "at most 4");
+}
+
+namespace {
+
+/// Waits in its forward pass until the test lets it go on.
+struct slow_layer {
+  std::atomic<int>* state;  // 1: the pass waits, 2: it may go on
+
+  template <class Element, class Layout, class Device>
+  class layer final : public nn::layer<Element, Layout, Device> {
+    using base = nn::layer<Element, Layout, Device>;
+
+   public:
+    explicit layer(const slow_layer& options) : state_{options.state} {}
+    [[nodiscard]] std::string_view kind() const noexcept override { return "slow"; }
+    nn::value_shape infer(std::span<const nn::value_shape> inputs) override { return inputs[0]; }
+    void forward(const typename base::forward_call& call) override {
+      int waits = 0;
+      if (state_->compare_exchange_strong(waits, 1)) {
+        state_->notify_all();
+        state_->wait(1);
+      }
+      std::copy_n(call.inputs[0].data(), call.output.size(), call.output.data());
+    }
+    void backward(const typename base::backward_call& /*call*/) override {}
+
+   private:
+    std::atomic<int>* state_;
+  };
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_network_or_session_that_is_in_use_refuses_another_thread) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  const random_batch<float, gradus::nhwc> batch{device, {2, 2, 6, 6}, 2};
+  std::atomic<int> state{2};
+  float_network net{device, {2, 6, 6}};
+  nn::value x = net.add("slow", slow_layer{&state}, net.input());
+  x = net.add("scores", nn::dense{.out_features = 2}, x);
+  net.loss(nn::softmax_cross_entropy{}, x);
+  net.compile_for_inference({.max_batch_size = 2});
+  const std::vector<float> expected = copy_of(net.forward(batch.images));
+  gradus::cpu own{{.intra_op_threads = 1}};
+  nn::inference_session session{net, own};
+
+  /// Runs `first` on a thread, and the others while it waits.
+  const auto during = [&](const auto& first, const auto& others) {
+    state = 0;
+    std::thread thread{first};
+    state.wait(0);
+    others();
+    state = 2;
+    state.notify_all();
+    thread.join();
+  };
+  std::vector<float> scores;
+  during([&] { scores = copy_of(net.forward(batch.images)); },
+         [&] {
+           expect_message<gradus::configuration_error>([&] { (void)net.forward(batch.images); },
+                                                       "network.forward: expected one thread at a time");
+           expect_message<gradus::configuration_error>([&] { (void)net.forward(batch.images); }, "inference_session");
+           expect_message<gradus::configuration_error>([&] { (void)net.evaluate(batch.images, batch.labels); },
+                                                       "network.evaluate: expected one thread");
+           expect_message<gradus::configuration_error>([&] { (void)nn::predict(net, batch.images); },
+                                                       "predict: expected one thread");
+           expect_message<gradus::configuration_error>([&] { (void)net.find_non_finite(batch.images, {}); },
+                                                       "network.find_non_finite: expected one thread");
+           // A session runs meanwhile.
+           BOOST_TEST(copy_of(session.forward(batch.images)) == expected, boost::test_tools::per_element());
+         });
+  BOOST_TEST(scores == expected, boost::test_tools::per_element());
+  during([&] { scores = copy_of(session.forward(batch.images)); },
+         [&] {
+           expect_message<gradus::configuration_error>([&] { (void)session.forward(batch.images); },
+                                                       "inference_session.forward: expected one thread at a time");
+           BOOST_TEST(copy_of(net.forward(batch.images)) == expected, boost::test_tools::per_element());
+         });
+  BOOST_TEST(scores == expected, boost::test_tools::per_element());
+  // Afterwards, and behind an error, they run again.
+  BOOST_CHECK_THROW((void)net.forward(random_batch<float, gradus::nhwc>{device, {3, 2, 6, 6}, 2}.images),
+                    gradus::shape_error);
+  BOOST_TEST(copy_of(net.forward(batch.images)) == expected, boost::test_tools::per_element());
+  BOOST_TEST(copy_of(session.forward(batch.images)) == expected, boost::test_tools::per_element());
+
+  // A network that is trained.
+  state = 2;
+  float_network trained{device, {2, 6, 6}};
+  trained.loss(nn::softmax_cross_entropy{}, trained.add("scores", nn::dense{.out_features = 2},
+                                                        trained.add("slow", slow_layer{&state}, trained.input())));
+  trained.compile({.max_batch_size = 2});
+  during([&] { (void)trained.train_step(batch.images, batch.labels); },
+         [&] {
+           expect_message<gradus::configuration_error>([&] { (void)trained.train_step(batch.images, batch.labels); },
+                                                       "network.train_step: expected one thread at a time");
+         });
+}
+
+BOOST_AUTO_TEST_CASE(sessions_have_the_weights_that_were_loaded) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  const random_batch<float, gradus::nhwc> batch{device, {3, 2, 6, 6}, 5};
+  float_network net{device, {2, 6, 6}};
+  build_normalized(net);
+  net.compile_for_inference({.max_batch_size = 3, .seed = 1});
+  float_network other{device, {2, 6, 6}};
+  build_normalized(other);
+  other.compile_for_inference({.max_batch_size = 3, .seed = 2});
+  const std::vector<float> expected = copy_of(other.forward(batch.images));
+  constexpr int count = 3;
+  std::vector<std::unique_ptr<gradus::cpu>> own;
+  std::vector<std::unique_ptr<nn::inference_session<float, gradus::nhwc>>> sessions;
+  for (int k = 0; k < count; ++k) {
+    own.push_back(std::make_unique<gradus::cpu>(gradus::cpu_options{.intra_op_threads = 1}));
+    sessions.push_back(std::make_unique<nn::inference_session<float, gradus::nhwc>>(net, *own.back()));
+    BOOST_TEST(copy_of(sessions.back()->forward(batch.images)) != expected);
+  }
+  const std::span<const float> values = other.values();
+  std::copy(values.begin(), values.end(), net.values().begin());
+  // All of them at the same time, while another thread asks for parameters.
+  std::vector<int> wrong(count);
+  std::vector<std::thread> threads;
+  for (int k = 0; k < count; ++k) {
+    threads.emplace_back([&, k] {
+      const auto at = static_cast<std::size_t>(k);
+      for (int pass = 0; pass < 20; ++pass) {
+        wrong[at] += copy_of(sessions[at]->forward(batch.images)) == expected ? 0 : 1;
+      }
+    });
+  }
+  for (int pass = 0; pass < 20; ++pass) {
+    BOOST_TEST(net.parameters().size() > 0U);
+    BOOST_TEST(copy_of(net.forward(batch.images)) == expected, boost::test_tools::per_element());
+    net.update_weights();
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (const int failures : wrong) {
+    BOOST_TEST(failures == 0);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_network_with_sessions_keeps_what_they_read) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  const random_batch<float, gradus::nhwc> batch{device, {3, 2, 6, 6}, 5};
+  auto net = std::make_unique<float_network>(device, nn::value_shape{2, 6, 6});
+  build_normalized(*net);
+  net->compile_for_inference({.max_batch_size = 3});
+  {
+    nn::inference_session session{*net};
+    const std::vector<float> expected = copy_of(session.forward(batch.images));
+    expect_message<gradus::configuration_error>([&] { net->compile_for_inference({.max_batch_size = 8}); },
+                                                "expected a network without sessions, got 1 that would lose");
+    BOOST_TEST(copy_of(session.forward(batch.images)) == expected, boost::test_tools::per_element());
+    BOOST_TEST(copy_of(net->forward(batch.images)) == expected, boost::test_tools::per_element());
+    const nn::inference_session moved{std::move(session)};
+    BOOST_CHECK_THROW(net->compile_for_inference({.max_batch_size = 8}), gradus::configuration_error);
+  }
+  net->compile_for_inference({.max_batch_size = 8});
+  nn::inference_session session{*net};
+  float_network elsewhere{std::move(*net)};
+  expect_message<gradus::configuration_error>([&] { (void)session.forward(batch.images); }, "moved or destroyed");
+  elsewhere.compile_for_inference({.max_batch_size = 3});  // that session is not one of its own
+  nn::inference_session another{elsewhere};
+  (void)another.forward(batch.images);
 }
 
 BOOST_AUTO_TEST_CASE(a_session_has_its_values_in_memory_of_the_caller) {

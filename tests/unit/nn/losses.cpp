@@ -222,6 +222,22 @@ BOOST_AUTO_TEST_CASE(elementwise_losses_are_their_definitions) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(huber_takes_errors_whose_square_is_infinite) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  const std::vector<double> y{1e160, -1e300, 0.25, 3};
+  const std::vector<double> t(4);
+  std::vector<double> gradient(4);
+  nn::huber::loss<double, gradus::nchw, gradus::cpu> loss{nn::huber{}};
+  loss.infer({1});
+  loss.prepare(device);
+  const gradus::image_extents extents{4, 1, 1, 1};
+  nn::targets<double, gradus::cpu> targets;
+  targets.values = {device, t.data(), extents};
+  const auto sums = loss.compute({device, y.data(), extents}, targets, 1.0, {device, gradient.data(), extents});
+  BOOST_TEST(sums.loss == 1e300, boost::test_tools::tolerance(1e-15));
+  BOOST_TEST(gradient == (std::vector<double>{1, -1, 0.25, 1}), boost::test_tools::per_element());
+}
+
 // Logits of +-1000 have finite losses and gradients.
 BOOST_AUTO_TEST_CASE(binary_cross_entropy_does_not_overflow) {
   gradus::cpu device{{.intra_op_threads = 1}};

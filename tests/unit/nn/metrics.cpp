@@ -348,6 +348,15 @@ BOOST_AUTO_TEST_CASE(r2_of_equal_targets_and_of_too_few) {
   BOOST_TEST(r2_of(3) == 0.0);
   t(2, 0, 0, 0) = not_a_number;
   BOOST_TEST(std::isnan(r2_of(3)));
+  // Each pixel of one example is a target.
+  gradus::image_tensor<double, gradus::nchw> scores{device, {1, 1, 1, 3}};
+  gradus::image_tensor<double, gradus::nchw> targets{device, {1, 1, 1, 3}};
+  targets(0, 0, 0, 0) = 1;
+  targets(0, 0, 0, 2) = -1;
+  scores(0, 0, 0, 0) = 2;
+  metrics::meter meter{metrics::r2{}};
+  meter.update(scores.view(), targets.view());
+  BOOST_TEST(meter.compute().mean == 0.0);
 }
 
 BOOST_AUTO_TEST_CASE(equal_scores_rank_by_class_and_nan_ranks_nowhere) {

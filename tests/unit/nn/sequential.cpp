@@ -5,10 +5,15 @@
 
 #include <boost/test/unit_test.hpp>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include <gradus/core/random.hpp>
+#include <gradus/nn/layer.hpp>
 #include <gradus/nn/layers.hpp>
+#include <gradus/nn/layers/elementwise.hpp>
 #include <gradus/nn/network.hpp>
 #include <gradus/tensor/tensor.hpp>
 
@@ -89,14 +94,19 @@ BOOST_AUTO_TEST_CASE(dropout_layers_have_random_numbers_of_their_own) {
   gradus::cpu device{{.intra_op_threads = 1}};
   sequential_network net{device, {4}};
   net.loss(nn::softmax_cross_entropy{}, add_dropouts(net));
-  sequential_network same_key{device, {4}};
-  same_key.loss(nn::softmax_cross_entropy{},
-                nn::sequential(same_key, nn::dense{.out_features = 64}, nn::dropout{.name = "dropout1"},
-                               nn::dropout{.name = "dropout1"}, nn::dense{.out_features = 3}));
+  sequential_network single_calls{device, {4}};
+  nn::value x = single_calls.add("dense1", nn::dense{.out_features = 64}, single_calls.input());
+  x = single_calls.add("dropout1", nn::dropout{}, x);
+  x = single_calls.add("dropout2", nn::dropout{}, x);
+  single_calls.loss(nn::softmax_cross_entropy{}, single_calls.add("dense2", nn::dense{.out_features = 3}, x));
   sequential_network own_keys{device, {4}};
   own_keys.loss(nn::softmax_cross_entropy{},
                 nn::sequential(own_keys, nn::dense{.out_features = 64}, nn::dropout{.name = "dropout1"},
                                nn::dropout{.name = "dropout2"}, nn::dense{.out_features = 3}));
+  sequential_network other_keys{device, {4}};
+  other_keys.loss(nn::softmax_cross_entropy{},
+                  nn::sequential(other_keys, nn::dense{.out_features = 64}, nn::dropout{.name = "dropout3"},
+                                 nn::dropout{.name = "dropout4"}, nn::dense{.out_features = 3}));
   gradus::image_tensor<float, gradus::nhwc> images{device, {1, 4, 1, 1}};
   for (gradus::index_t i = 0; i < 4; ++i) {
     images.data()[i] = static_cast<float>(i) - 1.5F;
@@ -108,7 +118,97 @@ BOOST_AUTO_TEST_CASE(dropout_layers_have_random_numbers_of_their_own) {
   };
   const double loss = loss_of(net);
   BOOST_TEST(loss == loss_of(own_keys));
-  BOOST_TEST(loss != loss_of(same_key));
+  BOOST_TEST(loss == loss_of(single_calls));
+  BOOST_TEST(loss != loss_of(other_keys));
+}
+
+namespace {
+
+/// A layer with noise of its own: it draws from the stream of its name.
+struct noise {
+  template <class Element, class Layout, class Device>
+  class layer final : public nn::layer<Element, Layout, Device> {
+    using base = nn::layer<Element, Layout, Device>;
+
+   public:
+    explicit layer(const noise& /*options*/) {}
+    [[nodiscard]] std::string_view kind() const noexcept override { return "noise"; }
+    nn::value_shape infer(std::span<const nn::value_shape> inputs) override { return inputs[0]; }
+    void set_name(std::string_view name) override { name_ = name; }
+    [[nodiscard]] std::string_view random_name() const noexcept override { return name_; }
+    void forward(const typename base::forward_call& call) override {
+      const gradus::random_stream stream{call.context.seed, name_};
+      for (gradus::index_t i = 0; i < call.output.size(); ++i) {
+        call.output.data()[i] = static_cast<Element>(stream.normal(static_cast<std::uint64_t>(i)));
+      }
+    }
+    void backward(const typename base::backward_call& /*call*/) override {}
+
+   private:
+    std::string name_;
+  };
+};
+
+/// A layer with two parameters of one name.
+struct twins {
+  template <class Element, class Layout, class Device>
+  class layer final : public nn::layer<Element, Layout, Device> {
+    using base = nn::layer<Element, Layout, Device>;
+
+   public:
+    explicit layer(const twins& /*options*/) {}
+    [[nodiscard]] std::string_view kind() const noexcept override { return "twins"; }
+    nn::value_shape infer(std::span<const nn::value_shape> inputs) override { return inputs[0]; }
+    [[nodiscard]] std::vector<nn::parameter_description> parameters() const override {
+      const nn::parameter_description one{"weight", {1, 1, 1, 1}, 1, nn::constant(1), {}, false};
+      return {one, one};
+    }
+    void forward(const typename base::forward_call& /*call*/) override {}
+    void backward(const typename base::backward_call& /*call*/) override {}
+  };
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_layer_of_a_program_draws_from_the_stream_of_its_name) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  sequential_network net{device, {40}};
+  const nn::value first = nn::sequential(net, noise{});
+  const nn::value second = nn::sequential(net, noise{});
+  (void)net.add("both", nn::concat{}, {first, second});
+  net.compile({.max_batch_size = 1});
+  const gradus::image_tensor<float, gradus::nhwc> images{device, {1, 40, 1, 1}};
+  const auto scores = net.forward(images.view());
+  const gradus::random_stream stream{0, "noise1"};
+  BOOST_TEST(scores.data()[7] == static_cast<float>(stream.normal(7)));
+  BOOST_TEST(scores.data()[47] == static_cast<float>(gradus::random_stream{0, "noise2"}.normal(7)));
+}
+
+BOOST_AUTO_TEST_CASE(two_layers_never_share_random_numbers_nor_two_parameters_a_name) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  sequential_network net{device, {4}};
+  nn::value x = net.add("drop", nn::dropout{}, net.input());
+  x = net.add("other", nn::dropout{.name = "mask"}, x);
+  const auto require_refused = [&](const auto& options, const std::string& part) {
+    const std::string message = sequential_message([&] { (void)net.add("next", options, x); });
+    BOOST_TEST(message.find(part) != std::string::npos, message);
+    BOOST_TEST(message.find("[sequential.cpp:") != std::string::npos, message);
+  };
+  require_refused(nn::dropout{.name = "mask"}, "those named 'mask' again, which layer 'other' draws");
+  require_refused(nn::dropout{.name = "drop"}, "those named 'drop' again, which layer 'drop' draws");
+  require_refused(twins{}, "'next.weight' again");
+  require_refused(nn::elementwise([](auto a, auto b, auto c) { return a * b + c; },
+                                  {nn::per_layer("scale", nn::constant(1)), nn::per_layer("scale", nn::constant(0))}),
+                  "'next.scale' again");
+  // Where one layer's name ends as the parameter of another begins.
+  (void)net.add("a.b", nn::elementwise([](auto v, auto c) { return v * c; }, {nn::per_layer("c", nn::constant(1))}), x);
+  const std::string message = sequential_message([&] {
+    (void)net.add("a", nn::elementwise([](auto v, auto c) { return v * c; }, {nn::per_layer("b.c", nn::constant(1))}),
+                  x);
+  });
+  BOOST_TEST(message.find("'a.b.c' again") != std::string::npos, message);
+  x = net.add("next", nn::dropout{}, x);
+  BOOST_TEST(x.index == 4U);
 }
 
 BOOST_AUTO_TEST_CASE(messages_name_the_generated_layer_and_the_line_of_the_call) {

@@ -90,6 +90,10 @@ class conv_transpose2d_base : public layer_base {
     require_at_least(kind(), "rows of the kernel", 1, o.kernel.height);
     require_at_least(kind(), "columns of the kernel", 1, o.kernel.width);
     const size2d reach = dilated_kernel(kind(), o.kernel, o.dilation);
+    require_at_least(kind(), "stride", 1, std::min(o.stride.height, o.stride.width));
+    require_planned_strides(kind(), o.stride);
+    require_few_steps(kind(), "padding", std::max(o.padding.top(), o.padding.bottom()),
+                      std::max(o.padding.left(), o.padding.right()));
     geometry_ = {.in_channels = o.out_channels,
                  .in_height = output_extent(in.height, reach.height, o.stride.height, o.padding.top(),
                                             o.padding.bottom(), o.output_padding.height, o.dilation.height),
@@ -160,7 +164,6 @@ class conv_transpose2d_base : public layer_base {
  private:
   [[nodiscard]] index_t output_extent(index_t in, index_t reach, index_t stride, index_t before, index_t after,
                                       index_t output_padding, index_t dilation) const {
-    require_at_least(kind(), "stride", 1, stride);
     require_at_least(kind(), "padding", 0, std::min(before, after));
     if (output_padding < 0 || output_padding >= std::max(stride, dilation)) {
       raise<configuration_error>(

@@ -29,9 +29,11 @@ namespace gradus::nn {
 ///
 /// The mask depends only on (seed, name, step, position of the example in the epoch, coordinates). It does not depend
 /// on the layout, on threads, or on how a batch is split over ranks.
+/// @throws configuration_error (network::add) for a rate outside [0, 1), or the name of another layer's random numbers
 struct dropout {
-  double rate = 0.5;             ///< probability that an element becomes 0, in [0, 1)
-  std::string name = "dropout";  ///< seeds the random stream; give each layer its own name
+  double rate = 0.5;  ///< probability that an element becomes 0, in [0, 1)
+  /// The name of the random numbers, which no other layer has; empty: the layer's name in the network.
+  std::string name{};
 
   /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
@@ -55,6 +57,14 @@ class dropout_base : public layer_base {
     shape_ = inputs[0];
     return inputs[0];
   }
+
+  void set_name(std::string_view name) override {
+    if (options_.name.empty()) {
+      options_.name = name;
+    }
+  }
+
+  [[nodiscard]] std::string_view random_name() const noexcept override { return options_.name; }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_inputs = false,

@@ -46,6 +46,8 @@ class pad_channels_base : public layer_base {
     require_inputs(kind(), 1, inputs.size());
     require_at_least(kind(), "before", 0, options_.before);
     require_at_least(kind(), "after", 0, options_.after);
+    require_few_channels(kind(), options_.before);
+    require_few_channels(kind(), options_.after);
     require_image(kind(), inputs[0], "pad before nn::flatten");
     value_shape out = inputs[0];
     out.channels += options_.before + options_.after;

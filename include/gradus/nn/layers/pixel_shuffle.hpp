@@ -12,6 +12,7 @@
 #include "gradus/nn/detail/shaping/memory_order.hpp"
 #include "gradus/nn/detail/shaping/strided_layer.hpp"
 #include "gradus/nn/layer.hpp"
+#include "gradus/nn/padding.hpp"
 
 namespace gradus::nn {
 
@@ -77,6 +78,7 @@ class pixel_shuffle_base : public strided_base {
   value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     require_at_least(kind(), "factor", 1, factor_);
+    require_few_steps(kind(), "factor", factor_, factor_);
     const value_shape& in = inputs[0];
     require_image(kind(), in, "shuffle before nn::flatten");
     if (in.channels % (factor_ * factor_) != 0) {
@@ -120,6 +122,7 @@ class pixel_unshuffle_base : public strided_base {
   value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     require_at_least(kind(), "factor", 1, factor_);
+    require_few_steps(kind(), "factor", factor_, factor_);
     const value_shape& in = inputs[0];
     require_image(kind(), in, "unshuffle before nn::flatten");
     if (in.height % factor_ != 0 || in.width % factor_ != 0) {

@@ -11,6 +11,7 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/cpu/strided_copy.hpp"
 #include "gradus/kernels/strided_copy.hpp"
@@ -138,7 +139,7 @@ class reshape_base : public layer_base {
         continue;
       }
       require_at_least(kind(), "an extent (-1 in one of them at most)", 1, *extent);
-      known *= *extent;
+      known = gradus::detail::checked_product(known, *extent);
     }
     if (open != nullptr) {
       *open = elements / known;

@@ -9,6 +9,7 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/cpu/resize2d.hpp"
 #include "gradus/kernels/resize2d.hpp"
@@ -103,8 +104,8 @@ class upsample2d_base : public layer_base {
     } else {
       require_at_least(kind(), "scale.height", 1, options_.scale.height);
       require_at_least(kind(), "scale.width", 1, options_.scale.width);
-      out_.height = in_.height * options_.scale.height;
-      out_.width = in_.width * options_.scale.width;
+      out_.height = gradus::detail::checked_product(in_.height, options_.scale.height);
+      out_.width = gradus::detail::checked_product(in_.width, options_.scale.width);
     }
     return out_;
   }

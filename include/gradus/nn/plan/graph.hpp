@@ -77,7 +77,9 @@ class graph {
       if (inputs.empty()) {
         raise<configuration_error>(layer->kind(), "at least 1 input value", "0");
       }
+      layer->set_name(name);
       shapes_.push_back(layer->infer(input_shapes));
+      detail::require_extents(layer->kind(), shapes_.back());
       for (const value input : inputs) {
         made.inputs.push_back(input.index);
       }
@@ -88,8 +90,10 @@ class graph {
           raise<shape_error>(layer->kind(), {"a parameter '", p.name, "' of at least 1 element"}, to_string(p.shape),
                              "infer stores the shapes from which parameters() makes its own");
         }
+        detail::require_few_elements(layer->kind(), p.name, p.shape);
         p.name = gradus::join({name, ".", p.name});
       }
+      detail::require_new_names({nodes_.data(), nodes_.size()}, *layer);
       names_.add(name, nodes_.size() - 1);
       made.layer = std::move(layer);
     } catch (error& failure) {
@@ -182,6 +186,7 @@ class graph {
     if (options.max_batch_size < 1) {
       raise<configuration_error>(asked_by, "a max_batch_size of at least 1", {options.max_batch_size});
     }
+    detail::require_memory_of(asked_by, {shapes_.data(), shapes_.size()}, options.max_batch_size);
     if (!has_loss_) {
       scores_ = shapes_.size() - 1;
     }

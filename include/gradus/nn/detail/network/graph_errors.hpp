@@ -12,6 +12,8 @@
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/parameter.hpp"
 #include "gradus/nn/plan/graph_node.hpp"
 #include "gradus/nn/value.hpp"
 
@@ -22,6 +24,71 @@ namespace gradus::nn::detail {
   raise<configuration_error>(
       "network.add", "a new name for the layer", {"'", name, "' again, the name of a ", kind},
       "parameters are named after their layer; nn::sequential (gradus/nn/sequential.hpp) makes names", where);
+}
+
+/// True if the product of the extents is at most most_elements.
+[[nodiscard]] constexpr bool has_few_elements(const image_extents& shape) noexcept {
+  index_t left = most_elements;
+  for (const index_t extent : {shape.n, shape.c, shape.h, shape.w}) {
+    left /= extent < 1 ? index_t{1} : extent;
+  }
+  return left >= 1;
+}
+
+/// @throws shape_error when a parameter has more than most_elements
+inline void require_few_elements(std::string_view kind, std::string_view name, const image_extents& shape) {
+  if (!has_few_elements(shape)) {
+    raise<shape_error>(kind, {"a parameter '", name, "' of at most ", most_elements, " elements"}, to_string(shape),
+                       "use fewer channels, or a smaller kernel");
+  }
+}
+
+/// @throws shape_error unless the output of a layer has 1 to most_elements elements
+inline void require_extents(std::string_view kind, const value_shape& shape) {
+  if (shape.channels < 1 || shape.height < 1 || shape.width < 1 || !has_few_elements(shape.batch(1))) {
+    raise<shape_error>(kind, {"an output of 1 to ", most_elements, " elements"}, to_string(shape.batch(1)));
+  }
+}
+
+/// @throws configuration_error when a value of a batch has more than most_elements
+inline void require_memory_of(std::string_view asked_by, std::span<const value_shape> values, index_t batch) {
+  for (const value_shape& each : values) {
+    if (!has_few_elements(each.batch(batch))) {
+      raise<configuration_error>(asked_by, {"values of at most ", most_elements, " elements"},
+                                 {to_string(each.batch(batch))}, "compile for a smaller max_batch_size");
+    }
+  }
+}
+
+/// @param nodes  all layers; the last one is new, and has the names of its parameters
+/// @param added  the new layer
+/// @throws configuration_error when a parameter has the name of another one, or the layer would draw the random numbers
+///         of an earlier one
+inline void require_new_names(std::span<const graph_node> nodes, const layer_base& added) {
+  const std::span<const graph_node> earlier = nodes.first(nodes.size() - 1);
+  const std::span<const parameter_description> made{nodes.back().parameters};
+  const auto require_other = [&](std::string_view name, std::span<const parameter_description> others) {
+    for (const parameter_description& other : others) {
+      if (other.name == name) {
+        raise<configuration_error>(added.kind(), "a name of its own for each parameter", {"'", name, "' again"},
+                                   "initial values, files of weights and find_parameter go by the name");
+      }
+    }
+  };
+  for (std::size_t k = 0; k < made.size(); ++k) {
+    require_other(made[k].name, made.first(k));
+    for (const graph_node& n : earlier) {
+      require_other(made[k].name, n.parameters);
+    }
+  }
+  for (const graph_node& n : earlier) {
+    if (!added.random_name().empty() && n.layer->random_name() == added.random_name()) {
+      raise<configuration_error>(added.kind(), "random numbers of its own",
+                                 {"those named '", added.random_name(), "' again, which layer '", n.name, "' draws"},
+                                 "leave the name of the random numbers out, which is then that of the layer, or give "
+                                 "each layer another one");
+    }
+  }
 }
 
 /// "layer 'conv1' on (1, 28, 28)"

@@ -17,6 +17,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/detail/network/layer_pass.hpp"
+#include "gradus/nn/detail/network/use.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/network_memory.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
@@ -100,18 +101,24 @@ class inference_weights {
   /// Bytes of the copies.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
-  /// Computes the copies from the parameters and buffers of `memory`. Allocates.
+  /// Computes the copies from the parameters and buffers of `memory`, while no thread reads them, unless they are up to
+  /// date. Allocates.
   void update(Device& device, const graph& net, const layers_type& layers, memory_type& memory) {
-    (this->*compute_)(device, net, layers, memory);
+    const readers_or_writer::writing alone{users_};
+    if (stale()) {
+      (this->*compute_)(device, net, layers, memory);
+    }
   }
+  /// No thread computes the copies while the result exists.
+  [[nodiscard]] readers_or_writer::reading read() noexcept { return readers_or_writer::reading{users_}; }
 
   /// What each layer reads.
   [[nodiscard]] const layer_for_inference<number>* of_layers() const noexcept { return of_layers_.data(); }
 
   /// Parameters or buffers may change.
-  void set_stale() noexcept { stale_.store(true, std::memory_order_relaxed); }
+  void set_stale() noexcept { stale_.store(true, std::memory_order_release); }
   /// True if they may have changed since update.
-  [[nodiscard]] bool stale() const noexcept { return stale_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool stale() const noexcept { return stale_.load(std::memory_order_acquire); }
 
  private:
   using bytes_tensor = tensor<std::uint8_t, 1, row_major, Device>;
@@ -126,6 +133,16 @@ class inference_weights {
   };
 
   void compute(Device& device, const graph& net, const layers_type& layers, memory_type& memory) {
+    stale_.store(false, std::memory_order_relaxed);
+    try {
+      compute_all(device, net, layers, memory);
+    } catch (...) {
+      set_stale();
+      throw;
+    }
+  }
+
+  void compute_all(Device& device, const graph& net, const layers_type& layers, memory_type& memory) {
     if (copies_.size() == 0 && bytes_ > 0) {
       copies_ = bytes_tensor{device, extents<1>{static_cast<index_t>(bytes_)}};
     }
@@ -153,7 +170,6 @@ class inference_weights {
       }
     }
     device.synchronize();  // sessions read the copies on other streams
-    stale_.store(false, std::memory_order_relaxed);
   }
 
   std::size_t take(std::size_t bytes) noexcept {
@@ -215,6 +231,7 @@ class inference_weights {
   std::size_t spare_bytes_ = 0;  // of the largest folded weight that is kept only in prepared form
   bytes_tensor copies_;
   std::atomic<bool> stale_{true};
+  readers_or_writer users_;
   // Through this pointer, only programs that compile a network for inference contain the function.
   void (inference_weights::*compute_)(Device&, const graph&, const layers_type&,
                                       memory_type&) = &inference_weights::compute;

@@ -54,6 +54,7 @@ inline kernels::pad2d_geometry pad_around(std::string_view operation, const valu
     g.left = columns / 2;
     g.right = columns - g.left;
   }
+  require_few_steps(operation, "padding", std::max(g.top, g.bottom), std::max(g.left, g.right));
   for (const index_t amount : {g.top, g.bottom}) {
     require_padding(operation, mode, in.height, amount);
   }
