@@ -115,6 +115,12 @@ class step_tracer final : public step_end {
     inner_->after_layer(layer, which);
   }
 
+  void skip_layer(std::size_t layer) override {
+    const std::int64_t began = recorder_->now();
+    inner_->skip_layer(layer);
+    put_exchange(began, too_short);
+  }
+
   /// Transfers are begun and moved forward by this thread.
   void gradients_ready(std::size_t first, std::size_t count) override {
     const std::int64_t began = recorder_->now();
