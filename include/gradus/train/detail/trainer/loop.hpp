@@ -390,9 +390,10 @@ class loop {
       if (!more) {
         break;
       }
-      const double passes = static_cast<double>(position_.epochs) +
-                            static_cast<double>(report.steps) / static_cast<double>(run.steps_per_epoch);
-      const double rate = fit.learning_rate(passes);
+      const auto per_epoch = static_cast<std::uint64_t>(run.steps_per_epoch);
+      const double rate = fit.learning_rate.at(
+          {.step = static_cast<std::uint64_t>(position_.epochs) * per_epoch + static_cast<std::uint64_t>(report.steps),
+           .steps_per_epoch = per_epoch});
       const nn::step_options options{.step = position_.steps,
                                      .first_example = batch.first_example,
                                      .global_examples = batch.global_examples,
