@@ -273,6 +273,10 @@ class loop {
   /// Whether go_to would change what a running fit does.
   [[nodiscard]] bool running() const noexcept { return callbacks_ != nullptr; }
 
+  /// The loader of the fit that goes on has begun other epochs in a callback: it goes back to the batch that comes
+  /// next.
+  void loader_was_used() noexcept { loader_was_used_ = true; }
+
   /// The epochs of one call of fit. If one ends in an exception, the other ranks get its message.
   /// @throws configuration_error when options make no sense or ranks differ
   void fit(batches& data, step_end& update, comm::any_communicator& group, const fit_facts& fit,
@@ -420,8 +424,12 @@ class loop {
       position_.examples += static_cast<std::uint64_t>(batch.global_examples);
       ++position_.steps;
       position_.seconds = seconds_before + seconds_since(began);
+      loader_was_used_ = false;
       for (any_callback* const each : callbacks) {
         each->on_step(step);
+      }
+      if (loader_was_used_) {
+        data.start_epoch(static_cast<std::uint64_t>(position_.epochs), report.steps);
       }
     }
     sums total = position_.epoch;
@@ -468,6 +476,7 @@ class loop {
   std::uint64_t identity_ = next_identity();
   training_position position_;
   const callback_list* callbacks_ = nullptr;  // of the fit that goes on
+  bool loader_was_used_ = false;              // by callbacks of the step
   std::string loader_;                        // of the last fit
   std::string learning_rate_;
   // Of a state from which the next fit goes on.

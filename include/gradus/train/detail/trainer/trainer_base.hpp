@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>      // std::uint64_t
+#include <memory>       // std::addressof
 #include <span>         // std::as_writable_bytes, std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
@@ -154,6 +155,11 @@ class trainer_base {
           }
         },
         &loader, parts_.shard(group), where);
+    if (refuse == &refuse_fit) {
+      loader_of_fit_ = std::addressof(loader);
+    } else if (loader_of_fit_ == std::addressof(loader)) {
+      loop_.loader_was_used();
+    }
   }
 
   template <class Loader>
@@ -186,6 +192,7 @@ class trainer_base {
   Network* network_;
   [[no_unique_address]] Parts parts_;
   loop loop_;
+  const void* loader_of_fit_ = nullptr;  // of the last one
 };
 
 }  // namespace gradus::train::detail
