@@ -168,6 +168,7 @@ class step_tracer final : public step_end {
   void end_epoch(epoch_report& report) override { inner_->end_epoch(report); }
   [[nodiscard]] bool may_be_late() const noexcept override { return late_; }
   [[nodiscard]] bool elsewhere() const noexcept override { return elsewhere_; }
+  [[nodiscard]] bool replicates() const noexcept override { return inner_->replicates(); }
 
   void complete_update() override {
     const std::int64_t began = recorder_->now();

@@ -199,12 +199,23 @@ inline evaluation_report evaluate(batches& data, comm::any_communicator& group, 
           .seconds = seconds_since(began)};
 }
 
+/// The parameters of a rank, which other ranks have too.
+class any_replicas {
+ public:
+  /// Called by all ranks. @return  which parameter differs on which ranks; empty if all are equal
+  [[nodiscard]] virtual std::string first_difference(comm::any_communicator& group) = 0;
+
+ protected:
+  ~any_replicas() = default;
+};
+
 /// What a training is about: some epochs of a data set, with a learning rate.
 struct fit_facts {
   run_information run;
   const optim::schedule& learning_rate;
   const std::string& loader;  // its description
   error_location where;
+  any_replicas* replicas = nullptr;  // to compare before the first step
 };
 
 /// @throws configuration_error when options make no sense or ranks differ
@@ -283,6 +294,7 @@ class loop {
            callback_list callbacks) {
     require_same_fit(group, fit);
     require_loader_of_state(fit);
+    require_same_replicas(group, fit);
     try {
       at_call(fit.where, [&, this] { run_epochs(data, update, group, fit, callbacks); });
     } catch (const interrupted&) {  // all ranks end alike
@@ -294,6 +306,21 @@ class loop {
   }
 
  private:
+  /// @throws configuration_error on all ranks when parameters differ that are the same when a trainer has been made
+  static void require_same_replicas(comm::any_communicator& group, const fit_facts& fit) {
+    if (fit.replicas == nullptr || group.size() == 1) {
+      return;
+    }
+    if (const std::string difference = fit.replicas->first_difference(group); !difference.empty()) {
+      raise<configuration_error>(
+          "trainer.fit", "the same values of parameters on all ranks", difference,
+          "change or load weights on all ranks alike, or before the trainer is made, which gives "
+          "all ranks those of rank 0; trainer.resume(folder) gives all ranks those of a "
+          "checkpoint",
+          fit.where);
+    }
+  }
+
   void run_epochs(batches& data, step_end& update, comm::any_communicator& group, const fit_facts& fit,
                   callback_list callbacks) {
     const int first = begin(fit, callbacks);
