@@ -132,6 +132,7 @@ class step_watch : public gradus::train::step_end {
   void end_epoch(gradus::train::epoch_report& report) override { inner_->end_epoch(report); }
   [[nodiscard]] bool may_be_late() const noexcept override { return inner_->may_be_late(); }
   [[nodiscard]] bool elsewhere() const noexcept override { return inner_->elsewhere(); }
+  [[nodiscard]] bool replicates() const noexcept override { return inner_->replicates(); }
 
   void on_start(const gradus::train::run_information& /*run*/) { step_began_ = clock::now(); }
   void on_step(const gradus::train::step_report& report) {

@@ -57,6 +57,21 @@ concept has_pixels = requires(const D& set, index_t i, Element* planes) {
   set.read(i, planes);
 };
 
+// Of a set whose examples differ from epoch to epoch.
+
+template <class D, class Element>
+concept varies_pixels = requires(const D& set, index_t i, std::uint64_t epoch, Element* planes) {
+  set.read(i, epoch, planes);
+};
+template <class D>
+concept varies_label_maps = requires(const D& set, index_t i, std::uint64_t epoch, std::int32_t* labels) {
+  set.read_labels(i, epoch, labels);
+};
+template <class D, class Element>
+concept varies_real_targets = requires(const D& set, index_t i, std::uint64_t epoch, Element* planes) {
+  set.read_target(i, epoch, planes);
+};
+
 }  // namespace detail
 
 /// A set of examples, each an image with its target, from which a loader makes batches.
@@ -74,15 +89,34 @@ concept has_pixels = requires(const D& set, index_t i, Element* planes) {
 ///        have that number instead of a class;
 ///      - real numbers: `d.target()` is an image_extents with n = 1, and `d.read_target(i, planes)` writes c * h * w
 ///        elements, plane after plane.
-/// A set that knows its kind of targets only at run time has the members of several. `label_map()` is then (1, 1, 0, 0)
-/// and `classes()` 0 where there are no labels, `target()` is empty where there are no real targets, `ignored_label()`
-/// is a std::optional, and a member `weighted()` says whether there are weights. Members for targets that the set does
-/// not have are then called with null pointers.
-/// With `d.weight(i)`, a finite number of at least 0, an example's loss counts that many times. If there is a member
-/// `d.watch_batch()`, the loader's thread calls it before it prepares a batch and destroys the result when the batch is
-/// ready.
+/// Examples may vary from epoch to epoch, as by random crops: every loader calls `d.read(i, epoch, planes)` if there is
+/// such a member (unless loader_options::augment is false), and it depends on its arguments only. A set of label maps
+/// then has `d.read_labels(i, epoch, labels)`, and one of real numbers `d.read_target(i, epoch, planes)`, with the
+/// variation of the image; a target that does not follow the image ignores the epoch. A set that knows its kind of
+/// targets only at run time has the members of several. `label_map()` is then (1, 1, 0, 0) and `classes()` 0 where
+/// there are no labels, `target()` is empty where there are no real targets, `ignored_label()` is a std::optional, and
+/// a member `weighted()` says whether there are weights. Members for targets that the set does not have are then called
+/// with null pointers. With `d.weight(i)`, a finite number of at least 0, an example's loss counts that many times. If
+/// there is a member `d.watch_batch()`, the loader's thread calls it before it prepares a batch and destroys the result
+/// when the batch is ready.
 template <class D, class Element>
 concept dataset = detail::has_examples<D> && detail::has_targets<D, Element> && detail::has_pixels<D, Element>;
+
+namespace detail {
+
+/// Where images differ from epoch to epoch, so do the targets that belong to their pixels.
+template <class D, class Element>
+inline constexpr bool varies_label_maps_too =
+    !varies_pixels<D, Element> || has_labels<D> || !has_label_maps<D> || varies_label_maps<D>;
+template <class D, class Element>
+inline constexpr bool varies_real_targets_too =
+    !varies_pixels<D, Element> || !has_real_targets<D, Element> || varies_real_targets<D, Element>;
+/// And the other way around.
+template <class D, class Element>
+inline constexpr bool varies_pixels_too =
+    varies_pixels<D, Element> || !(varies_label_maps<D> || varies_real_targets<D, Element>);
+
+}  // namespace detail
 
 /// Reports at compile time which requirement of `dataset` the type D does not meet. Returns true if it compiles.
 template <class D, class Element>
@@ -96,6 +130,18 @@ consteval bool explain_dataset() {
   static_assert(detail::has_pixels<D, Element>,
                 "gradus: not a data set: it needs read(index_t, Element*) const, which writes one example plane after "
                 "plane");
+  static_assert(detail::varies_label_maps_too<D, Element>,
+                "gradus: the data set's images vary from epoch to epoch, but its label maps do not: write void "
+                "read_labels(index_t i, std::uint64_t epoch, std::int32_t* labels) const with the variation of "
+                "read(i, epoch, planes)");
+  static_assert(
+      detail::varies_real_targets_too<D, Element>,
+      "gradus: the data set's images vary from epoch to epoch, but its targets do not: write void "
+      "read_target(index_t i, std::uint64_t epoch, Element* target) const with the variation of read(i, epoch, "
+      "planes); for targets that do not follow the image it calls read_target(i, target)");
+  static_assert(detail::varies_pixels_too<D, Element>,
+                "gradus: the data set's targets vary from epoch to epoch, but its images do not: write void "
+                "read(index_t i, std::uint64_t epoch, Element* planes) const");
   return true;
 }
 

@@ -21,6 +21,8 @@ struct loader_options {
   data::shard shard = {.rank = 0, .ranks = 0};
   bool drop_last = false;  ///< leave out the last batch of an epoch if it is smaller than the others
   int prefetch = 2;        ///< batches prepared ahead, in addition to the one in use; 1 to 1024
+  /// Read another variant of each example in each epoch, if the data set has them (see dataset); false for evaluation.
+  bool augment = true;
 };
 
 }  // namespace gradus::data

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>    // std::min
-#include <atomic>       // std::atomic
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t, std::uint64_t
 #include <memory>       // std::addressof
@@ -31,16 +30,15 @@ namespace gradus::data {
 /// Options for the reading threads of a parallel_loader.
 struct reader_options {
   int threads = 4;      ///< threads that read examples of one batch at the same time; 1 to 256
-  bool augment = true;  ///< read another variant of each example in each epoch, if the data set has them
+  bool augment = true;  ///< false: the same as loader_options::augment = false
 };
 
 /// A data set with examples that vary from epoch to epoch, such as random crops. In addition to `dataset` it has
-/// `d.read(i, epoch, planes)`, which depends only on its arguments and may be called by any number of threads.
+/// `d.read(i, epoch, planes)`, which depends only on its arguments and may be called by any number of threads, and such
+/// a member for targets that belong to pixels or are numbers.
 template <class D, class Element>
-concept augmenting_dataset = dataset<D, Element> &&
-    requires(const D& set, index_t i, std::uint64_t epoch, Element* planes) {
-  set.read(i, epoch, planes);
-};
+concept augmenting_dataset = dataset<D, Element> && detail::varies_pixels<D, Element> &&
+    detail::varies_label_maps_too<D, Element> && detail::varies_real_targets_too<D, Element>;
 
 namespace detail {
 
@@ -49,7 +47,6 @@ template <class Plane>
 struct reading_threads {
   gradus::detail::thread_pool pool;
   dynamic_array<Plane> planes = {};  // one example per thread
-  std::atomic<std::uint64_t> epoch{0};
 };
 
 /// A base class that is constructed before the loader and destroyed after it.
@@ -66,19 +63,13 @@ class parallel_batches : private has_reading_threads<parameter_element_t<Element
   using typename memory::plane_element;
   using has_threads = has_reading_threads<plane_element>;
 
- public:
-  /// The same as loader::start_epoch.
-  void start_epoch(std::uint64_t epoch, index_t first = 0, error_location where = error_location::current()) {
-    this->threads.epoch.store(epoch);
-    memory::start_epoch(epoch, first, where);
-  }
-
  protected:
   template <class Dataset>
   parallel_batches(cpu& device, const Dataset& set, const loader_options& options, batch_strides strides,
                    const reader_options& reading)
       : has_threads{{.pool = gradus::detail::thread_pool{checked(reading.threads)}}},
-        memory{device, facts_of<plane_element>(set), source_of<plane_element>(set, reading.augment), options, strides} {
+        memory{device, facts_of<plane_element>(set), source_of<plane_element>(set, options.augment && reading.augment),
+               options, strides} {
     this->threads.planes =
         dynamic_array<plane_element>(static_cast<std::size_t>(reading.threads) * this->plane_elements());
     this->start(filler_of<Dataset>());
@@ -116,7 +107,7 @@ class parallel_batches : private has_reading_threads<parameter_element_t<Element
   static void fill_slot(loader_base& loader, std::size_t number, const sample& mine) {
     auto& own = static_cast<parallel_batches&>(loader);
     [[maybe_unused]] const auto whole = Watch::batch(own.source_.set);
-    const std::uint64_t epoch = own.threads.epoch.load();
+    const std::uint64_t epoch = own.epoch_of_fill();
     const auto count = static_cast<index_t>(mine.examples.size());
     const index_t readers = std::min<index_t>(own.threads.pool.threads(), count);
     const auto read_some = [&](index_t reader) {

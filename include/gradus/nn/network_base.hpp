@@ -20,6 +20,7 @@
 #include "gradus/kernels/elementwise.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/compiled_network.hpp"
+#include "gradus/nn/detail/network/empty_step.hpp"
 #include "gradus/nn/detail/network/use.hpp"
 #include "gradus/nn/image_batch.hpp"
 #include "gradus/nn/layer.hpp"
@@ -180,15 +181,7 @@ class network_base : public compiled_network<Element, Device> {
     graph_.require_training("network.train_step");
     check("network.train_step", batch, batch_targets);
     if (batch.examples() == 0) {
-      if (graph_.communicates()) {
-        const step_context context = training_context(options);
-        this->pass_over(phase::forward, batch, context).run_communicating();
-        this->pass_over(phase::backward, batch, context).run_communicating();
-      }
-      this->device().fill_zero(this->memory().gradients().data(), this->memory().gradients().size_bytes());
-      if (observer != nullptr) {
-        observer->gradients_ready(0, graph_.trained_parameters().size());
-      }
+      skip_step(batch, options, observer);
       return {};
     }
     if (batch.examples() > graph_.examples_at_once()) {
@@ -197,6 +190,27 @@ class network_base : public compiled_network<Element, Device> {
           parts, {batch.examples(), graph_.examples_at_once(), graph_.trained_parameters()}, options, observer);
     }
     return train_at_once(batch, batch_targets, options, observer);
+  }
+
+  /// A step without examples.
+  void skip_step(const batch_type& batch, const step_options& options, step_hooks* hooks) {
+    const step_context context = training_context(options);
+    const detail::layer_range all{0, graph_.nodes().size()};
+    auto forward = this->pass_over(phase::forward, batch, context);
+    forward.begin();
+    detail::skip_forward(graph_, this->memory().plan(), all, hooks,
+                         [&](std::size_t layer) { forward.run_communicating(layer); });
+    auto backward = this->pass_over(phase::backward, batch, context);
+    backward.begin();
+    detail::skip_backward(
+        graph_, all, hooks, [&](std::size_t layer) { backward.run_communicating(layer); },
+        [this](index_t first, index_t count) { zero_gradients(first, count); });
+  }
+
+  /// Makes elements of the flat buffer of gradients zero.
+  void zero_gradients(index_t first, index_t count) {
+    this->device().fill_zero(this->memory().gradients().data() + first,
+                             static_cast<std::size_t>(count) * sizeof(parameter_element_type));
   }
 
   batch_type score(const batch_type& batch) {

@@ -15,6 +15,7 @@
 #include "gradus/core/text.hpp"
 #include "gradus/kernels/elementwise.hpp"
 #include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/detail/network/empty_step.hpp"
 #include "gradus/nn/detail/network/layer_execution.hpp"
 #include "gradus/nn/detail/network/layer_pass.hpp"
 #include "gradus/nn/image_batch.hpp"
@@ -188,15 +189,14 @@ class network_stage {
     }
   }
 
-  /// The gradients of a step without examples: zeros. @param hooks  as of backward
-  void no_gradients(step_hooks* hooks) {
-    for (std::size_t i = plan_.end; i-- > plan_.first;) {
-      if (const gradient_range own = gradients_of(i); own.count > 0) {
-        device().fill_zero(net_->memory().gradients().data() + own.begin,
-                           static_cast<std::size_t>(own.count) * sizeof(number));
-      }
-      announce(i, {}, hooks);
-    }
+  /// In place of forward, in a step without examples. @param hooks  may be null
+  void skip_forward(step_hooks* hooks) {
+    detail::skip_forward(structure(), plan_.plan, {plan_.first, plan_.end}, hooks, exchanges_nothing);
+  }
+  /// In place of backward, when the stages of the rank have skipped forward: the gradients of the layers are zero.
+  void skip_backward(step_hooks* hooks) {
+    detail::skip_backward(structure(), {plan_.first, plan_.end}, hooks, exchanges_nothing,
+                          [this](index_t first, index_t count) { net_->zero_gradients(first, count); });
   }
 
   /// The name of the first layer whose output for a micro-batch is not finite, or of what it receives; empty if all
@@ -214,6 +214,9 @@ class network_stage {
   }
 
  private:
+  /// Layers of a network in stages exchange no data with other ranks.
+  static void exchanges_nothing(std::size_t /*layer*/) noexcept {}
+
   /// Checks every layer's output before its memory is reused.
   class finder final : public step_hooks {
    public:

@@ -26,6 +26,14 @@ class step_hooks {
   /// Called after a layer has run; the parameters are those of before_layer.
   virtual void after_layer(std::size_t /*layer*/, phase /*which*/) {}
 
+  /// Called in place of the two calls of a forward pass, in their order, in a step for which this rank has no examples:
+  /// the layer computes nothing, gradients become zero when all layers have been skipped, and then they are ready. What
+  /// before_layer waits for has to be complete when it returns.
+  virtual void skip_layer(std::size_t layer) {
+    before_layer(layer, phase::forward);
+    after_layer(layer, phase::forward);
+  }
+
   /// Called when the gradients of the parameters [first, first + count) of network::parameters() are complete.
   virtual void gradients_ready(std::size_t /*first*/, std::size_t /*count*/) {}
 

@@ -14,6 +14,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/optim/detail/rule/describe.hpp"
+#include "gradus/optim/training_time.hpp"
 
 namespace gradus::optim {
 
@@ -62,9 +63,10 @@ struct constant {
 /// A type S models `learning_rate_schedule` when it is copy constructible and, for a `const S& schedule`,
 ///   1. `schedule(epoch)` returns the learning rate as a double; `epoch` is the number of passes over the training set
 ///      so far, with its fraction: 2.5 is the middle of the third epoch. Equal epochs give equal rates.
-/// Optional: `schedule.check()` throws configuration_error for invalid values; `schedule.description()` returns a text
-/// that identifies the schedule, which ranks compare before the first step. An optional
-/// member that cannot be called for a `const S&` does not compile.
+/// Optional: `schedule.at(time)` returns the rate at a training_time, where the rate depends on whole steps: a training
+/// calls it in place of schedule(time.epoch()). `schedule.check()` throws configuration_error for invalid values;
+/// `schedule.description()` returns a text that identifies the schedule, which ranks compare before the first step. An
+/// optional member that cannot be called for a `const S&` does not compile.
 template <class S>
 concept learning_rate_schedule = std::copy_constructible<S> && requires(const S& schedule, double epoch) {
   { schedule(epoch) } -> std::convertible_to<double>;
@@ -81,6 +83,17 @@ concept has_schedule_description = requires(const S& schedule) {
   std::string{schedule.description()};
 };
 
+/// An optional member of `learning_rate_schedule`: schedule.at(time), a rate.
+template <class S>
+concept has_schedule_at = requires(const S& schedule, const training_time& time) {
+  { schedule.at(time) } -> std::convertible_to<double>;
+};
+
+/// True if S has one member that is called `at`, whatever it is; false if it is overloaded.
+template <class S>
+concept names_schedule_at = requires {
+  &S::at;
+};
 /// True if S has one member that is called `check`, whatever it is; false if it is overloaded.
 template <class S>
 concept names_schedule_check = requires {
@@ -105,6 +118,9 @@ consteval bool explain_learning_rate_schedule() {
                 "constant: write double operator()(double epoch) const, or a lambda that is not mutable");
   static_assert(!std::invocable<const S&, double> || learning_rate_schedule<S>,
                 "gradus: not a learning-rate schedule: it must return the learning rate, a double");
+  static_assert(!names_schedule_at<S> || has_schedule_at<S>,
+                "gradus: the at of the learning-rate schedule would never be called: write double at(const "
+                "optim::training_time& time) const;");
   static_assert(!names_schedule_check<S> || has_schedule_check<S>,
                 "gradus: the check of the learning-rate schedule would never be called: write void check() const;");
   static_assert(!names_schedule_description<S> || has_schedule_description<S>,
@@ -134,6 +150,8 @@ class schedule {
 
   /// The learning rate after `epoch` passes over the training set.
   [[nodiscard]] double operator()(double epoch) const { return self_->rate(epoch); }
+  /// The learning rate of the step that comes next.
+  [[nodiscard]] double at(const training_time& time) const { return self_->rate_at(time); }
 
   /// A text that identifies this schedule; "user-defined" if the type has no description.
   [[nodiscard]] std::string description() const { return self_->description(); }
@@ -145,6 +163,7 @@ class schedule {
     base& operator=(const base&) = delete;
     virtual ~base() = default;
     [[nodiscard]] virtual double rate(double epoch) const = 0;
+    [[nodiscard]] virtual double rate_at(const training_time& time) const = 0;
     [[nodiscard]] virtual std::string description() const = 0;
   };
 
@@ -152,6 +171,13 @@ class schedule {
   struct holder final : base {
     explicit holder(S rates) : rates_{std::move(rates)} {}
     [[nodiscard]] double rate(double epoch) const override { return static_cast<double>(rates_(epoch)); }
+    [[nodiscard]] double rate_at(const training_time& time) const override {
+      if constexpr (has_schedule_at<S>) {
+        return static_cast<double>(rates_.at(time));
+      } else {
+        return rate(time.epoch());
+      }
+    }
     [[nodiscard]] std::string description() const override {
       if constexpr (has_schedule_description<S>) {
         return std::string{rates_.description()};

@@ -4,8 +4,9 @@
 #pragma once
 
 #include <algorithm>    // std::max, std::min
-#include <cmath>        // std::cos, std::floor, std::pow
+#include <cmath>        // std::ceil, std::cos, std::pow
 #include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint64_t
 #include <numbers>      // std::numbers::pi
 #include <string>       // std::string
 #include <string_view>  // std::string_view
@@ -16,6 +17,7 @@
 #include "gradus/core/text.hpp"
 #include "gradus/optim/detail/rule/describe.hpp"
 #include "gradus/optim/schedule.hpp"
+#include "gradus/optim/training_time.hpp"
 
 namespace gradus::optim {
 
@@ -26,11 +28,11 @@ struct piecewise {
 
   /// The learning rate at this epoch.
   [[nodiscard]] double operator()(double epoch) const noexcept {
-    std::size_t i = 0;
-    while (i < boundaries.size() && epoch >= boundaries[i]) {
-      ++i;
-    }
-    return rates[i];
+    return rate([epoch](double boundary) { return epoch >= boundary; });
+  }
+  /// The learning rate of the next step.
+  [[nodiscard]] double at(const training_time& time) const noexcept {
+    return rate([&time](double boundary) { return time.reached(boundary); });
   }
   /// @throws configuration_error if there is not one rate more than boundaries, or boundaries do not increase
   void check() const {
@@ -56,6 +58,16 @@ struct piecewise {
     }
     return text;
   }
+
+ private:
+  template <class Reached>
+  [[nodiscard]] double rate(const Reached& reached) const noexcept {
+    std::size_t i = 0;
+    while (i < boundaries.size() && reached(boundaries[i])) {
+      ++i;
+    }
+    return rates[i];
+  }
 };
 
 /// `initial`, multiplied by `factor` at each boundary (in epochs), as in most published recipes.
@@ -66,11 +78,11 @@ struct steps {
 
   /// The learning rate at this epoch.
   [[nodiscard]] double operator()(double epoch) const noexcept {
-    double rate = initial;
-    for (const double boundary : boundaries) {
-      rate *= epoch >= boundary ? factor : 1.0;
-    }
-    return rate;
+    return rate([epoch](double boundary) { return epoch >= boundary; });
+  }
+  /// The learning rate of the next step.
+  [[nodiscard]] double at(const training_time& time) const noexcept {
+    return rate([&time](double boundary) { return time.reached(boundary); });
   }
   /// @throws configuration_error if a value is negative or not finite
   void check() const {
@@ -87,6 +99,16 @@ struct steps {
       text += detail::describe(" at", {boundary});
     }
     return text;
+  }
+
+ private:
+  template <class Reached>
+  [[nodiscard]] double rate(const Reached& reached) const noexcept {
+    double result = initial;
+    for (const double boundary : boundaries) {
+      result *= reached(boundary) ? factor : 1.0;
+    }
+    return result;
   }
 };
 
@@ -149,8 +171,11 @@ struct exponential {
 
   /// The learning rate at this epoch.
   [[nodiscard]] double operator()(double epoch) const noexcept {
-    const double exponent = staircase ? std::floor(epoch / every) : epoch / every;
-    return std::max(minimum, initial * std::pow(factor, exponent));
+    return rate(staircase ? training_time::whole_times(epoch, every) : epoch / every);
+  }
+  /// The learning rate of the next step.
+  [[nodiscard]] double at(const training_time& time) const noexcept {
+    return rate(staircase ? time.times(every) : static_cast<double>(time.step) / time.steps_of(every));
   }
   /// @throws configuration_error if a value is invalid
   void check() const {
@@ -163,14 +188,20 @@ struct exponential {
   [[nodiscard]] std::string description() const {
     return detail::describe("exponential", {initial, factor, every, minimum, staircase ? 1.0 : 0.0});
   }
+
+ private:
+  [[nodiscard]] double rate(double exponent) const noexcept {
+    return std::max(minimum, initial * std::pow(factor, exponent));
+  }
 };
 
 /// How one_cycle goes from one rate to the next.
 enum class annealing : unsigned char { cosine, linear };
 
-/// One cycle: from maximum / div_factor up to `maximum`, and down to maximum / div_factor / final_div_factor at
-/// `epochs`; then that rate. Smith, Topin: "Super-convergence", 2018; with two phases and a cosine as in fastai and
-/// torch.optim.lr_scheduler.OneCycleLR, whose defaults these are.
+/// One cycle: from maximum / div_factor up to `maximum`, and down to maximum / div_factor / final_div_factor; then that
+/// rate. In a training the last step of `epochs` has the last rate, and the last step of the rise the maximum: the
+/// rates of OneCycleLR with total_steps = epochs * steps_per_epoch, step by step. Smith, Topin: "Super-convergence",
+/// 2018; with two phases and a cosine as in fastai and torch.optim.lr_scheduler.OneCycleLR, whose defaults these are.
 struct one_cycle {
   double maximum = 0.1;                  ///< the rate at rising * epochs
   double epochs = 30;                    ///< length of the cycle
@@ -183,17 +214,14 @@ struct one_cycle {
 
   /// The learning rate at this epoch.
   [[nodiscard]] double operator()(double epoch) const noexcept {
-    const double first = maximum / div_factor;
-    const double last = first / final_div_factor;
     const double peak = rising * epochs;
-    if (epoch <= peak) {
-      return between(first, maximum, epoch / peak);
-    }
-    if (!three_phase) {
-      return between(maximum, last, (epoch - peak) / (epochs - peak));
-    }
-    return epoch <= 2 * peak ? between(maximum, first, (epoch - peak) / peak)
-                             : between(first, last, (epoch - 2 * peak) / (epochs - 2 * peak));
+    return rate(epoch, peak, 2 * peak, epochs);
+  }
+  /// The learning rate of the next step.
+  [[nodiscard]] double at(const training_time& time) const noexcept {
+    const double all = time.steps_of(epochs);
+    const double peak = rising * all;
+    return rate(static_cast<double>(time.step), peak - 1, 2 * peak - 2, all - 1);
   }
   /// @throws configuration_error if a value is invalid
   void check() const {
@@ -217,6 +245,22 @@ struct one_cycle {
   }
 
  private:
+  /// @param peak  when the rate is the maximum; `back` when it is the first one again, where there are three phases
+  [[nodiscard]] double rate(double now, double peak, double back, double end) const noexcept {
+    const double first = maximum / div_factor;
+    const double last = first / final_div_factor;
+    if (now >= end) {
+      return last;
+    }
+    if (now < peak) {
+      return between(first, maximum, now / peak);
+    }
+    if (!three_phase) {
+      return between(maximum, last, (now - peak) / (end - peak));
+    }
+    return now < back ? between(maximum, first, (now - peak) / (back - peak))
+                      : between(first, last, (now - back) / (end - back));
+  }
   [[nodiscard]] double between(double from, double to, double done) const noexcept {
     const double share = std::min(done, 1.0);
     return anneal == annealing::linear ? from + (to - from) * share
@@ -240,6 +284,16 @@ struct warm_up {
       return then(epoch);
     }
     return start + (then(epochs) - start) * (epoch / epochs);
+  }
+  /// The learning rate of the next step.
+  [[nodiscard]] double at(const training_time& time) const {
+    const double end = time.steps_of(epochs);
+    if (static_cast<double>(time.step) >= end) {
+      return then.at(time);
+    }
+    const double reached =
+        then.at({.step = static_cast<std::uint64_t>(std::ceil(end)), .steps_per_epoch = time.steps_per_epoch});
+    return start + (reached - start) * (static_cast<double>(time.step) / end);
   }
   /// @throws configuration_error if a value is invalid
   void check() const {

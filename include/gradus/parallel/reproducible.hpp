@@ -210,6 +210,7 @@ class reproducible_state final : public base_for_scope<Element, scope_of<Strateg
   void gather_state() override { inner_.gather_state(); }
   void fetch_state() override { inner_.fetch_state(); }
   [[nodiscard]] double gather_gradients() override { return inner_.gather_gradients(); }
+  [[nodiscard]] bool replicates() const noexcept override { return inner_.replicates(); }
   [[nodiscard]] bool sums_squares() const noexcept override { return inner_.sums_squares(); }
   [[nodiscard]] comm::any_communicator* group() noexcept override { return inner_.group(); }
   [[nodiscard]] dynamic_array<travelling_memory> travelling() const override { return inner_.travelling(); }

@@ -145,6 +145,9 @@ class strategy {
   virtual void settle() {}
   /// Whether each rank has values, and a state of the rule, of its own: a checkpoint then holds those of all.
   [[nodiscard]] virtual bool ranks_differ() const noexcept { return false; }
+  /// Whether ranks that have a parameter have the same bits of it when all that is under way has arrived. Ranks then
+  /// compare them at the beginning of each fit, and train::verify_replicas does in between.
+  [[nodiscard]] virtual bool replicates() const noexcept { return !ranks_differ(); }
   /// What the strategy has counted and needs to go on; the same on all ranks. They may be written.
   [[nodiscard]] virtual std::span<std::uint64_t> counters() noexcept { return {}; }
 

@@ -13,8 +13,8 @@
 
 namespace gradus::train {
 
-/// What a callback may answer: whether training goes on. It may answer after an epoch; then training stops on all
-/// ranks if one of them says so.
+/// What a callback may answer after an epoch: whether training goes on. Training stops on all ranks if one of them says
+/// so. A callback that answers after a step does not compile: ranks compare no answers there.
 enum class flow : unsigned char { go_on, stop };
 
 /// The training that begins.

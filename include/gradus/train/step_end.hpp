@@ -48,6 +48,8 @@ class step_end : public nn::step_hooks {
   [[nodiscard]] virtual bool may_be_late() const noexcept = 0;
   /// Whether servers update the parameters.
   [[nodiscard]] virtual bool elsewhere() const noexcept = 0;
+  /// Whether ranks that have a parameter have the same bits of it: see parallel::strategy::replicates.
+  [[nodiscard]] virtual bool replicates() const noexcept { return false; }
 
  protected:
   ~step_end() = default;
@@ -171,8 +173,17 @@ class step_end_of final : public step_end {
   /// Not where an update needs all gradients: the next step needs the scale of this one.
   [[nodiscard]] bool may_be_late() const noexcept override { return !tests_here_ && strategy_->may_be_late(); }
   [[nodiscard]] bool elsewhere() const noexcept override { return elsewhere_; }
+  [[nodiscard]] bool replicates() const noexcept override { return strategy_->replicates(); }
 
-  void gradients_ready(std::size_t first, std::size_t count) override { strategy_->gradients_ready(first, count); }
+  /// @throws configuration_error where the update of the last step still needs the gradients that are overwritten
+  void gradients_ready(std::size_t first, std::size_t count) override {
+    if (late_ && count > 0) {
+      raise<configuration_error>("train_step", "before_layer or skip_layer for every layer of a forward pass",
+                                 "gradients of the next step while the last update is not complete",
+                                 "pass all calls of step_hooks on to the training's");
+    }
+    strategy_->gradients_ready(first, count);
+  }
 
   void before_layer(std::size_t layer, nn::phase which) override {
     if (late_ && which == nn::phase::forward) {

@@ -115,6 +115,12 @@ class step_tracer final : public step_end {
     inner_->after_layer(layer, which);
   }
 
+  void skip_layer(std::size_t layer) override {
+    const std::int64_t began = recorder_->now();
+    inner_->skip_layer(layer);
+    put_exchange(began, too_short);
+  }
+
   /// Transfers are begun and moved forward by this thread.
   void gradients_ready(std::size_t first, std::size_t count) override {
     const std::int64_t began = recorder_->now();
@@ -162,6 +168,7 @@ class step_tracer final : public step_end {
   void end_epoch(epoch_report& report) override { inner_->end_epoch(report); }
   [[nodiscard]] bool may_be_late() const noexcept override { return late_; }
   [[nodiscard]] bool elsewhere() const noexcept override { return elsewhere_; }
+  [[nodiscard]] bool replicates() const noexcept override { return inner_->replicates(); }
 
   void complete_update() override {
     const std::int64_t began = recorder_->now();

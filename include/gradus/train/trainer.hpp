@@ -75,11 +75,11 @@ using default_strategy =
 ///   on_step(const step_report&) or on_step(trainer&, const step_report&)
 ///   on_epoch(epoch_report&) or on_epoch(trainer&, epoch_report&), which may return flow; on all ranks, in order
 ///   on_finish()
-/// or a function of a const step_report& or an epoch_report&: [](const epoch_report& epoch) { ... }. What would never
-/// be called does not compile. Networks of float16 are best trained with an optim::scaled_loss as the rule. A step
-/// allocates nothing and sends nothing but what the strategy sends. Over a communicator of trace::traced the
-/// steps are traced (train/traced.hpp); given a captured_network (train/captured_network.cuh), a step on a GPU is a
-/// graph that is launched.
+/// which return nothing else and may evaluate, on fit's loader too, or a function of a const step_report& or an
+/// epoch_report&: [](const epoch_report& epoch) { ... }. What would never be called does not compile. Networks of
+/// float16 are best trained with an optim::scaled_loss as the rule. A step allocates nothing and sends nothing but what
+/// the strategy sends. Over a communicator of trace::traced the steps are traced (train/traced.hpp); given a
+/// captured_network (train/captured_network.cuh), a step on a GPU is a graph that is launched.
 template <class Network, class Update, class Communicator,
           class Strategy = default_strategy<Network, Update, Communicator>>
 class trainer final : public detail::trainer_base<Network, typename detail::parts_of_strategy<Strategy>::type> {

@@ -229,6 +229,8 @@ class distributed_replicated_state final : public server_strategy<Element> {
     return options_.master.settings().sums_all_workers() ? 1.0 : static_cast<double>(plan().who.workers.size());
   }
 
+  [[nodiscard]] bool replicates() const noexcept override { return options_.master.settings().sums_all_workers(); }
+
   /// The servers sum the squares.
   [[nodiscard]] bool sums_squares() const noexcept override { return true; }
 

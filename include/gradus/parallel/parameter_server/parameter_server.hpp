@@ -302,6 +302,8 @@ class parameter_server_state final : public server_strategy<Element> {
     return 1;
   }
 
+  [[nodiscard]] bool replicates() const noexcept override { return options_.settings().sums_all_workers(); }
+
   /// The servers sum the squares.
   [[nodiscard]] bool sums_squares() const noexcept override { return true; }
 

@@ -107,8 +107,11 @@ class pipeline_runner {
                            nn::step_hooks* hooks) {
     not_finite_.clear();
     if (batch.examples == 0) {
+      for (const auto& each : own_) {
+        each->stage.skip_forward(hooks);
+      }
       for (std::size_t s = own_.size(); s-- > 0;) {
-        own_[s]->stage.no_gradients(hooks);
+        own_[s]->stage.skip_backward(hooks);
       }
       return {};
     }

@@ -52,7 +52,8 @@ class batch_memory : public loader_base {
   /// @throws device_error if there is not enough memory
   template <class Dataset>
   batch_memory(cpu& device, const Dataset& set, const loader_options& options, batch_strides strides)
-      : batch_memory{device, facts_of<plane_element>(set), source_of<plane_element>(set, false), options, strides} {
+      : batch_memory{device, facts_of<plane_element>(set), source_of<plane_element>(set, options.augment), options,
+                     strides} {
     planes_ = dynamic_array<plane_element>(plane_elements());
     start([](loader_base& loader, std::size_t number, const sample& mine) {
       auto& self = static_cast<batch_memory&>(loader);
@@ -211,7 +212,7 @@ class batch_memory : public loader_base {
 
   void fill(std::size_t number, const sample& mine) {
     for (std::size_t k = 0; k < mine.examples.size(); ++k) {
-      fill_example(number, mine, k, 0, planes_.data());
+      fill_example(number, mine, k, epoch_of_fill(), planes_.data());
     }
     describe_slot(number, mine);
   }

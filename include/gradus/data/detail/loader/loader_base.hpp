@@ -98,6 +98,9 @@ class loader_base {
   [[nodiscard]] double wait_seconds() const noexcept { return wait_seconds_; }
 
  protected:
+  /// The epoch of the batch that is being prepared. For the functions that fill it.
+  [[nodiscard]] std::uint64_t epoch_of_fill() const noexcept { return epoch_of_fill_; }
+
   loader_base(const set_facts& set, const loader_options& options)
       : set_{set},
         global_batch_size_{options.global_batch_size},
@@ -255,6 +258,7 @@ class loader_base {
         lock.unlock();
         sampler_.take_shard(part);
         sampler_.start_epoch(epoch);
+        epoch_of_fill_ = epoch;
         lock.lock();
         continue;
       }
@@ -288,6 +292,7 @@ class loader_base {
   index_t batches_;  // batches of an epoch
   index_t slots_;
   fill_function fill_ = nullptr;
+  std::uint64_t epoch_of_fill_ = 0;  // of the batch that is being prepared; used by the producer
 
   std::mutex mutex_;  // protects the members below
   std::condition_variable wake_producer_;

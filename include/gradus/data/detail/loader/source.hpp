@@ -74,6 +74,27 @@ template <class Plane, class Dataset>
   return facts;
 }
 
+/// Reads all targets of an example. @tparam Varied  those of the epoch, where the set has them
+template <class Plane, class Dataset, bool Varied>
+void read_targets(const void* erased, index_t i, [[maybe_unused]] std::uint64_t epoch, const target_memory<Plane>& to) {
+  const auto& from = *static_cast<const Dataset*>(erased);
+  if constexpr (has_labels<Dataset>) {
+    *to.labels = from.label(i);
+  } else if constexpr (Varied && varies_label_maps<Dataset>) {
+    from.read_labels(i, epoch, to.labels);
+  } else if constexpr (has_label_maps<Dataset>) {
+    from.read_labels(i, to.labels);
+  }
+  if constexpr (Varied && varies_real_targets<Dataset, Plane>) {
+    from.read_target(i, epoch, to.values);
+  } else if constexpr (has_real_targets<Dataset, Plane>) {
+    from.read_target(i, to.values);
+  }
+  if constexpr (requires { from.weight(i); }) {
+    *to.weight = static_cast<Plane>(from.weight(i));
+  }
+}
+
 /// @param augment  read the variant of the example that belongs to the epoch, where the set has them
 template <class Plane, class Dataset>
 [[nodiscard]] set_source<Plane> source_of(const Dataset& set, bool augment) {
@@ -81,44 +102,17 @@ template <class Plane, class Dataset>
   source.read = [](const void* erased, index_t i, std::uint64_t /*epoch*/, Plane* planes) {
     static_cast<const Dataset*>(erased)->read(i, planes);
   };
-  if constexpr (requires(Plane * planes) { set.read(index_t{}, std::uint64_t{}, planes); }) {
+  if constexpr (varies_pixels<Dataset, Plane>) {
     if (augment) {
       source.read = [](const void* erased, index_t i, std::uint64_t epoch, Plane* planes) {
         static_cast<const Dataset*>(erased)->read(i, epoch, planes);
       };
     }
   }
-  source.read_targets = [](const void* erased, index_t i, [[maybe_unused]] std::uint64_t epoch,
-                           const target_memory<Plane>& to) {
-    const auto& from = *static_cast<const Dataset*>(erased);
-    if constexpr (has_labels<Dataset>) {
-      *to.labels = from.label(i);
-    } else if constexpr (has_label_maps<Dataset>) {
-      from.read_labels(i, to.labels);
-    }
-    if constexpr (has_real_targets<Dataset, Plane>) {
-      from.read_target(i, to.values);
-    }
-    if constexpr (requires { from.weight(i); }) {
-      *to.weight = static_cast<Plane>(from.weight(i));
-    }
-  };
-  if constexpr (
-      requires(std::int32_t * labels) { set.read_labels(index_t{}, std::uint64_t{}, labels); } ||
-      requires(Plane * planes) { set.read_target(index_t{}, std::uint64_t{}, planes); }) {
+  source.read_targets = &read_targets<Plane, Dataset, false>;
+  if constexpr (varies_label_maps<Dataset> || varies_real_targets<Dataset, Plane>) {
     if (augment) {
-      source.read_targets = [](const void* erased, index_t i, std::uint64_t epoch, const target_memory<Plane>& to) {
-        const auto& from = *static_cast<const Dataset*>(erased);
-        if constexpr (requires { from.read_labels(i, epoch, to.labels); }) {
-          from.read_labels(i, epoch, to.labels);
-        }
-        if constexpr (requires { from.read_target(i, epoch, to.values); }) {
-          from.read_target(i, epoch, to.values);
-        }
-        if constexpr (requires { from.weight(i); }) {
-          *to.weight = static_cast<Plane>(from.weight(i));
-        }
-      };
+      source.read_targets = &read_targets<Plane, Dataset, true>;
     }
   }
   return source;

@@ -108,17 +108,9 @@ class layer_pass final : public pass_steps {
     run_pass(graph_, memory_.plan(), regions_, phase_, *this, hooks);
   }
 
-  /// Runs only the layers that exchange data with other ranks, one after another: for a rank without examples.
-  void run_communicating() {
-    begin();
-    const std::size_t count = graph_.nodes().size();
-    for (std::size_t k = 0; k < count; ++k) {
-      const std::size_t i = phase_ == phase::forward ? k : count - 1 - k;
-      if (!graph_.nodes()[i].layer->traits().communicates) {
-        continue;
-      }
-      phase_ == phase::forward ? forward(i, alone, context_) : backward(i, alone);
-    }
+  /// Runs a layer that exchanges data with other ranks, on a rank without examples.
+  void run_communicating(std::size_t layer) {
+    phase_ == phase::forward ? forward(layer, alone, context_) : backward(layer, alone);
   }
 
   void run(std::size_t layer, std::size_t stream) override {

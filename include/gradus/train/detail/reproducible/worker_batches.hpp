@@ -79,6 +79,7 @@ class gradient_tree final : public nn::step_hooks {
 
   void before_layer(std::size_t layer, nn::phase which) override { hooks_->before_layer(layer, which); }
   void after_layer(std::size_t layer, nn::phase which) override { hooks_->after_layer(layer, which); }
+  void skip_layer(std::size_t layer) override { hooks_->skip_layer(layer); }
   void gradients_ready(std::size_t first, std::size_t count) override {
     if (!last_) {
       return;
@@ -175,11 +176,6 @@ class worker_batches final : public batches {
     }
     gradient_tree<Network>& tree = *gradients_;
     statistics_.begin_step(own_workers_);
-    if (share_of_worker(0).count == 0) {  // no forward pass waits for late updates
-      for (std::size_t layer = 0; layer < network_->structure().nodes().size(); ++layer) {
-        hooks.before_layer(layer, nn::phase::forward);
-      }
-    }
     const kernels::loss_sums total = for_each_worker([&, this](int worker, const data::share& share) {
       const bool last = worker + 1 == own_workers_;
       tree.expect(last, hooks);

@@ -199,12 +199,23 @@ inline evaluation_report evaluate(batches& data, comm::any_communicator& group, 
           .seconds = seconds_since(began)};
 }
 
+/// The parameters of a rank, which other ranks have too.
+class any_replicas {
+ public:
+  /// Called by all ranks. @return  which parameter differs on which ranks; empty if all are equal
+  [[nodiscard]] virtual std::string first_difference(comm::any_communicator& group) = 0;
+
+ protected:
+  ~any_replicas() = default;
+};
+
 /// What a training is about: some epochs of a data set, with a learning rate.
 struct fit_facts {
   run_information run;
   const optim::schedule& learning_rate;
   const std::string& loader;  // its description
   error_location where;
+  any_replicas* replicas = nullptr;  // to compare before the first step
 };
 
 /// @throws configuration_error when options make no sense or ranks differ
@@ -273,12 +284,17 @@ class loop {
   /// Whether go_to would change what a running fit does.
   [[nodiscard]] bool running() const noexcept { return callbacks_ != nullptr; }
 
+  /// The loader of the fit that goes on has begun other epochs in a callback: it goes back to the batch that comes
+  /// next.
+  void loader_was_used() noexcept { loader_was_used_ = true; }
+
   /// The epochs of one call of fit. If one ends in an exception, the other ranks get its message.
   /// @throws configuration_error when options make no sense or ranks differ
   void fit(batches& data, step_end& update, comm::any_communicator& group, const fit_facts& fit,
            callback_list callbacks) {
     require_same_fit(group, fit);
     require_loader_of_state(fit);
+    require_same_replicas(group, fit);
     try {
       at_call(fit.where, [&, this] { run_epochs(data, update, group, fit, callbacks); });
     } catch (const interrupted&) {  // all ranks end alike
@@ -290,6 +306,21 @@ class loop {
   }
 
  private:
+  /// @throws configuration_error on all ranks when parameters differ that are the same when a trainer has been made
+  static void require_same_replicas(comm::any_communicator& group, const fit_facts& fit) {
+    if (fit.replicas == nullptr || group.size() == 1) {
+      return;
+    }
+    if (const std::string difference = fit.replicas->first_difference(group); !difference.empty()) {
+      raise<configuration_error>(
+          "trainer.fit", "the same values of parameters on all ranks", difference,
+          "change or load weights on all ranks alike, or before the trainer is made, which gives "
+          "all ranks those of rank 0; trainer.resume(folder) gives all ranks those of a "
+          "checkpoint",
+          fit.where);
+    }
+  }
+
   void run_epochs(batches& data, step_end& update, comm::any_communicator& group, const fit_facts& fit,
                   callback_list callbacks) {
     const int first = begin(fit, callbacks);
@@ -390,9 +421,10 @@ class loop {
       if (!more) {
         break;
       }
-      const double passes = static_cast<double>(position_.epochs) +
-                            static_cast<double>(report.steps) / static_cast<double>(run.steps_per_epoch);
-      const double rate = fit.learning_rate(passes);
+      const auto per_epoch = static_cast<std::uint64_t>(run.steps_per_epoch);
+      const double rate = fit.learning_rate.at(
+          {.step = static_cast<std::uint64_t>(position_.epochs) * per_epoch + static_cast<std::uint64_t>(report.steps),
+           .steps_per_epoch = per_epoch});
       const nn::step_options options{.step = position_.steps,
                                      .first_example = batch.first_example,
                                      .global_examples = batch.global_examples,
@@ -419,8 +451,12 @@ class loop {
       position_.examples += static_cast<std::uint64_t>(batch.global_examples);
       ++position_.steps;
       position_.seconds = seconds_before + seconds_since(began);
+      loader_was_used_ = false;
       for (any_callback* const each : callbacks) {
         each->on_step(step);
+      }
+      if (loader_was_used_) {
+        data.start_epoch(static_cast<std::uint64_t>(position_.epochs), report.steps);
       }
     }
     sums total = position_.epoch;
@@ -467,6 +503,7 @@ class loop {
   std::uint64_t identity_ = next_identity();
   training_position position_;
   const callback_list* callbacks_ = nullptr;  // of the fit that goes on
+  bool loader_was_used_ = false;              // by callbacks of the step
   std::string loader_;                        // of the last fit
   std::string learning_rate_;
   // Of a state from which the next fit goes on.

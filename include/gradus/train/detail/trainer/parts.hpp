@@ -6,7 +6,7 @@
 #include <cstdint>      // std::uint64_t
 #include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <type_traits>  // std::is_class_v, std::is_const_v, std::is_convertible_v, std::is_lvalue_reference_v, ...
+#include <type_traits>  // std::is_class_v, std::is_const_v, std::is_convertible_v, std::type_identity, ...
 #include <utility>      // std::declval
 
 #include "gradus/comm/agreement.hpp"
@@ -247,6 +247,61 @@ concept names_on_finish = requires {
   &Callback::on_finish;
 };
 
+/// What a call gives back is taken: nothing, or of an epoch whether to go on.
+template <class Result>
+inline constexpr bool nothing_or_flow = std::is_void_v<Result> || std::is_same_v<Result, flow>;
+
+/// What the trainer gets back from a callback's function of a step, of an epoch and of others.
+template <class Callback, class Trainer>
+auto result_of_step(Callback& callback, Trainer& trainer, const step_report& step) {
+  if constexpr (takes_trainer_in_step<Callback, Trainer>) {
+    return std::type_identity<decltype(callback.on_step(trainer, step))>{};
+  } else if constexpr (takes_step<Callback>) {
+    return std::type_identity<decltype(callback.on_step(step))>{};
+  } else if constexpr (called_with_step<Callback> && !called_with_epoch<Callback>) {
+    return std::type_identity<decltype(callback(step))>{};
+  } else {
+    return std::type_identity<void>{};
+  }
+}
+template <class Callback, class Trainer>
+auto result_of_epoch(Callback& callback, Trainer& trainer, epoch_report& report) {
+  if constexpr (takes_trainer<Callback, Trainer>) {
+    return std::type_identity<decltype(callback.on_epoch(trainer, report))>{};
+  } else if constexpr (takes_epoch<Callback>) {
+    return std::type_identity<decltype(callback.on_epoch(report))>{};
+  } else if constexpr (called_with_epoch<Callback> && !called_with_step<Callback>) {
+    return std::type_identity<decltype(callback(report))>{};
+  } else {
+    return std::type_identity<void>{};
+  }
+}
+template <class Callback>
+auto result_of_others(Callback& callback, const run_information& run) {
+  if constexpr (takes_start<Callback>) {
+    if constexpr (!std::is_void_v<decltype(callback.on_start(run))>) {
+      return std::type_identity<decltype(callback.on_start(run))>{};
+    } else if constexpr (takes_finish<Callback>) {
+      return std::type_identity<decltype(callback.on_finish())>{};
+    } else {
+      return std::type_identity<void>{};
+    }
+  } else if constexpr (takes_finish<Callback>) {
+    return std::type_identity<decltype(callback.on_finish())>{};
+  } else {
+    return std::type_identity<void>{};
+  }
+}
+template <class Callback, class Trainer>
+using step_result = typename decltype(result_of_step(std::declval<Callback&>(), std::declval<Trainer&>(),
+                                                     std::declval<const step_report&>()))::type;
+template <class Callback, class Trainer>
+using epoch_result = typename decltype(result_of_epoch(std::declval<Callback&>(), std::declval<Trainer&>(),
+                                                       std::declval<epoch_report&>()))::type;
+template <class Callback>
+using other_result =
+    typename decltype(result_of_others(std::declval<Callback&>(), std::declval<const run_information&>()))::type;
+
 /// Says what is wrong with a callback. Always true when it compiles.
 template <class Callback, class Trainer>
 consteval bool explain_callback() {
@@ -261,6 +316,21 @@ consteval bool explain_callback() {
       "and that");
   static_assert(!names_on_finish<Callback> || takes_finish<Callback>,
                 "gradus: the callback's on_finish would never be called: it takes nothing");
+  static_assert(
+      nothing_or_flow<epoch_result<Callback, Trainer>>,
+      "gradus: what the callback returns after an epoch would be dropped: it returns nothing, or train::flow: "
+      "write return enough ? train::flow::stop : train::flow::go_on;");
+  static_assert(
+      !std::is_same_v<std::remove_cvref_t<step_result<Callback, Trainer>>, flow>,
+      "gradus: the train::flow that the callback returns after a step would be dropped: training stops at the "
+      "end of an epoch: keep it in the callback and return it from train::flow on_epoch(const "
+      "train::epoch_report&)");
+  static_assert(std::is_void_v<step_result<Callback, Trainer>> ||
+                    std::is_same_v<std::remove_cvref_t<step_result<Callback, Trainer>>, flow>,
+                "gradus: what the callback returns after a step would be dropped: write void on_step(const "
+                "train::step_report&), or a function that returns nothing");
+  static_assert(std::is_void_v<other_result<Callback>>,
+                "gradus: what on_start or on_finish of the callback returns would be dropped: write void");
   static_assert(saves_state<Callback> == loads_state<Callback>,
                 "gradus: a callback with a state has both void save_state(train::callback_state&) and void "
                 "load_state(train::callback_state&)");

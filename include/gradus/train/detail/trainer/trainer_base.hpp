@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>      // std::uint64_t
+#include <memory>       // std::addressof
 #include <span>         // std::as_writable_bytes, std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
@@ -20,6 +21,7 @@
 #include "gradus/optim/schedule.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/detail/trainer/parts.hpp"
+#include "gradus/train/detail/trainer/replicas.hpp"
 #include "gradus/train/detail/trainer/target_check.hpp"
 #include "gradus/train/fit_options.hpp"
 #include "gradus/train/report.hpp"
@@ -102,6 +104,21 @@ struct parts_of_strategy {
 /// What gradus/train/state.hpp reaches of a trainer.
 struct trainer_access;
 
+/// The parameters of a network.
+template <class Network>
+class replicas_of final : public any_replicas {
+ public:
+  explicit replicas_of(Network& network) noexcept : network_{&network} {}
+  std::string first_difference(comm::any_communicator& group) override {
+    replicas own;
+    own.take(*network_);
+    return own.first_difference(group);
+  }
+
+ private:
+  Network* network_;
+};
+
 /// The trainer that derives from it brings gradients together and updates.
 template <class Network, class Parts = whole_parts>
 class trainer_base {
@@ -154,12 +171,18 @@ class trainer_base {
           }
         },
         &loader, parts_.shard(group), where);
+    if (refuse == &refuse_fit) {
+      loader_of_fit_ = std::addressof(loader);
+    } else if (loader_of_fit_ == std::addressof(loader)) {
+      loop_.loader_was_used();
+    }
   }
 
   template <class Loader>
   GRADUS_COLD void fit_on(comm::any_communicator& group, step_end& update, Loader& loader, const fit_options& options,
                           callback_list callbacks) {
     auto data = parts_.batches(group, *network_, loader);
+    replicas_of<Network> equal{*network_};
     loop_.fit(data, update, group,
               {.run = {.rank = group.rank(),
                        .ranks = group.size(),
@@ -169,7 +192,8 @@ class trainer_base {
                        .parameters = network_->parameter_count()},
                .learning_rate = options.learning_rate,
                .loader = loader.description(),
-               .where = options.where},
+               .where = options.where,
+               .replicas = update.replicates() ? &equal : nullptr},
               callbacks);
   }
 
@@ -186,6 +210,7 @@ class trainer_base {
   Network* network_;
   [[no_unique_address]] Parts parts_;
   loop loop_;
+  const void* loader_of_fit_ = nullptr;  // of the last one
 };
 
 }  // namespace gradus::train::detail
