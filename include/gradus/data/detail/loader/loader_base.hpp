@@ -4,6 +4,7 @@
 // prepares them.
 #pragma once
 
+#include <algorithm>           // std::max, std::min
 #include <chrono>              // std::chrono::steady_clock
 #include <condition_variable>  // std::condition_variable
 #include <cstddef>             // std::size_t
