@@ -37,7 +37,9 @@ def main():
     np.save(folder / "big_u2.npy", count((2, 3), ">u2"))
     np.save(folder / "bool.npy", np.ones((2, 3), bool))
     np.save(folder / "truths.npy", np.array([True, False, True]))
+    np.savez(folder / "two.npz", x=count((2, 3), "<f4"), y=np.array([1, 0], "<i4"))
     # What is refused.
+    np.savez_compressed(folder / "compressed.npz", x=count((2, 3), "<f4"))
     np.save(folder / "objects.npy", np.array([1, "a"], object), allow_pickle=True)
     np.save(folder / "structured.npy", np.zeros(2, [("x", "<f4"), ("label", "<i4")]))
     np.save(folder / "complex.npy", np.zeros(2, "<c8"))

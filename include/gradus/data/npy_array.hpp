@@ -28,6 +28,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/mapped_file.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/data/detail/npy/archive.hpp"
 #include "gradus/data/detail/npy/header.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/layout/mapping.hpp"
@@ -193,13 +194,17 @@ template <class Element>
 ///   const std::span<const float> numbers = x.elements<float>();
 class npy_array {
  public:
+  /// @param path  of a .npy file, or of an array in a .npz file of np.savez: "set.npz/x"
   /// @param map  false: reads the file into memory (mapped_file)
   /// @throws format_error if the file cannot be read, is not .npy, has elements of another type, or has
   /// fewer or more bytes than its header declares
   explicit npy_array(const std::string& path, bool map = true, error_location where = error_location::current()) try
-      : path_{path}, file_{path, map} {
+      : path_{path}, file_{file_of(path), map}, content_{file_.bytes()} {
     const std::string operation = gradus::join({"npy '", path, "'"});
-    detail::npy_header header = detail::read_npy_header(operation, file_.bytes());
+    if (const std::size_t name = file_of(path).size() + 1; name < path.size()) {
+      content_ = detail::npz_member(operation, content_, std::string_view{path}.substr(name));
+    }
+    detail::npy_header header = detail::read_npy_header(operation, content_);
     bool reversed = false;
     type_ = detail::npy_type_of(operation, header.type, reversed);
     extents_ = std::move(header.extents);
@@ -219,7 +224,7 @@ class npy_array {
     }
     const std::size_t bytes = empty ? 0 : product;
     size_ = static_cast<index_t>(bytes / one);
-    if (const std::size_t have = file_.bytes().size() - begin_; have != bytes) {
+    if (const std::size_t have = content_.size() - begin_; have != bytes) {
       raise<format_error>(operation,
                           {bytes, " bytes after the header, of elements '", type_name(), "' in the shape ",
                            detail::npy_shape(extents_)},
@@ -228,7 +233,7 @@ class npy_array {
                                        : "a .npy file has one array: save several in files of their own");
     }
     if (bytes > 0 && (reversed || (header.fortran && extents_.size() > 1))) {
-      ordered_ = detail::npy_in_c_order(file_.bytes().subspan(begin_), extents_, one, header.fortran, reversed);
+      ordered_ = detail::npy_in_c_order(content_.subspan(begin_), extents_, one, header.fortran, reversed);
     }
   } catch (error& failure) {
     failure.location_at_call(where);
@@ -252,7 +257,7 @@ class npy_array {
   [[nodiscard]] index_t size() const noexcept { return size_; }
   /// The elements as bytes, in C order.
   [[nodiscard]] std::span<const std::uint8_t> bytes() const noexcept {
-    return ordered_.empty() ? file_.bytes().subspan(begin_) : std::span<const std::uint8_t>{ordered_};
+    return ordered_.empty() ? content_.subspan(begin_) : std::span<const std::uint8_t>{ordered_};
   }
 
   /// The elements in C order, in the memory of the file. They are valid as long as the array.
@@ -303,8 +308,15 @@ class npy_array {
   }
 
  private:
+  /// "set.npz" of "set.npz/x"; otherwise the path, as of a file in a folder: "set.npz/x.npy".
+  [[nodiscard]] static std::string file_of(const std::string& path) {
+    const std::size_t archive = path.rfind(".npz/");
+    return archive == std::string::npos || path.ends_with(".npy") ? path : path.substr(0, archive + 4);
+  }
+
   std::string path_;
   mapped_file file_;
+  std::span<const std::uint8_t> content_;  // of the .npy file: all of the file, or a part of an archive
   npy_type type_ = npy_type::float32;
   std::vector<index_t> extents_;
   std::size_t begin_ = 0;  // of the elements in the file

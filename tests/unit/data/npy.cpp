@@ -205,6 +205,36 @@ BOOST_AUTO_TEST_CASE(any_order_of_axes_and_bytes_is_read) {
                        {"expected labels from 0 to"});
 }
 
+BOOST_AUTO_TEST_CASE(arrays_of_an_archive_are_read_by_name) {
+  const std::string archive = numpy_file("two.npz");
+  for (const bool map : {true, false}) {
+    const data::npy_array x{archive + "/x", map};
+    BOOST_TEST(numbers_of<int>(x) == (std::vector<int>{0, 1, 2, 3, 4, 5}), boost::test_tools::per_element());
+    BOOST_TEST(data::npy_array(archive + "/y", map).has_integers());
+  }
+  BOOST_TEST((data::npy{archive + "/x", archive + "/y"}.classes()) == 2);
+  GRADUS_CHECK_MESSAGE(message_of_npy(archive + "/z"), {"expected an array 'z' in the archive, got 'x', 'y'"});
+  GRADUS_CHECK_MESSAGE(message_of_npy(numpy_file("compressed.npz/x")), {"got a compressed one", "np.savez instead"});
+  const auto whole = bytes_of(archive);
+  const idx_files::folder folder;
+  for (std::size_t length = 0; length < whole.size(); ++length) {  // every cut
+    folder.write("cut.npz", {whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)});
+    GRADUS_CHECK_MESSAGE(message_of_npy((folder.path() / "cut.npz/x").string()), {"npy '", "cut.npz/x': expected "});
+  }
+  for (std::size_t at = 0; at < whole.size(); ++at) {  // no changed byte leads out of the file
+    for (const std::uint8_t changed : {std::uint8_t{0xff}, std::uint8_t{0}}) {
+      auto damaged = whole;
+      damaged[at] = changed;
+      folder.write("cut.npz", damaged);
+      try {
+        const data::npy_array array{(folder.path() / "cut.npz/y").string(), false};
+        BOOST_TEST(numbers_of<double>(array).size() < 100U);
+      } catch (const format_error&) {
+      }
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(refuses_what_it_cannot_read) {
   const std::string numbers = "expected elements of type b1, u1, u2, u4, u8, i1, i2, i4, i8, f2, f4 or f8, got ";
   GRADUS_CHECK_MESSAGE(
@@ -213,7 +243,7 @@ BOOST_AUTO_TEST_CASE(refuses_what_it_cannot_read) {
   GRADUS_CHECK_MESSAGE(message_of_npy(numpy_file("complex.npy")), {numbers + "'<c8' (complex numbers)"});
   GRADUS_CHECK_MESSAGE(message_of_npy(numpy_file("texts.npy")), {numbers + "'<U2' (texts)"});
   GRADUS_CHECK_MESSAGE(message_of_npy(numpy_file("structured.npy")), {"records of several fields", "x['name']"});
-  GRADUS_CHECK_MESSAGE(message_of_npy(numpy_file("archive.npz")), {"a .npz or other zip archive", "np.load('x.npz')"});
+  GRADUS_CHECK_MESSAGE(message_of_npy(numpy_file("archive.npz")), {"a .npz or other zip archive", "set.npz/x"});
   GRADUS_CHECK_MESSAGE(message_of_npy(numpy_file("missing.npy")), {"expected a file, got no such file"});
 }
 
