@@ -19,6 +19,7 @@
 #include "gradus/comm/command_line.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/output.hpp"
 #include "gradus/data/gzip.hpp"
 #include "gradus/data/loader.hpp"
@@ -128,7 +129,7 @@ int train(Communicator& communicator, const images& sets, const options& chosen)
 
 [[noreturn]] void refuse(const char* name, const char* expected, const char* value) {
   char text[400];
-  std::snprintf(text, sizeof(text), "--%s: expected %s, got '%s'", name, expected, value);
+  gradus::format_text(text, sizeof(text), "--%s: expected %s, got '%s'", name, expected, value);
   throw std::invalid_argument{text};
 }
 
@@ -144,8 +145,8 @@ std::uint64_t read(const char* name, const char* text, std::uint64_t least, std:
   const bool digits = *text >= '0' && *text <= '9';  // strtoull would take a sign
   if (!digits || *end != '\0' || errno != 0 || number < least || number > most) {
     char expected[100];
-    std::snprintf(expected, sizeof(expected), "a whole number from %llu to %llu",
-                  static_cast<unsigned long long>(least), static_cast<unsigned long long>(most));
+    gradus::format_text(expected, sizeof(expected), "a whole number from %llu to %llu",
+                        static_cast<unsigned long long>(least), static_cast<unsigned long long>(most));
     refuse(name, expected, text);
   }
   return number;
@@ -166,7 +167,7 @@ void require_memory_that_fits(const options& chosen) {
 std::string help() {
   const options usual;
   char text[2500];
-  std::snprintf(text, sizeof(text), R"(Trains the MNIST network on IDX images, in one process or on several ranks.
+  gradus::format_text(text, sizeof(text), R"(Trains the MNIST network on IDX images, in one process or on several ranks.
 
   --data FOLDER         with train-images-idx3-ubyte[.gz] and the other three files (%s)
   --epochs N            passes over the training set (%d)
@@ -186,9 +187,9 @@ std::string help() {
   --progress-bar        draw a bar that moves even if the output is no terminal, as under mpiexec
   --help                this text
 )",
-                usual.data, usual.epochs, usual.batch_size, usual.layout.data(), usual.ranks, usual.threads,
-                usual.time_limit, static_cast<unsigned long long>(usual.seed), usual.learning_rate,
-                static_cast<unsigned long long>(usual.checkpoint_every));
+                      usual.data, usual.epochs, usual.batch_size, usual.layout.data(), usual.ranks, usual.threads,
+                      usual.time_limit, static_cast<unsigned long long>(usual.seed), usual.learning_rate,
+                      static_cast<unsigned long long>(usual.checkpoint_every));
   return text;
 }
 
@@ -253,9 +254,8 @@ bool read_options(int argc, char** argv, options& chosen) {
         chosen.seed = read("seed", optarg, 0, UINT64_MAX);
         break;
       case 'a': {
-        char* end = optarg;
-        chosen.learning_rate = std::strtod(optarg, &end);
-        if (end == optarg || *end != '\0' || !std::isfinite(chosen.learning_rate) || chosen.learning_rate < 0) {
+        chosen.learning_rate = gradus::read_number(optarg).value_or(-1);
+        if (!std::isfinite(chosen.learning_rate) || chosen.learning_rate < 0) {
           refuse("learning-rate", "a finite number of at least 0", optarg);
         }
         break;

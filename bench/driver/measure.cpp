@@ -10,10 +10,12 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <locale>
 #include <stdexcept>
 #include <utility>
 
 #include "gradus/comm/agreement.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/optim/schedule.hpp"
 #include "gradus/optim/schedules.hpp"
@@ -30,6 +32,7 @@ namespace {
 /// The most memory that this process has used.
 std::uint64_t peak_memory_bytes() {
   std::ifstream status{"/proc/self/status"};
+  status.imbue(std::locale::classic());
   for (std::string word; status >> word;) {
     if (word == "VmHWM:") {
       std::uint64_t kilobytes = 0;
@@ -108,8 +111,8 @@ class printing_watch final : public step_watch {
     const double loss = last_loss();
     if (group_.rank() == 0) {
       const speed now = speed_of(chosen_.batch_size_per_rank, seconds_);
-      std::printf("%zu\timages/sec: %.1f +/- %.1f (jitter = %.1f)\t%.3f\n", step + 1, now.mean, now.uncertainty,
-                  now.jitter, loss);
+      gradus::print_text(stdout, "%zu\timages/sec: %.1f +/- %.1f (jitter = %.1f)\t%.3f\n", step + 1, now.mean,
+                         now.uncertainty, now.jitter, loss);
       std::fflush(stdout);
     }
   }
@@ -125,7 +128,7 @@ class printing_watch final : public step_watch {
     totals_.push_back(images / std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count());
     if (group_.rank() == 0) {
       constexpr const char* line = "----------------------------------------------------------------";
-      std::printf("%s\ntotal images/sec: %.2f\n%s\n", line, totals_.back(), line);
+      gradus::print_text(stdout, "%s\ntotal images/sec: %.2f\n%s\n", line, totals_.back(), line);
       std::fflush(stdout);
     }
   }
@@ -239,7 +242,7 @@ gradus::optim::schedule schedule_of(const settings& chosen) {
 void print_phases(const breakdown& phases) {
   std::printf("breakdown of a step [ms]:");
   for (std::size_t i = 0; i < phase_names.size(); ++i) {
-    std::printf("%s %s %.2f", i == 0 ? "" : ",", phase_names[i], 1e3 * phases[i]);
+    gradus::print_text(stdout, "%s %s %.2f", i == 0 ? "" : ",", phase_names[i], 1e3 * phases[i]);
   }
   std::printf("\n");
 }
@@ -268,7 +271,8 @@ std::optional<save_statistics> cost_of(const saves_of_rank& saves) {
 }
 
 void print_saves(const save_statistics& all, const std::string& folder) {
-  std::printf(
+  gradus::print_text(
+      stdout,
       "checkpoints: %d in '%s', %d failed, %llu bytes each; a step waited %.2f ms for the copy and %.2f ms for the "
       "save before, a save took %.2f ms (medians)\n",
       all.count - all.failed, gradus::printable(folder).c_str(), all.failed, static_cast<unsigned long long>(all.bytes),
@@ -384,15 +388,17 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   if (group.rank() == 0) {
     print_phases(found.phases);
     if (found.pipeline) {
-      std::printf("bubble: %.1f %% of a step, the mean over all ranks; predicted %.1f %%\n",
-                  100 * found.pipeline->measured_bubble, 100 * found.pipeline->bubble);
+      gradus::print_text(stdout, "bubble: %.1f %% of a step, the mean over all ranks; predicted %.1f %%\n",
+                         100 * found.pipeline->measured_bubble, 100 * found.pipeline->bubble);
     }
     if (found.loss_scale) {
-      std::printf("loss scale: %g, %td steps skipped\n", found.loss_scale->scale, found.loss_scale->skipped_steps);
+      gradus::print_text(stdout, "loss scale: %g, %td steps skipped\n", found.loss_scale->scale,
+                         found.loss_scale->skipped_steps);
     }
     if (found.gradient_norm) {
-      std::printf("gradient norm: mean %g, largest %g, %td of %td steps clipped\n", found.gradient_norm->mean,
-                  found.gradient_norm->largest, found.gradient_norm->clipped_steps, found.gradient_norm->steps);
+      gradus::print_text(stdout, "gradient norm: mean %g, largest %g, %td of %td steps clipped\n",
+                         found.gradient_norm->mean, found.gradient_norm->largest, found.gradient_norm->clipped_steps,
+                         found.gradient_norm->steps);
     }
     if (found.saves) {
       print_saves(*found.saves, saves.folder());

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "gradus/core/format.hpp"
 #include "gradus/parallel/transfer_order/simulated_step.hpp"
 
 namespace driver {
@@ -20,11 +21,12 @@ std::string overlap_text(const gradus::trace::breakdown& measured) {
                                      .upper = computation + measured.communicate};
   const double step = computation + measured.exchange + measured.wait;
   char text[256];
-  std::snprintf(text, sizeof(text),
-                "overlap: E %.2f; a step computes %.2f ms, transfers %.2f ms and takes %.2f ms; at least %.2f ms, so "
-                "perfect overlap would make it %.2f times as fast (S %.2f)\n",
-                parallel::overlap_efficiency(limits, step), computation, measured.communicate, step, limits.lower,
-                step / limits.lower, parallel::possible_speed_up(limits));
+  gradus::format_text(
+      text, sizeof(text),
+      "overlap: E %.2f; a step computes %.2f ms, transfers %.2f ms and takes %.2f ms; at least %.2f ms, so "
+      "perfect overlap would make it %.2f times as fast (S %.2f)\n",
+      parallel::overlap_efficiency(limits, step), computation, measured.communicate, step, limits.lower,
+      step / limits.lower, parallel::possible_speed_up(limits));
   return text;
 }
 

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <stdexcept>
 
+#include "gradus/core/format.hpp"
 #include "gradus/parallel/pipeline/rule.hpp"
 #include "gradus/parallel/pipeline/simulated_schedule.hpp"
 
@@ -113,19 +114,21 @@ void print_stages(const settings& chosen, const gradus::nn::graph& network, cons
       parameters += network.nodes()[i].parameter_count();
     }
     of_rank[s % ranks] += found.memory[s].total();
-    std::printf(
-        "%5zu %5zu %7zu %11td %13.1f %13d %12.3f %14.1f  %s, %s\n", s, s % ranks, each.end - each.first, parameters,
-        mebibytes_of(found.memory[s].total()), each.stored, mebibytes_of(each.sent_bytes),
+    gradus::print_text(
+        stdout, "%5zu %5zu %7zu %11td %13.1f %13d %12.3f %14.1f  %s, %s\n", s, s % ranks, each.end - each.first,
+        parameters, mebibytes_of(found.memory[s].total()), each.stored, mebibytes_of(each.sent_bytes),
         1e3 * (each.costs.of(parallel::pipeline_pass::forward) + each.costs.of(parallel::pipeline_pass::backward)) /
             chosen.multiply_adds_per_second,
         network.name(each.first).c_str(), network.name(each.end - 1).c_str());
   }
-  std::printf(
+  gradus::print_text(
+      stdout,
       "memory:      %.1f MiB on the fullest rank, with the values of as many micro-batches as the table says; the "
       "update rule's and the input's are not counted\n",
       mebibytes_of(*std::max_element(of_rank.begin(), of_rank.end())));
   const parallel::simulated_pipeline step = simulated_step(chosen, found.cut.stages);
-  std::printf(
+  gradus::print_text(
+      stdout,
       "step:        %.1f ms, of which ranks wait %.1f %% (bubble; %.1f %% if transfers took no time), at %.3g "
       "multiply-adds and %.3g bytes a second: at most %.1f images/sec on all ranks\n",
       1e3 * step.makespan, 100 * step.bubble, 100 * found.cut.stages.step.bubble, chosen.multiply_adds_per_second,

@@ -6,6 +6,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/core/unoptimized.hpp"
 #include "gradus/device/cpu.hpp"
@@ -50,13 +51,14 @@ double print_bytes(const settings& chosen, const gradus::nn::graph& network, int
           {.name = p->name, .rows = rows, .row_bytes = p->shape.size() / rows * index_t{sizeof(float)}});
     }
     const auto placed = parallel::place(variables, chosen.servers, {.policy = placement_of(chosen.placement)});
-    std::printf("bytes:       a rank sends and receives %.0f a step\n%s", bytes,
-                parallel::describe(placed, ranks, chosen.link_bytes_per_second).c_str());
+    gradus::print_text(stdout, "bytes:       a rank sends and receives %.0f a step\n%s", bytes,
+                       parallel::describe(placed, ranks, chosen.link_bytes_per_second).c_str());
     const auto advice =
         parallel::plan_servers(variables, ranks, computation, chosen.link_bytes_per_second,
                                std::max(ranks, chosen.servers), {.policy = placement_of(chosen.placement)});
     const parallel::server_count& enough = advice.counts[static_cast<std::size_t>(advice.recommended - 1)];
-    std::printf(
+    gradus::print_text(
+        stdout,
         "servers:     %d for %d workers, more gain less than 5 %%: communication of at least %.1f ms beside "
         "computation of "
         "%.1f ms a step\n",
@@ -65,15 +67,15 @@ double print_bytes(const settings& chosen, const gradus::nn::graph& network, int
   }
   const double share = 2.0 * (ranks - 1) / ranks;
   if (chosen.update == variable_update::model_averaging) {
-    std::printf("bytes:       a rank sends and receives %.0f every %d steps (a ring)\n", share * bytes,
-                chosen.average_every);
+    gradus::print_text(stdout, "bytes:       a rank sends and receives %.0f every %d steps (a ring)\n", share * bytes,
+                       chosen.average_every);
     return share * bytes / chosen.average_every;
   }
   const index_t bucket = index_t{1024} * chosen.bucket_kilobytes;
   const auto buckets = parallel::buckets_of(
       {.bucket_bytes = bucket, .first_bucket_bytes = std::min<index_t>(bucket, 1 << 20)}, network, sizeof(float));
-  std::printf("bytes:       a rank sends and receives %.0f a step (a ring), in %zu buckets\n", share * bytes,
-              buckets.size());
+  gradus::print_text(stdout, "bytes:       a rank sends and receives %.0f a step (a ring), in %zu buckets\n",
+                     share * bytes, buckets.size());
   return share * bytes;
 }
 
@@ -132,8 +134,8 @@ void print_pipeline(const settings& chosen, int ranks, training& trained) {
       }
       most = std::max(most, bytes);
     }
-    std::printf("gradients:   a rank sends and receives at most %.0f bytes of them a step (a ring)\n",
-                2.0 * (replicas - 1) / replicas * most);
+    gradus::print_text(stdout, "gradients:   a rank sends and receives at most %.0f bytes of them a step (a ring)\n",
+                       2.0 * (replicas - 1) / replicas * most);
   }
   print_checkpoint(chosen, network, ranks);
 }
@@ -143,12 +145,13 @@ void print_fewest_stages(const settings& given, training& trained) {
   settings chosen = given;
   const std::optional<pipeline_forecast> found = trained.fewest_stages(pipeline_options(chosen));
   if (!found) {
-    std::printf("stages:      no 256 stages with %d micro-batches of %s keep within %.1f MiB a rank\n",
-                chosen.micro_batches, chosen.schedule.c_str(), mebibytes(chosen.memory_limit));
+    gradus::print_text(stdout, "stages:      no 256 stages with %d micro-batches of %s keep within %.1f MiB a rank\n",
+                       chosen.micro_batches, chosen.schedule.c_str(), mebibytes(chosen.memory_limit));
     return;
   }
   chosen.stages = static_cast<int>(found->memory.size());
-  std::printf(
+  gradus::print_text(
+      stdout,
       "stages:      %d are the fewest that keep within %.1f MiB a rank: --stages %d --micro-batches %d --schedule "
       "%s --memory-limit %zu\n",
       chosen.stages, mebibytes(chosen.memory_limit), chosen.stages, chosen.micro_batches, chosen.schedule.c_str(),
@@ -165,7 +168,8 @@ void print_plan(const settings& chosen, int ranks, training& trained) {
   const gradus::nn::memory_forecast memory = trained.forecast();
   const gradus::nn::graph& network = trained.structure();
   print_what_is_planned(chosen, network, ranks);
-  std::printf(
+  gradus::print_text(
+      stdout,
       "memory:      %.1f MiB a rank: values and their gradients %.1f (%.1f without sharing), workspace %.1f, "
       "parameters %.1f, gradients %.1f, buffers %.1f; the update rule's and the input's are not counted\n",
       mebibytes(memory.total()), mebibytes(memory.arena), mebibytes(memory.plan.unshared_bytes),
@@ -183,7 +187,8 @@ void print_plan(const settings& chosen, int ranks, training& trained) {
   step.add_computation("step", {}, computation);
   step.add_transfer("gradients", sent / chosen.link_bytes_per_second);
   const parallel::step_bounds limits = parallel::bounds(step);
-  std::printf(
+  gradus::print_text(
+      stdout,
       "bounds:      a step takes from %.1f ms (perfect overlap) to %.1f ms (none), at %.3g multiply-adds and %.3g "
       "bytes a second: at most %.1f images/sec on all ranks; overlap can gain %.0f %%\n",
       1e3 * limits.lower, 1e3 * limits.upper, chosen.multiply_adds_per_second, chosen.link_bytes_per_second,
@@ -320,7 +325,7 @@ void print_header(const settings& chosen, const result& about, index_t examples_
   std::printf("Batch size:  %td global\n             %td per %s\n", global, chosen.batch_size_per_rank,
               about.pipeline ? "replica" : "device");
   std::printf("Num batches: %d\n", chosen.batches);
-  std::printf("Num epochs:  %.2f\n", static_cast<double>(global) * chosen.batches / set);
+  gradus::print_text(stdout, "Num epochs:  %.2f\n", static_cast<double>(global) * chosen.batches / set);
   std::printf("Devices:     [");
   for (int i = 0; i < (chosen.ranks > 1 ? chosen.ranks : 1); ++i) {
     std::printf("%s'/%s:%d'", i == 0 ? "" : ", ", chosen.device == "cuda" ? "gpu" : "cpu", i);
@@ -329,17 +334,17 @@ void print_header(const settings& chosen, const result& about, index_t examples_
   std::printf("Data format: %s\n", about.data_format.c_str());
   std::printf("Optimizer:   %s\n", chosen.optimizer.c_str());
   if (chosen.clip_norm || chosen.clip_value) {
-    std::printf("Clipping:    by %s, %g\n", chosen.clip_norm ? "norm" : "value",
-                chosen.clip_norm ? *chosen.clip_norm : *chosen.clip_value);
+    gradus::print_text(stdout, "Clipping:    by %s, %g\n", chosen.clip_norm ? "norm" : "value",
+                       chosen.clip_norm ? *chosen.clip_norm : *chosen.clip_value);
   }
   if (chosen.learning_rate_schedule != "constant") {
     std::printf("Schedule:    %s\n", chosen.learning_rate_schedule.c_str());
   }
   std::printf("Variables:   %s\n", about.variable_update.c_str());
   if (about.pipeline) {
-    std::printf("Pipeline:    %d ranks of %d stage%s, %d micro-batches, %s, predicted bubble %.1f %%\n", chosen.stages,
-                chosen.stages_per_rank, chosen.stages_per_rank == 1 ? "" : "s", chosen.micro_batches,
-                chosen.schedule.c_str(), 100 * about.pipeline->bubble);
+    gradus::print_text(stdout, "Pipeline:    %d ranks of %d stage%s, %d micro-batches, %s, predicted bubble %.1f %%\n",
+                       chosen.stages, chosen.stages_per_rank, chosen.stages_per_rank == 1 ? "" : "s",
+                       chosen.micro_batches, chosen.schedule.c_str(), 100 * about.pipeline->bubble);
   } else if (chosen.micro_batches > 1) {
     std::printf("Parts:       %d micro-batches\n", chosen.micro_batches);
   }

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <locale>
 #include <sstream>
 #include <stdexcept>
 
+#include "gradus/core/format.hpp"
 #include "pipeline.hpp"
 #include "sweep.hpp"
 
@@ -16,6 +18,7 @@ namespace {
 
 std::string csv_of(const std::vector<row>& rows) {
   std::ostringstream text;
+  text.imbue(std::locale::classic());
   text << "ranks,images_per_second,step_ms,efficiency,synthetic_images_per_second,input_overhead"
        << (rows[0].pipeline ? ",stages,stages_per_rank,micro_batches,schedule,bubble,measured_bubble\n" : "\n");
   for (const row& each : rows) {
@@ -91,9 +94,10 @@ void scale(const settings& chosen, int argc, char** argv) {
       }
       const row& first = rows.empty() ? made : rows.front();
       made.efficiency = made.images_per_second / ranks / (first.images_per_second / first.ranks);
-      std::printf("%6d %12.2f %10.2f %10.1f%%", ranks, made.images_per_second, made.step_ms, 100 * made.efficiency);
+      gradus::print_text(stdout, "%6d %12.2f %10.2f %10.1f%%", ranks, made.images_per_second, made.step_ms,
+                         100 * made.efficiency);
       if (real) {
-        std::printf(" %10.2f %14.1f%%", made.input.synthetic, 100 * made.input.overhead());
+        gradus::print_text(stdout, " %10.2f %14.1f%%", made.input.synthetic, 100 * made.input.overhead());
       }
       std::printf("\n");
       std::fflush(stdout);

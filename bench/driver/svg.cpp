@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "gradus/core/format.hpp"
 #include "sweep.hpp"
 
 namespace driver {
@@ -31,7 +32,7 @@ double tick_of(double largest) {
 
 std::string format(const char* pattern, auto... values) {
   char text[400];
-  std::snprintf(text, sizeof(text), pattern, values...);
+  gradus::format_text(text, sizeof(text), pattern, values...);
   return text;
 }
 

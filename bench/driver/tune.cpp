@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <locale>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
 
+#include "gradus/core/format.hpp"
 #include "gradus/device/thread_pool.hpp"
 #include "plan.hpp"
 #include "sweep.hpp"
@@ -63,7 +65,7 @@ void measure_one(const runner& programs, int nodes, candidate& one, std::string&
   std::fflush(stdout);
   try {
     one.images_per_second = programs.measure(one.processes * nodes, options_of(one)).images_per_second;
-    std::printf("%10.2f\n", one.images_per_second);
+    gradus::print_text(stdout, "%10.2f\n", one.images_per_second);
   } catch (const std::runtime_error& failed) {
     std::printf("%10s\n", "failed");
     std::fflush(stdout);
@@ -75,6 +77,7 @@ void measure_one(const runner& programs, int nodes, candidate& one, std::string&
 
 std::string csv_of(const std::vector<candidate>& all) {
   std::ostringstream text;
+  text.imbue(std::locale::classic());
   text << "processes,threads,batch_size,all_reduce_spec,images_per_second,real_images_per_second,"
           "synthetic_images_per_second,input_overhead\n";
   for (const candidate& each : all) {
@@ -205,11 +208,12 @@ void tune(const settings& given, int argc, char** argv) {
       best.input = programs.compare_input(best.processes * chosen.nodes, options_of(best));
     }
     const start_lines lines = start_lines_of(best, chosen.nodes, programs);
-    std::printf("fastest: %d processes of %d threads on a node, %td images each: %.2f images/s\n", best.processes,
-                best.threads, best.batch_size, best.images_per_second);
+    gradus::print_text(stdout, "fastest: %d processes of %d threads on a node, %td images each: %.2f images/s\n",
+                       best.processes, best.threads, best.batch_size, best.images_per_second);
     if (best.input.synthetic > 0) {
-      std::printf("input: %.2f images/s from %s, %.2f with synthetic images, measured in turn: overhead %.1f%%\n",
-                  best.input.real, chosen.data_dir.c_str(), best.input.synthetic, 100 * best.input.overhead());
+      gradus::print_text(
+          stdout, "input: %.2f images/s from %s, %.2f with synthetic images, measured in turn: overhead %.1f%%\n",
+          best.input.real, chosen.data_dir.c_str(), best.input.synthetic, 100 * best.input.overhead());
     }
     std::printf("%s\n%s\n", lines.mpiexec.c_str(), lines.srun.c_str());
   };

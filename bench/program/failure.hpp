@@ -8,9 +8,11 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <locale>
 #include <new>
 #include <string>
 
+#include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
 
 namespace program {
@@ -19,6 +21,7 @@ namespace program {
 /// that cannot be found out.
 [[nodiscard]] inline double mebibytes_of_process(const std::string& which) {
   std::ifstream status{"/proc/self/status"};
+  status.imbue(std::locale::classic());
   for (std::string word; status >> word;) {
     if (word == which + ":") {
       double kibibytes = 0;
@@ -35,11 +38,13 @@ namespace program {
     return gradus::printable(failure.what());
   }
   char text[300];
-  int length = std::snprintf(text, sizeof(text), "out of memory: the process holds %.0f MiB and has mapped %.0f MiB",
-                             mebibytes_of_process("VmRSS"), mebibytes_of_process("VmSize"));
+  int length =
+      gradus::format_text(text, sizeof(text), "out of memory: the process holds %.0f MiB and has mapped %.0f MiB",
+                          mebibytes_of_process("VmRSS"), mebibytes_of_process("VmSize"));
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    length += std::snprintf(text + length, sizeof(text) - static_cast<std::size_t>(length),
+    length +=
+        gradus::format_text(text + length, sizeof(text) - static_cast<std::size_t>(length),
                             " of the %.0f MiB that ulimit -v allows", static_cast<double>(limit.rlim_cur) / 1048576);
   }
   return std::string(text, static_cast<std::size_t>(length)) + " (" + failure.what() + ")";

@@ -5,6 +5,8 @@
 
 #include <cstdio>  // std::snprintf
 
+#include "gradus/core/format.hpp"
+
 namespace gradus::report {
 namespace {
 
@@ -138,7 +140,7 @@ class csv_lines {
   void add(const char* table, int rank, const std::string& item, const std::string& figure, double value,
            const char* unit) {
     char digits[40];
-    std::snprintf(digits, sizeof digits, "%.9g", value);
+    gradus::format_text(digits, sizeof digits, "%.9g", value);
     text += std::string{table} + "," + (rank >= 0 ? std::to_string(rank) : "") + "," + cell(item) + "," + cell(figure) +
             "," + digits + "," + unit + "\n";
   }

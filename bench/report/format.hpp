@@ -8,13 +8,15 @@
 #include <cstdio>   // std::snprintf
 #include <string>   // std::string
 
+#include "gradus/core/format.hpp"
+
 namespace gradus::report {
 
 /// Three digits that count, without an exponent: 1.23, 12.3, 123, 1234.
 inline std::string format_number(double value) {
   char digits[400];
   const double size = std::abs(value);
-  std::snprintf(digits, sizeof digits, size >= 99.95 ? "%.0f" : size >= 9.995 ? "%.1f" : "%.2f", value);
+  gradus::format_text(digits, sizeof digits, size >= 99.95 ? "%.0f" : size >= 9.995 ? "%.1f" : "%.2f", value);
   return digits;
 }
 
@@ -36,7 +38,7 @@ inline std::string format_bytes(double bytes) {
 /// "41 %"; below 10 % with one digit more.
 inline std::string format_share(double share) {
   char digits[400];
-  std::snprintf(digits, sizeof digits, share >= 0.0995 || share == 0 ? "%.0f %%" : "%.1f %%", 100 * share);
+  gradus::format_text(digits, sizeof digits, share >= 0.0995 || share == 0 ? "%.0f %%" : "%.1f %%", 100 * share);
   return digits;
 }
 

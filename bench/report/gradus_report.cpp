@@ -16,6 +16,7 @@
 #include "../program/signals.hpp"
 #include "analysis.hpp"
 #include "figures.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/output.hpp"
 #include "gradus/core/text.hpp"
 #include "page.hpp"
@@ -55,10 +56,10 @@ void print_verdicts(const gradus::report::trace& from, const gradus::report::ana
   for (const gradus::report::rank_figures& each : figures.ranks) {
     steps = std::max(steps, each.steps);
   }
-  std::printf("%d ranks, %lld steps, median %.2f ms", from.ranks, static_cast<long long>(steps),
-              figures.step_time.median / 1e3);
+  gradus::print_text(stdout, "%d ranks, %lld steps, median %.2f ms", from.ranks, static_cast<long long>(steps),
+                     figures.step_time.median / 1e3);
   if (figures.images_per_second > 0) {
-    std::printf(", %.1f images/s", figures.images_per_second);
+    gradus::print_text(stdout, ", %.1f images/s", figures.images_per_second);
   }
   std::printf("\n");
   for (const gradus::report::verdict& each : figures.verdicts) {

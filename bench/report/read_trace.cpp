@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "gradus/core/format.hpp"
 #include "trace.hpp"
 #include "trace_fields.hpp"
 
@@ -232,7 +233,7 @@ class reader {
   double number(const value& came, const std::string& what, double least, double greatest) const {
     if (came.what != value::kind::number || !(came.number >= least && came.number <= greatest)) {
       char range[80];
-      std::snprintf(range, sizeof range, "a number from %.15g to %.15g", least, greatest);
+      gradus::format_text(range, sizeof range, "a number from %.15g to %.15g", least, greatest);
       fail_event(what, range, came);
     }
     return came.number;

@@ -8,6 +8,7 @@
 #include <cstdio>   // std::snprintf
 #include <string>   // std::string
 
+#include "gradus/core/format.hpp"
 #include "trace.hpp"
 
 namespace gradus::report {
@@ -73,7 +74,7 @@ struct value {
         return number != 0 ? "true" : "false";
       case kind::number: {
         char digits[32];
-        std::snprintf(digits, sizeof digits, "%.15g", number);
+        gradus::format_text(digits, sizeof digits, "%.15g", number);
         return digits;
       }
       case kind::text:

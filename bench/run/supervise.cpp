@@ -20,6 +20,7 @@
 #include <limits>            // std::numeric_limits
 #include <system_error>      // std::system_error
 
+#include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/detail/checkpoint/names.hpp"
 #include "processes.hpp"
@@ -48,7 +49,7 @@ void say(std::initializer_list<gradus::text_piece> pieces) {
 
 std::string digits(double value) {
   char text[40];
-  std::snprintf(text, sizeof(text), "%.1f", value);
+  gradus::format_text(text, sizeof(text), "%.1f", value);
   return text;
 }
 

@@ -15,5 +15,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     static_cast<void>(gradus::data::read_idx(source, {.maximum_bytes = std::uint64_t{1} << 26U}));
   } catch (const gradus::format_error&) {
   }
+  gradus_fuzz::input_source again{data, size};
+  try {
+    static_cast<void>(gradus::data::read_idx_labels(again, {.maximum_bytes = std::uint64_t{1} << 26U}));
+  } catch (const gradus::format_error&) {
+  }
   return 0;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>  // std::min
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::int32_t, std::uint8_t
+#include <string>     // std::string
 #include <vector>     // std::vector
 
 #include "gradus/core/error.hpp"
@@ -25,6 +26,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       set.read_target(i, target.data());
       set.read_labels(i, labels.data());
     }
+  } catch (const gradus::format_error&) {
+  }
+  try {
+    const std::string operation = "npz";
+    static_cast<void>(gradus::data::detail::npz_member(operation, {data, size}, "x"));
   } catch (const gradus::format_error&) {
   }
   return 0;

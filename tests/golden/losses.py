@@ -56,6 +56,23 @@ def cross_entropy(smoothing=0.0, weighted=False, ignores=False):
     return run
 
 
+def valid_mean(weighted=False):
+    """PyTorch's "mean" over the valid labels, as a part of each example times the examples and pixels."""
+    def run(y, dtype):
+        n, c, h, w = y.shape
+        classes = torch.tensor(labels(n * h * w, c)).reshape(n, h, w)
+        weight = torch.tensor(class_weights(c), dtype=dtype) if weighted else None
+        values = F.cross_entropy(y, classes, reduction="none", label_smoothing=0.125, ignore_index=255, weight=weight)
+        mean = F.cross_entropy(y, classes, label_smoothing=0.125, ignore_index=255, weight=weight)
+        return values.flatten(1).sum(1) * (mean / values.sum()).detach() * n
+    return run
+
+
+def soft(y, dtype):
+    t = torch.tensor(targets(y.numel()), dtype=dtype).reshape(y.shape)
+    return per_example(F.cross_entropy(y, t, reduction="none"))
+
+
 def real(function):
     def run(y, dtype):
         t = torch.tensor(targets(y.numel()), dtype=dtype).reshape(y.shape)
@@ -98,6 +115,9 @@ CASES = {
     "mean_squared_error": real(lambda y, t: F.mse_loss(y, t, reduction="none")),
     "mean_absolute_error": real(lambda y, t: F.l1_loss(y, t, reduction="none")),
     "huber": real(lambda y, t: F.huber_loss(y, t, reduction="none", delta=0.75)),
+    "cross_entropy_valid": valid_mean(),
+    "cross_entropy_valid_weights": valid_mean(weighted=True),
+    "soft_cross_entropy": soft,
     "cosine_similarity": cosine(),
     "cosine_similarity_zero_targets": cosine(zeros="targets"),
 }

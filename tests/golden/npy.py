@@ -20,7 +20,7 @@ def count(shape, dtype):
 def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "npy")
     folder.mkdir(parents=True, exist_ok=True)
-    for dtype in ("|u1", "|i1", "<i2", "<i4", "<i8", "<f2", "<f4", "<f8"):
+    for dtype in ("|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"):
         np.save(folder / f"{dtype[1:]}.npy", count((2, 3), dtype) - np.dtype(dtype).type(dtype[1] == "i"))
     np.save(folder / "vector.npy", count((5,), "<f4"))
     np.save(folder / "number.npy", np.array(7.5, "<f8"))
@@ -30,14 +30,19 @@ def main():
     for version in ((2, 0), (3, 0)):
         with open(folder / f"version{version[0]}.npy", "wb") as file:
             npy_format.write_array(file, count((2, 3), "<f4"), version)
-    # What is refused.
     np.save(folder / "fortran.npy", np.asfortranarray(count((2, 3), "<f4")))
     np.save(folder / "big_endian.npy", count((2, 3), ">f4"))
+    np.save(folder / "fortran_big_endian.npy", np.asfortranarray(count((2, 3), ">f4")))
+    np.save(folder / "fortran_axes.npy", np.asfortranarray(count((2, 3, 2, 2), "<i4")))
+    np.save(folder / "big_u2.npy", count((2, 3), ">u2"))
     np.save(folder / "bool.npy", np.ones((2, 3), bool))
+    np.save(folder / "truths.npy", np.array([True, False, True]))
+    np.savez(folder / "two.npz", x=count((2, 3), "<f4"), y=np.array([1, 0], "<i4"))
+    # What is refused.
+    np.savez_compressed(folder / "compressed.npz", x=count((2, 3), "<f4"))
     np.save(folder / "objects.npy", np.array([1, "a"], object), allow_pickle=True)
     np.save(folder / "structured.npy", np.zeros(2, [("x", "<f4"), ("label", "<i4")]))
     np.save(folder / "complex.npy", np.zeros(2, "<c8"))
-    np.save(folder / "unsigned.npy", count((2, 3), "<u4"))
     np.save(folder / "texts.npy", np.array(["a", "bc"]))
     np.savez(folder / "archive.npz", x=count((2,), "<f4"))
 

@@ -11,7 +11,8 @@ only names in namespaces `detail` is in a folder `detail/IDEA/`, nothing public 
 header of another module. A header includes what it uses of the standard library or of Eigen: a name `std::x` comes from
 a header after which some include of the tree has it in its comment, as in `#include <span>  // std::span`. Every header
 includes another one of the library, so that the first that is read to its end is core/config.hpp, which refuses
-compilers that are too old. All headers together use GRADUS_COLD and GRADUS_NEVER_INLINE at most
+compilers that are too old. No header and no program calls a function that follows the locale: numbers are written by
+format_text and print_text and read by read_number (gradus/core/format.hpp). All headers together use GRADUS_COLD and GRADUS_NEVER_INLINE at most
 MOST_INLINING_ATTRIBUTES times.
 """
 
@@ -121,6 +122,37 @@ def too_many_attributes(texts):
         )
 
 
+# What writes or reads numbers as the locale has them.
+OF_LOCALE = re.compile(
+    r"\b(?:std::|::)?((?:v?s|v?sn)printf|v?s?scanf|strto(?:d|f|ld)|ato[f]|sto(?:d|f|ld)|"
+    r"put_money|get_money|setprecision|stringstream|istringstream)\s*[({<]"
+)
+PRINTS = re.compile(r"\b(?:std::)?f?printf\s*\((?:(?!\)\s*;).)*?%[-+ #0-9.*]*[aAeEfFgG]", re.DOTALL)
+
+
+def calls_that_follow_the_locale(text):
+    """(line, name) of each call that writes or reads numbers as the locale has them."""
+    code = re.sub(r"//[^\n]*", "", text)
+    found = [(match.start(), match.group(1)) for match in OF_LOCALE.finditer(code)]
+    found += [(match.start(), "printf of a real number") for match in PRINTS.finditer(code)]
+    return [(code.count("\n", 0, start) + 1, name) for start, name in sorted(found)]
+
+
+def follow_the_locale(root):
+    """Complaints about the headers and the programs that are installed or documented."""
+    folders = [root / "include", root / "examples", root / "test_package"]
+    folders += [root / "bench" / name for name in ("driver", "model", "program", "report", "run")]
+    for path in sorted(path for folder in folders for path in folder.rglob("*") if path.is_file()):
+        if path.suffix in (".hpp", ".cuh", ".cpp", ".cu"):
+            for line, name in calls_that_follow_the_locale(path.read_text()):
+                if "printf of" in name and "examples" in path.parts:
+                    continue  # what a reader knows
+                yield (
+                    f"{path.relative_to(root)}:{line}: {name} follows the locale: use format_text, print_text or "
+                    "read_number (gradus/core/format.hpp)"
+                )
+
+
 def check(root):
     complaints = []
     rows = read_table(root / "CONTRIBUTING.md")
@@ -186,6 +218,7 @@ def check(root):
     texts = {header: (include / header).read_text() for header in graph}
     complaints += missing_includes(texts)
     complaints += too_many_attributes(texts)
+    complaints += follow_the_locale(root)
     finished = set()
 
     def visit(header, path):

@@ -60,6 +60,9 @@ BAD = [
     ("core/detail/text.hpp", "namespace gradus::detail { int size = 1; }\n", "stands in detail/IDEA/"),
     ("device/cpu.hpp", '#include "gradus/core/detail/text/text.hpp"\n', "may not include the private header"),
     ("device/cpu.hpp", "GRADUS_NEVER_INLINE void b();\n", "81 uses of GRADUS_COLD"),
+    ("device/cpu.hpp", 'void b(double x) { std::snprintf(t, 9, "%g", x); }\n', "snprintf follows the locale"),
+    ("device/cpu.hpp", "double b(char* x) { return strtod(x, nullptr); }\n", "strtod follows the locale"),
+    ("device/cpu.hpp", 'void b() { printf("%d, "\n"%5.1f", 1, 2.5); }\n', "printf of a real number follows the locale"),
 ]
 
 

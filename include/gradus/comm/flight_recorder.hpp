@@ -6,7 +6,7 @@
 #include <chrono>       // std::chrono
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::uint64_t
-#include <cstdio>       // std::FILE, std::fopen, std::snprintf
+#include <cstdio>       // std::FILE, std::fopen
 #include <mutex>        // std::mutex, std::scoped_lock
 #include <span>         // std::span
 #include <string>       // std::string
@@ -19,6 +19,7 @@
 #include "gradus/comm/self.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
 
 namespace gradus::comm {
@@ -113,7 +114,7 @@ class flight_recorder {
       const operation& one = entries_[i % entries_.size()];
       const bool under_way = one.state == progress::under_way;
       char times[64];
-      std::snprintf(times, sizeof(times), "%.6f\t%.6f", one.began, (under_way ? time : one.ended) - one.began);
+      format_text(times, sizeof(times), "%.6f\t%.6f", one.began, (under_way ? time : one.ended) - one.began);
       append_text(text, {one.number, "\t", one.channel, "\t",
                          under_way                       ? "under way"
                          : one.state == progress::failed ? "failed"

@@ -5,7 +5,6 @@
 
 #include <chrono>       // std::chrono
 #include <cstddef>      // std::size_t
-#include <cstdio>       // std::snprintf
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <thread>       // std::this_thread
@@ -13,6 +12,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/spin.hpp"
 #include "gradus/core/text.hpp"
 
@@ -69,7 +69,7 @@ inline void require_time_limit(std::string_view communicator, std::chrono::milli
 [[nodiscard]] inline std::string seconds_text(std::chrono::milliseconds time) {
   const auto milliseconds = static_cast<long long>(time.count());
   char digits[32];
-  int size = std::snprintf(digits, sizeof(digits), "%lld.%03lld", milliseconds / 1000, milliseconds % 1000);
+  int size = format_text(digits, sizeof(digits), "%lld.%03lld", milliseconds / 1000, milliseconds % 1000);
   while (digits[size - 1] == '0') {
     --size;
   }

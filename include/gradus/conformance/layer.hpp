@@ -21,6 +21,7 @@
 #include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/random.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/activation.hpp"
 #include "gradus/kernels/cpu.hpp"
@@ -129,8 +130,8 @@ class contract_check {
         }
         values[i] = original;
         require(best <= 1e-5 * largest, "the gradient of " + what + "[" + std::to_string(i) + "] is " +
-                                            std::to_string(gradient[i]) + ", finite differences say " +
-                                            std::to_string(difference));
+                                            join({static_cast<double>(gradient[i]), ", finite differences say ",
+                                                  static_cast<double>(difference)}));
       }
     };
     const auto described = base_->parameters();
@@ -398,8 +399,8 @@ class contract_check {
                                    static_cast<double>(static_cast<real>(expected[i])));
       difference = here <= difference ? difference : here;  // keeps a NaN
     }
-    require(difference <= 8 * precision * largest, what + ": expected values up to " + std::to_string(largest) +
-                                                       ", got a difference of " + std::to_string(difference));
+    require(difference <= 8 * precision * largest, join({what, ": expected values up to ", static_cast<double>(largest),
+                                                         ", got a difference of ", static_cast<double>(difference)}));
   }
   static constexpr double precision = sizeof(Element) == 8 ? 0x1p-52 : sizeof(Element) == 4 ? 0x1p-22 : 0x1p-8;
 

@@ -4,12 +4,12 @@
 #pragma once
 
 #include <cstddef>           // std::size_t
-#include <cstdio>            // std::snprintf
 #include <initializer_list>  // std::initializer_list
 #include <string>            // std::string
 #include <string_view>       // std::string_view
 
 #include "gradus/core/config.hpp"
+#include "gradus/core/format.hpp"
 
 namespace gradus {
 
@@ -48,13 +48,13 @@ class text_piece {
         text.append(characters_.begin, characters_.size);
         break;
       case kind::with_sign:
-        text.append(digits, static_cast<std::size_t>(std::snprintf(digits, sizeof(digits), "%lld", with_sign_)));
+        text.append(digits, static_cast<std::size_t>(format_text(digits, sizeof(digits), "%lld", with_sign_)));
         break;
       case kind::without_sign:
-        text.append(digits, static_cast<std::size_t>(std::snprintf(digits, sizeof(digits), "%llu", without_sign_)));
+        text.append(digits, static_cast<std::size_t>(format_text(digits, sizeof(digits), "%llu", without_sign_)));
         break;
       case kind::real:
-        text.append(digits, static_cast<std::size_t>(std::snprintf(digits, sizeof(digits), "%f", real_)));
+        text.append(digits, static_cast<std::size_t>(format_text(digits, sizeof(digits), "%f", real_)));
         break;
     }
   }
@@ -149,7 +149,7 @@ class message_part {
     const bool pair = byte == 0xc2U && next >= 0x80U && next < 0xa0U;
     if (pair || byte == 0x7fU || (byte < 0x20U && byte != '\n' && byte != '\t')) {
       char code[8];
-      std::snprintf(code, sizeof(code), "\\x%02x", static_cast<unsigned>(pair ? next : byte));
+      format_text(code, sizeof(code), "\\x%02x", static_cast<unsigned>(pair ? next : byte));
       result += code;
       i += pair ? 1 : 0;
     } else {

@@ -119,33 +119,31 @@ class gzip_source final : public byte_source {
 
 namespace detail {
 
-/// The path of the file `name` in a folder, or of `name`.gz if only that exists.
-inline std::string plain_or_gzip(std::string_view directory, std::string_view name) {
-  const std::string plain = file_in(directory, name);
-  for (const std::string_view ending : {"", ".gz"}) {
-    std::string path = gradus::join({plain, ending});
-    if (file_exists(path)) {
-      return path;
-    }
+/// The path of the file of images or labels, plain or as .gz.
+inline std::string plain_or_gzip(const std::string& directory, split part, std::string_view what,
+                                 const mnist_options& options) {
+  std::string path = mnist_path(directory, part, what, options, {"", ".gz"});
+  if (!file_exists(path)) {
+    raise<format_error>(
+        "load_mnist", {"'", path, "' or the same with .gz"}, "no such file",
+        "give the folder that contains the four files; the Debian package dataset-fashion-mnist has them in "
+        "/usr/share/datasets/fashion-mnist");
   }
-  raise<format_error>(
-      "load_mnist", {"'", plain, "' or the same with .gz"}, "no such file",
-      "give the folder that contains the four files; the Debian package dataset-fashion-mnist has them in "
-      "/usr/share/datasets/fashion-mnist");
+  return path;
 }
 
 }  // namespace detail
 
-/// Reads the files (train- or t10k-)images-idx3-ubyte and -labels-idx1-ubyte of a folder, plain or as .gz.
+/// Reads the files (train- or t10k-)images-idx3-ubyte and -labels-idx1-ubyte of a folder, plain or as .gz, or those of
+/// the other usual names (load_mnist_plain).
 /// @throws format_error with the name of the file if a file is missing or invalid
 /// @throws configuration_error if options are invalid
 [[nodiscard]] inline image_dataset load_mnist(const std::string& directory, split part,
                                               const mnist_options& options = {},
                                               error_location where = error_location::current()) {
   return at_call(where, [&] {
-    const auto names = detail::names_of(part);
-    const auto images = open_file(detail::plain_or_gzip(directory, names.images));
-    const auto labels = open_file(detail::plain_or_gzip(directory, names.labels));
+    const auto images = open_file(detail::plain_or_gzip(directory, part, "images", options));
+    const auto labels = open_file(detail::plain_or_gzip(directory, part, "labels", options));
     return detail::make_mnist(*images, *labels, options);
   });
 }

@@ -12,7 +12,7 @@ namespace gradus::data {
 
 /// Options of a loader.
 struct loader_options {
-  index_t global_batch_size = 0;  ///< examples of a step over all ranks; required
+  index_t global_batch_size = 0;  ///< examples of a step over all ranks; all of the set if it has fewer; required
   bool shuffle = true;            ///< true: a new order for each epoch; false: the order of the set
   std::uint64_t seed = 0;         ///< of the random orders; the same on all ranks
   /// The shard of each batch that this loader yields. By default the trainer sets it to the shard of its rank. If it is

@@ -112,10 +112,10 @@ struct npy_examples {
 
 /// A data set of .npy files of NumPy (npy_array), which are mapped into memory. The files must not change meanwhile.
 ///
-///   np.save("x.npy", np.ascontiguousarray(x, dtype="<f4"))     # Python
-///   np.save("y.npy", np.ascontiguousarray(y, dtype="<i4"))
+///   np.save("x.npy", x)                       # Python
+///   np.save("y.npy", y)
 ///
-///   const data::npy set{"x.npy", "y.npy"};                     // C++
+///   const data::npy set{"x.npy", "y.npy"};    // C++
 ///
 ///   file    | elements                 | shape
 ///   inputs  | integers, floating point | (N, C, H, W), (N, H, W): one channel, (N, F): F channels, (N): one channel
@@ -242,7 +242,7 @@ class npy {
     };
     if (!array.has_integers()) {
       refuse("classes, which are integers", {"elements of type '", array.type_name(), "'"},
-             "save them with np.save(path, np.ascontiguousarray(y, dtype='<i4'))");
+             "save them with np.save(path, y.astype('i4'))");
     }
     if (targets_.one.c != 1) {
       refuse("one class for each example (N,) or pixel (N, H, W)",

@@ -7,8 +7,9 @@
 #include <array>             // std::array
 #include <bit>               // std::endian
 #include <cerrno>            // errno
+#include <concepts>          // std::same_as
 #include <cstddef>           // std::size_t
-#include <cstdint>           // std::int8_t, std::uint8_t, std::int16_t, std::int32_t, std::int64_t, std::uintptr_t
+#include <cstdint>           // std::int8_t to std::uint64_t, std::uintptr_t
 #include <cstdio>            // std::FILE, std::fopen, std::fwrite, std::fclose
 #include <cstring>           // std::memcpy, std::strerror
 #include <initializer_list>  // std::initializer_list
@@ -27,6 +28,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/mapped_file.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/data/detail/npy/archive.hpp"
 #include "gradus/data/detail/npy/header.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/layout/mapping.hpp"
@@ -53,6 +55,12 @@ inline constexpr std::string_view npy_type_name<std::int32_t> = "<i4";
 template <>
 inline constexpr std::string_view npy_type_name<std::int64_t> = "<i8";
 template <>
+inline constexpr std::string_view npy_type_name<std::uint16_t> = "<u2";
+template <>
+inline constexpr std::string_view npy_type_name<std::uint32_t> = "<u4";
+template <>
+inline constexpr std::string_view npy_type_name<std::uint64_t> = "<u8";
+template <>
 inline constexpr std::string_view npy_type_name<float16> = "<f2";
 template <>
 inline constexpr std::string_view npy_type_name<float> = "<f4";
@@ -60,7 +68,20 @@ template <>
 inline constexpr std::string_view npy_type_name<double> = "<f8";
 
 /// The types of elements that are read.
-enum class npy_type : unsigned char { int8, uint8, int16, int32, int64, float16, float32, float64 };
+enum class npy_type : unsigned char {
+  int8,
+  uint8,
+  int16,
+  int32,
+  int64,
+  float16,
+  float32,
+  float64,
+  uint16,
+  uint32,
+  uint64,
+  boolean  ///< a byte that is 0 or not
+};
 
 namespace detail {
 
@@ -82,69 +103,110 @@ decltype(auto) with_npy_type(npy_type type, const Function& function) {
       return function(gradus::float16{});
     case npy_type::float32:
       return function(float{});
+    case npy_type::uint16:
+      return function(std::uint16_t{});
+    case npy_type::uint32:
+      return function(std::uint32_t{});
+    case npy_type::uint64:
+      return function(std::uint64_t{});
+    case npy_type::boolean:
+      return function(bool{});
     case npy_type::float64:
       break;
   }
   return function(double{});
 }
 
-[[nodiscard]] inline npy_type npy_type_of(const std::string& operation, const std::string& name) {
+/// Finds a type by NumPy's name of it. Sets `reversed` for numbers in big-endian order.
+[[nodiscard]] inline npy_type npy_type_of(const std::string& operation, const std::string& name, bool& reversed) {
   // "|u1" is a byte; for one byte any mark of the byte order is the same.
-  constexpr std::array<std::string_view, 8> names{"i1", "u1", "i2", "i4", "i8", "f2", "f4", "f8"};
+  constexpr std::array<std::string_view, 12> names{"i1", "u1", "i2", "i4", "i8", "f2",
+                                                   "f4", "f8", "u2", "u4", "u8", "b1"};
   const char order = name.empty() ? '\0' : name.front();
   const std::string_view kind = name.empty() ? std::string_view{} : std::string_view{name}.substr(1);
   for (std::size_t i = 0; i < names.size(); ++i) {
-    if (kind == names[i]) {
-      if (order == '<' || (i < 2 && (order == '|' || order == '>' || order == '='))) {
-        return static_cast<npy_type>(i);
-      }
-      if (order == '>') {
-        raise<format_error>(operation, {"little-endian numbers '<", kind, "'"}, {"big-endian numbers '", name, "'"},
-                            {"save them with np.save(path, np.ascontiguousarray(x, dtype='<", kind, "'))"});
-      }
+    const bool byte = kind.ends_with('1');
+    if (kind == names[i] && (order == '<' || order == '>' || order == '=' || (byte && order == '|'))) {
+      reversed = order == '>' && !byte;
+      return static_cast<npy_type>(i);
     }
   }
-  const std::string_view what = kind == "b1"                                     ? " (bool)"
-                                : kind.starts_with('O')                          ? " (objects of Python)"
+  const std::string_view what = kind.starts_with('O')                            ? " (objects of Python)"
                                 : kind.starts_with('c')                          ? " (complex numbers)"
-                                : kind.starts_with('u')                          ? " (unsigned integers)"
                                 : kind.starts_with('V')                          ? " (raw bytes)"
+                                : kind.starts_with('M') || kind.starts_with('m') ? " (times)"
                                 : kind.starts_with('U') || kind.starts_with('S') ? " (texts)"
                                                                                  : "";
-  raise<format_error>(operation, "elements of type u1, i1, i2, i4, i8, f2, f4 or f8", {"'", name, "'", what},
-                      kind == "b1" ? "save them with np.save(path, x.astype('uint8'))"
-                                   : "save numbers: np.save(path, np.ascontiguousarray(x, dtype='<f4'))");
+  raise<format_error>(operation, "elements of type b1, u1, u2, u4, u8, i1, i2, i4, i8, f2, f4 or f8",
+                      {"'", name, "'", what},
+                      "save numbers: np.save(path, x.astype('f4')), or x.astype('i4') where they are classes");
+}
+
+/// The elements of an array in C order with their bytes in the order of this machine.
+[[nodiscard]] inline std::vector<std::uint8_t> npy_in_c_order(std::span<const std::uint8_t> bytes,
+                                                              std::span<const index_t> extents, std::size_t one,
+                                                              bool fortran, bool reversed) {
+  std::vector<std::uint8_t> ordered(bytes.size());
+  std::vector<std::size_t> strides(extents.size());  // in bytes, of the file
+  std::size_t stride = one;
+  for (std::size_t k = 0; k < extents.size(); ++k) {
+    const std::size_t axis = fortran ? k : extents.size() - 1 - k;
+    strides[axis] = stride;
+    stride *= static_cast<std::size_t>(extents[axis]);
+  }
+  std::vector<index_t> at(extents.size());
+  std::size_t from = 0;
+  for (std::size_t to = 0; to < ordered.size(); to += one) {
+    for (std::size_t k = 0; k < one; ++k) {
+      ordered[to + k] = bytes[from + (reversed ? one - 1 - k : k)];
+    }
+    for (std::size_t axis = extents.size(); axis-- > 0;) {
+      from += strides[axis];
+      if (++at[axis] < extents[axis]) {
+        break;
+      }
+      from -= static_cast<std::size_t>(at[axis]) * strides[axis];
+      at[axis] = 0;
+    }
+  }
+  return ordered;
 }
 
 /// The element at any address.
 template <class Element>
 [[nodiscard]] Element load_element(const std::uint8_t* from) noexcept {
-  Element value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
+  if constexpr (std::same_as<Element, bool>) {
+    return *from != 0;
+  } else {
+    Element value;
+    std::memcpy(&value, from, sizeof(value));
+    return value;
+  }
 }
 
 }  // namespace detail
 
 /// The array of a .npy file (numpy.lib.format, versions 1.0, 2.0 and 3.0) in C order. Its numbers stay in the file,
-/// which is mapped into memory. It is immutable; any number of threads may read it.
+/// which is mapped into memory; those in Fortran order or in big-endian order are copied once, when it is made. It is
+/// immutable; any number of threads may read it.
 ///
-///   const data::npy_array x{"x.npy"};     // np.save("x.npy", np.ascontiguousarray(x, dtype="<f4"))
+///   const data::npy_array x{"x.npy"};     // np.save("x.npy", x), of float32
 ///   const std::span<const float> numbers = x.elements<float>();
 class npy_array {
  public:
+  /// @param path  of a .npy file, or of an array in a .npz file of np.savez: "set.npz/x"
   /// @param map  false: reads the file into memory (mapped_file)
-  /// @throws format_error if the file cannot be read, is not .npy, has elements of another type or byte order, is in
-  /// Fortran order, or has fewer or more bytes than its header declares
+  /// @throws format_error if the file cannot be read, is not .npy, has elements of another type, or has
+  /// fewer or more bytes than its header declares
   explicit npy_array(const std::string& path, bool map = true, error_location where = error_location::current()) try
-      : path_{path}, file_{path, map} {
+      : path_{path}, file_{file_of(path), map}, content_{file_.bytes()} {
     const std::string operation = gradus::join({"npy '", path, "'"});
-    detail::npy_header header = detail::read_npy_header(operation, file_.bytes());
-    type_ = detail::npy_type_of(operation, header.type);
-    if (header.fortran && header.extents.size() > 1) {
-      raise<format_error>(operation, "an array in C order", "one in Fortran order",
-                          {"save it with np.save(path, np.ascontiguousarray(x, dtype='", type_name(), "'))"});
+    if (const std::size_t name = file_of(path).size() + 1; name < path.size()) {
+      content_ = detail::npz_member(operation, content_, std::string_view{path}.substr(name));
     }
+    detail::npy_header header = detail::read_npy_header(operation, content_);
+    bool reversed = false;
+    type_ = detail::npy_type_of(operation, header.type, reversed);
     extents_ = std::move(header.extents);
     begin_ = header.begin;
     const std::size_t one = detail::with_npy_type(type_, [](auto element) { return sizeof(element); });
@@ -154,20 +216,24 @@ class npy_array {
       const auto factor = static_cast<std::size_t>(std::max(extent, index_t{1}));
       if (factor > static_cast<std::size_t>(std::numeric_limits<index_t>::max()) / product) {
         raise<format_error>(operation, "an array that fits the address space",
-                            {"the shape ", detail::npy_shape(extents_)}, "the header of the file is damaged");
+                            {"the shape ", detail::npy_shape(extents_)},
+                            "no machine has this much memory: the header of the file is damaged");
       }
       product *= factor;
       empty = empty || extent == 0;
     }
     const std::size_t bytes = empty ? 0 : product;
     size_ = static_cast<index_t>(bytes / one);
-    if (const std::size_t have = file_.bytes().size() - begin_; have != bytes) {
+    if (const std::size_t have = content_.size() - begin_; have != bytes) {
       raise<format_error>(operation,
                           {bytes, " bytes after the header, of elements '", type_name(), "' in the shape ",
                            detail::npy_shape(extents_)},
                           {have},
                           have < bytes ? "the file was not copied completely, or is still being written"
                                        : "a .npy file has one array: save several in files of their own");
+    }
+    if (bytes > 0 && (reversed || (header.fortran && extents_.size() > 1))) {
+      ordered_ = detail::npy_in_c_order(content_.subspan(begin_), extents_, one, header.fortran, reversed);
     }
   } catch (error& failure) {
     failure.location_at_call(where);
@@ -181,14 +247,18 @@ class npy_array {
   [[nodiscard]] std::string_view type_name() const noexcept {
     return detail::with_npy_type(type_, [](auto element) { return npy_type_name<decltype(element)>; });
   }
-  /// True for integers.
-  [[nodiscard]] bool has_integers() const noexcept { return type_ < npy_type::float16; }
+  /// True for integers and for bool.
+  [[nodiscard]] bool has_integers() const noexcept {
+    return type_ != npy_type::float16 && type_ != npy_type::float32 && type_ != npy_type::float64;
+  }
   /// The extents of the axes; none for a single number.
   [[nodiscard]] std::span<const index_t> extents() const noexcept { return extents_; }
   /// The number of elements.
   [[nodiscard]] index_t size() const noexcept { return size_; }
   /// The elements as bytes, in C order.
-  [[nodiscard]] std::span<const std::uint8_t> bytes() const noexcept { return file_.bytes().subspan(begin_); }
+  [[nodiscard]] std::span<const std::uint8_t> bytes() const noexcept {
+    return ordered_.empty() ? content_.subspan(begin_) : std::span<const std::uint8_t>{ordered_};
+  }
 
   /// The elements in C order, in the memory of the file. They are valid as long as the array.
   /// @throws format_error if the file has elements of another type, or they are not aligned, which NumPy's are
@@ -198,6 +268,13 @@ class npy_array {
     if (npy_type_name<Element> != type_name()) {
       raise<format_error>({"npy '", path_, "'"}, {"elements of type '", npy_type_name<Element>, "'"},
                           {"'", type_name(), "'"}, "ask for the type of the file, or let read() convert", where);
+    }
+    if constexpr (std::same_as<Element, bool>) {
+      for (const std::uint8_t byte : bytes()) {
+        if (byte > 1) {
+          raise<format_error>({"npy '", path_, "'"}, "bytes 0 and 1 of type bool", {byte}, "let read() convert", where);
+        }
+      }
     }
     if (reinterpret_cast<std::uintptr_t>(bytes().data()) % alignof(Element) != 0) {
       raise<format_error>({"npy '", path_, "'"}, {"elements at a multiple of ", alignof(Element), " bytes"},
@@ -231,12 +308,20 @@ class npy_array {
   }
 
  private:
+  /// "set.npz" of "set.npz/x"; otherwise the path, as of a file in a folder: "set.npz/x.npy".
+  [[nodiscard]] static std::string file_of(const std::string& path) {
+    const std::size_t archive = path.rfind(".npz/");
+    return archive == std::string::npos || path.ends_with(".npy") ? path : path.substr(0, archive + 4);
+  }
+
   std::string path_;
   mapped_file file_;
+  std::span<const std::uint8_t> content_;  // of the .npy file: all of the file, or a part of an archive
   npy_type type_ = npy_type::float32;
   std::vector<index_t> extents_;
   std::size_t begin_ = 0;  // of the elements in the file
   index_t size_ = 0;
+  std::vector<std::uint8_t> ordered_;  // the elements, where those of the file have another order
 };
 
 namespace detail {

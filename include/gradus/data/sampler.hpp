@@ -55,7 +55,7 @@ struct share {
 
 /// How a set is divided into batches.
 struct sampler_options {
-  index_t global_batch_size = 0;  ///< examples of a batch over all ranks
+  index_t global_batch_size = 0;  ///< examples of a batch over all ranks; all of the set if it has fewer
   bool shuffle = true;            ///< true: a new order for each epoch; false: the order of the set
   std::uint64_t seed = 0;         ///< of the random orders
   data::shard shard = {};         ///< the shard of this rank
@@ -78,10 +78,11 @@ struct sample {
 /// of a single process.
 class sampler {
  public:
-  /// @throws configuration_error if the set is empty, the batch size is below 1 or above the size of the set, or the
-  /// shard is invalid
+  /// @throws configuration_error if the set is empty, the batch size is below 1, or with drop_last above the size of
+  /// the set, or the shard is invalid
   sampler(index_t examples, const sampler_options& options) : options_{options} {
     check(examples, options);
+    options_.global_batch_size = std::min(options_.global_batch_size, examples);
     order_ = std::vector<index_t>(static_cast<std::size_t>(examples));
     draw_order(0);
   }
@@ -150,9 +151,10 @@ class sampler {
     if (options.global_batch_size < 1) {
       raise<configuration_error>("loader", "a global_batch_size of at least 1", {options.global_batch_size});
     }
-    if (options.global_batch_size > examples) {
-      raise<configuration_error>("loader", {"a global_batch_size of at most ", examples, ", the size of the set"},
-                                 {options.global_batch_size}, "use a smaller batch");
+    if (options.drop_last && options.global_batch_size > examples) {
+      raise<configuration_error>(
+          "loader", {"a global_batch_size of at most ", examples, ", the size of the set, with drop_last"},
+          {options.global_batch_size}, "an epoch would have no batch: use a smaller one, or drop_last = false");
     }
     if (options.shard.ranks < 1) {
       raise<configuration_error>("loader", "shard.ranks of at least 1", {options.shard.ranks});

@@ -3,6 +3,7 @@
 // Saves the weights of a network to a .safetensors file and loads them.
 #pragma once
 
+#include <algorithm>    // std::mismatch
 #include <cstddef>      // std::byte, std::size_t
 #include <cstring>      // std::memcpy
 #include <functional>   // std::less
@@ -40,6 +41,9 @@ struct save_weights_options {
   std::map<std::string, std::string, std::less<>> metadata = {};
   /// Gives the tensors of the file other names than the network has: the map with which load_weights reads the file.
   name_map rename = {};
+  /// The names of the classes in the order of the labels, such as data::class_folders::class_names(). They become the
+  /// entry "class_names" of "__metadata__", one a line.
+  std::vector<std::string> class_names = {};
 };
 
 /// Options of load_weights.
@@ -47,6 +51,8 @@ struct load_weights_options {
   bool strict = true;       ///< false: loads what fits, and reports the rest
   name_patterns only = {};  ///< loads only what has such a name in the network, as in .only = "backbone.*"
   name_map rename = {};     ///< gives tensors of the file the names that the network has
+  /// The names of the classes of this program, in the order of the labels: must be those of the file, if it has any.
+  std::vector<std::string> class_names = {};
 };
 
 namespace detail {
@@ -83,6 +89,46 @@ template <class Network>
     }
   }
   return slots;
+}
+
+/// The names of classes, one a line.
+[[nodiscard]] inline std::string class_names_text(const std::vector<std::string>& names, error_location where) {
+  std::string text;
+  for (const std::string& name : names) {
+    if (name.empty() || name.find('\n') != std::string::npos) {
+      raise<configuration_error>("save_weights", "names of classes of one line each", {"'", name, "'"}, {}, where);
+    }
+    append_text(text, {text.empty() ? "" : "\n", name});
+  }
+  return text;
+}
+
+/// The inverse of class_names_text.
+[[nodiscard]] inline std::vector<std::string> class_names_of(std::string_view text) {
+  std::vector<std::string> names;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    names.emplace_back(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return names;
+}
+
+/// @throws format_error if a program has other classes than a file
+inline void require_same_classes(std::string_view operation, const std::vector<std::string>& in_file,
+                                 const std::vector<std::string>& given) {
+  if (in_file.empty() || given.empty() || in_file == given) {
+    return;
+  }
+  if (in_file.size() != given.size()) {
+    raise<format_error>(operation, {"weights of ", given.size(), " classes"}, {in_file.size(), " classes"},
+                        "give data::class_folders the classes of the training: {.classes = report.class_names}");
+  }
+  const std::size_t first =
+      static_cast<std::size_t>(std::mismatch(in_file.begin(), in_file.end(), given.begin()).first - in_file.begin());
+  raise<format_error>(operation, {"weights whose label ", first, " means '", given[first], "'"},
+                      {"'", in_file[first], "'"},
+                      "give data::class_folders the classes of the training: {.classes = report.class_names}");
 }
 
 inline void require_real(element_type type, error_location where) {
@@ -155,6 +201,9 @@ class weights_in_file {
     }
     auto metadata = options.metadata;
     metadata.emplace("format", "pt");
+    if (!options.class_names.empty()) {
+      metadata["class_names"] = detail::class_names_text(options.class_names, where);
+    }
     header_ = lay_out_safetensors(std::move(tensors), std::move(metadata), where);
   }
 
@@ -257,9 +306,15 @@ void save_weights(const Network& net, const std::string& path, const save_weight
 /// trainer is made, which gives every rank the parameters of rank 0 but not its buffers. A rank of a pipeline takes the
 /// weights of its layers; those of layers on other ranks are left out, and out of the report.
 ///
+/// Labels mean the same as in the training if the names of the classes are compared:
+///
+///   io::save_weights(net, "model.safetensors", {.class_names = train.class_names()});
+///   io::load_weights(net, "model.safetensors", {.class_names = test.class_names()});
+///
 /// @return which weights were loaded, and which differ
-/// @throws format_error if the file cannot be read; with options.strict also, with all names, if the file lacks a
-/// weight, has one that the network does not have, or has one of another shape; without it, if nothing fits
+/// @throws format_error if the file cannot be read or has other names of classes than options; with options.strict
+/// also, with all names, if the file lacks a weight, has one that the network does not have, or has one of another
+/// shape; without it, if nothing fits
 /// @throws configuration_error if the network is not compiled, options.only fits no name, or options.rename gives two
 /// tensors the same name
 template <class Network>
@@ -274,6 +329,10 @@ load_weights_report load_weights(Network& net, const std::string& path, const lo
     detail::weight_matches matches =
         detail::match_weights(operation, slots, file.tensors(), options.only, options.rename, elsewhere);
     detail::require_loaded(operation, matches.report, options.strict, !elsewhere.empty());
+    if (const std::string* const names = file.metadata("class_names")) {
+      matches.report.class_names = detail::class_names_of(*names);
+      detail::require_same_classes(operation, matches.report.class_names, options.class_names);
+    }
     const auto parameters = net.parameters();
     const auto buffers = net.buffers();
     std::vector<element> values;

@@ -28,6 +28,7 @@ struct load_weights_report {
   std::vector<std::string> unexpected;      ///< names in the file, of what the network does not have
   std::vector<weight_mismatch> mismatched;  ///< what has another shape and was not loaded
   std::vector<std::string> ignored;         ///< names in the file, of what .rename leaves out; no difference
+  std::vector<std::string> class_names;     ///< save_weights_options::class_names of the file
 
   /// True if the file and the network have the same names and shapes.
   [[nodiscard]] bool complete() const noexcept { return missing.empty() && unexpected.empty() && mismatched.empty(); }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>        // std::array
+#include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t
 #include <optional>     // std::optional
 #include <span>         // std::span
@@ -78,6 +79,12 @@ class loss_function : public loss_base<Element, Device> {
   }
 };
 
+/// By what softmax_cross_entropy divides.
+enum class label_reduction : unsigned char {
+  pixels,  ///< all pixels of an example, also those that are ignored: the same on any number of ranks
+  valid    ///< the class weights of the labels that are not ignored, in the batch: PyTorch's reduction = "mean"
+};
+
 /// The cross-entropy of softmax(scores) and the labels, in nats.
 ///
 ///   symbol | meaning                         | shape
@@ -90,9 +97,12 @@ class loss_function : public loss_base<Element, Device> {
 ///
 /// Gradient without options: d(loss)/dz(n, j) = p(n, j) - [j = t(n)], overwritten, times `scale`.
 ///
-/// It is torch.nn.functional.cross_entropy with reduction = "sum", divided by the number of pixels of an example:
-/// PyTorch's "mean" divides by the sum of the weights of the labels instead, which no rank knows alone. Ignored pixels
-/// have no loss and no gradient, and count as pixels.
+/// It is torch.nn.functional.cross_entropy with reduction = "sum", divided by the number of pixels of an example.
+/// Ignored pixels have no loss and no gradient, and count as pixels. PyTorch's "mean" divides by the sum of the class
+/// weights of the valid labels instead: label_reduction::valid does so in the batch that a rank computes at a time. As
+/// with PyTorch's DistributedDataParallel, each rank and each micro-batch has a mean of its own, and the result depends
+/// on how a batch is divided. A batch without a valid label has the loss 0. It takes a device whose memory the host
+/// reads.
 ///
 /// @throws shape_error (network::loss) when there are class weights and not one for each class
 /// @throws configuration_error (network::loss) when label_smoothing is not in [0, 1) or a weight is not a finite number
@@ -100,8 +110,9 @@ class loss_function : public loss_base<Element, Device> {
 ///         at least 0
 struct softmax_cross_entropy {
   double label_smoothing = 0;  ///< in [0, 1): spread evenly over all classes (Szegedy et al. 2016, section 7)
-  std::vector<double> class_weights = {};          ///< one for each class, or empty: 1
-  std::optional<std::int32_t> ignored_label = {};  ///< labels with this number are ignored
+  std::vector<double> class_weights = {};               ///< one for each class, or empty: 1
+  std::optional<std::int32_t> ignored_label = {};       ///< labels with this number are ignored
+  label_reduction reduction = label_reduction::pixels;  ///< by what the losses of the labels are divided
 
   /// The loss for one element type, layout and device.
   template <class Element, class Layout, class Device>
@@ -148,6 +159,18 @@ GRADUS_NEVER_INLINE inline void require_labels(std::string_view kind, std::span<
   }
 }
 
+/// What turns a mean over `labels` labels into one over the weights of those that are valid; 0 if none is.
+[[nodiscard]] inline double valid_label_factor(std::span<const std::int32_t> all, const softmax_cross_entropy& options,
+                                               double labels) noexcept {
+  double weights = 0;
+  for (const std::int32_t label : all) {
+    if (label != options.ignored_label) {
+      weights += options.class_weights.empty() ? 1.0 : options.class_weights[static_cast<std::size_t>(label)];
+    }
+  }
+  return weights > 0 ? labels / weights : 0.0;
+}
+
 /// The softmax cross-entropy, without the type of the layout. It is compiled once for all layouts.
 template <class Element, class Device>
 class cross_entropy : public loss_base<Element, Device> {
@@ -184,7 +207,25 @@ class cross_entropy : public loss_base<Element, Device> {
                              const image_batch<Element, Device>& gradient) override {
     if constexpr (!has_memory_of_its_own<Device>) {
       require_labels(kind(), batch_targets.labels, shape_.channels, options_.ignored_label);
+      if (options_.reduction == label_reduction::valid) {
+        const double factor =
+            valid_label_factor(batch_targets.labels, options_, static_cast<double>(batch_targets.labels.size()));
+        kernels::loss_sums sums = sums_of(scores, batch_targets, scale * factor, gradient);
+        sums.loss *= factor;
+        return sums;
+      }
+    } else if (options_.reduction == label_reduction::valid) {
+      raise<configuration_error>(kind(), "a device whose memory the host reads, for label_reduction::valid",
+                                 "a device with memory of its own",
+                                 "label_reduction::pixels divides by the number of pixels");
     }
+    return sums_of(scores, batch_targets, scale, gradient);
+  }
+
+ private:
+  kernels::loss_sums sums_of(const image_batch<const Element, Device>& scores,
+                             const nn::targets<Element, Device>& batch_targets, double scale,
+                             const image_batch<Element, Device>& gradient) {
     const bool plain = targets().labels == 1 && options_.label_smoothing == 0 && options_.class_weights.empty() &&
                        !options_.ignored_label && batch_targets.weights.empty();
     if (plain) {
@@ -210,7 +251,6 @@ class cross_entropy : public loss_base<Element, Device> {
     }
   }
 
- private:
   using number = parameter_element_t<Element>;
 
   softmax_cross_entropy options_;

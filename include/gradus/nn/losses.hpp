@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Losses of real targets, and losses from expressions. For gradus::cuda include gradus/kernels/cuda/formula.cuh, and
-// gradus/kernels/cuda/cosine.cuh for the cosine similarity.
+// Losses of real targets, and losses from expressions. For gradus::cuda include gradus/kernels/cuda/formula.cuh, also
+// gradus/kernels/cuda/cosine.cuh for the cosine similarity and gradus/kernels/cuda/shaping.cuh for soft labels.
 #pragma once
 
 #include <cmath>        // std::isfinite
+#include <optional>     // std::optional
 #include <string_view>  // std::string_view
 #include <utility>      // std::declval
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/device/device_policy.hpp"
+#include "gradus/kernels/channel_softmax.hpp"
 #include "gradus/kernels/cosine.hpp"
+#include "gradus/kernels/cpu/channel_softmax.hpp"
 #include "gradus/kernels/cpu/cosine.hpp"
 #include "gradus/kernels/cpu/formula.hpp"
 #include "gradus/kernels/formula.hpp"
 #include "gradus/kernels/softmax.hpp"
+#include "gradus/layout/layouts.hpp"
 #include "gradus/layout/mapping.hpp"
 #include "gradus/nn/image_batch.hpp"
 #include "gradus/nn/loss.hpp"
@@ -25,6 +30,7 @@
 #include "gradus/nn/value.hpp"
 #include "gradus/tensor/formula.hpp"
 #include "gradus/tensor/functions.hpp"
+#include "gradus/tensor/tensor.hpp"
 
 namespace gradus::nn {
 
@@ -243,6 +249,86 @@ class cosine_similarity::loss final : public loss_function<Element, Layout, Devi
  private:
   double epsilon_;
   value_shape shape_;
+};
+
+/// The cross-entropy of softmax(scores) and probabilities of the classes, such as the mixed labels of mixup (Zhang et
+/// al. 2018) and CutMix or the scores of a teacher:
+///
+///   symbol | meaning                                   | shape
+///   y      | scores, K classes                         | (N, K), or (N, K, H, W) for images
+///   t      | real targets: a probability of each class | as y
+///   w      | weights of the examples                   | (N)   1 without weights
+///   loss   | sum over n of w(n) * mean over h, w of -sum over k of t(k) * log softmax(y)(k)
+///
+/// Gradient: d(loss)/dy(k) = softmax(y)(k) * (sum over j of t(j)) - t(k). It is torch.nn.CrossEntropyLoss with
+/// probabilities. Targets that do not add up to 1 are taken as they are. In networks of 16 bits the logarithms are
+/// rounded to 16 bits.
+/// @throws shape_error (network::loss) when the scores are flattened images
+struct soft_cross_entropy {
+  /// The loss for one element type, layout and device.
+  template <class Element, class Layout, class Device>
+  class loss;
+};
+
+/// The loss for one element type, layout and device.
+template <class Element, class Layout, class Device>
+class soft_cross_entropy::loss final : public loss_function<Element, Layout, Device> {
+  static_assert(kernels::explain_channel_softmax<Device, Element>());
+  static_assert(kernels::explain_formula_loss<Device, Element>());
+
+ public:
+  /// There are no options.
+  explicit loss(const soft_cross_entropy& /*options*/) {}
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return "soft_cross_entropy"; }
+
+  void infer(const value_shape& scores) override {
+    if (scores.flattened) {
+      raise<shape_error>(kind(), "a vector of scores, one for each class, or an image of them", describe(scores),
+                         "end the network with nn::dense{.out_features = classes}");
+    }
+    shape_ = scores;
+  }
+
+  [[nodiscard]] target_description targets() const override {
+    return {.labels = 0, .values = {shape_.channels, shape_.height, shape_.width}};
+  }
+
+  kernels::loss_sums compute(const image_batch<const Element, Device>& scores,
+                             const nn::targets<Element, Device>& batch_targets, double scale,
+                             const image_batch<Element, Device>& gradient) override {
+    const index_t batch = scores.extent(0);
+    const index_t pixels = shape_.height * shape_.width;
+    const bool channels_last = dense_strides<Layout, 4>(scores.extents())[1] == 1 && shape_.channels > 1;
+    const kernels::channel_softmax_shape shape{.outer = channels_last ? batch * pixels : batch,
+                                               .channels = shape_.channels,
+                                               .inner = channels_last ? index_t{1} : pixels,
+                                               .logarithm = true};
+    Device& device = scores.device();
+    const index_t count = batch * shape_.size();
+    if (!logarithms_ || logarithms_->size() < count) {  // the first batch of this size
+      logarithms_.emplace(device, extents<1>{count});
+      by_logarithms_.emplace(device, extents<1>{count});
+    }
+    channel_softmax_forward(device, shape, scores.data(), logarithms_->data());
+    const auto formula =
+        loss_formula_of([share = 1.0 / static_cast<double>(pixels)](auto y, auto t) { return sum(-share * (y * t)); });
+    const bool trains = gradient.data() != nullptr;
+    const kernels::loss_sums sums = formula_loss(
+        device, batch, shape_.size(), formula, static_cast<const Element*>(logarithms_->data()),
+        batch_targets.values.data(), batch_targets.weights.empty() ? nullptr : batch_targets.weights.data(), scale,
+        trains ? by_logarithms_->data() : nullptr);
+    if (trains) {
+      channel_softmax_backward(device, shape, static_cast<const Element*>(logarithms_->data()),
+                               static_cast<const Element*>(by_logarithms_->data()), gradient.data(), false);
+    }
+    return sums;
+  }
+
+ private:
+  value_shape shape_;
+  std::optional<tensor<Element, 1, row_major, Device>> logarithms_;     // of softmax
+  std::optional<tensor<Element, 1, row_major, Device>> by_logarithms_;  // the gradient by them
 };
 
 }  // namespace gradus::nn

@@ -4,12 +4,12 @@
 #pragma once
 
 #include <cstddef>      // std::size_t
-#include <cstdio>       // std::snprintf
 #include <optional>     // std::optional
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/nn/parameter.hpp"
 
@@ -47,7 +47,7 @@ inline void append_groups(std::string& text, std::span<const parameter_descripti
     append_text(text, {now[k].name, ": "});
     if (scaled) {
       char factor[32];
-      std::snprintf(factor, sizeof(factor), "%.12g", now[k].learning_rate_factor);
+      format_text(factor, sizeof(factor), "%.12g", now[k].learning_rate_factor);
       append_text(text, {"learning rate * ", std::string_view{factor}});
     }
     if (decides) {

@@ -6,7 +6,6 @@
 #include <algorithm>    // std::copy, std::min, std::transform
 #include <cmath>        // std::abs, std::sqrt
 #include <cstddef>      // std::byte, std::size_t
-#include <cstdio>       // std::snprintf
 #include <limits>       // std::numeric_limits
 #include <numeric>      // std::accumulate
 #include <span>         // std::span
@@ -22,6 +21,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/parallel/all_reduce.hpp"
@@ -85,7 +85,7 @@ class rounded_gradients_on final : public gradient_channel {
   /// "gradients in float16: relative error 2.1e-04, 0 sums not finite"
   [[nodiscard]] std::string summary() const {
     char error[32];
-    std::snprintf(error, sizeof(error), "%.1e", relative_error());
+    format_text(error, sizeof(error), "%.1e", relative_error());
     return gradus::join({"gradients in ", element_name<Wire>, ": relative error ", static_cast<const char*>(error),
                          ", ", not_finite_, " sums not finite"});
   }

@@ -6,7 +6,6 @@
 #include <cmath>        // std::sqrt
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::uint64_t
-#include <cstdio>       // std::snprintf
 #include <functional>   // std::function
 #include <optional>     // std::nullopt, std::optional
 #include <span>         // std::span
@@ -17,6 +16,7 @@
 
 #include "gradus/comm/agreement.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/device/device_policy.hpp"
@@ -47,7 +47,7 @@ struct gradient_norms_report {
   std::string text;
   const auto append_line = [&](const char* indent, double norm, const std::string& name) {
     char number[50];
-    std::snprintf(number, sizeof(number), "%sgradient norm %8.2e  ", indent, norm);
+    format_text(number, sizeof(number), "%sgradient norm %8.2e  ", indent, norm);
     append_text(text, {number, name, "\n"});
   };
   append_line("", report.all, gradus::join({"step ", report.step}));

@@ -8,7 +8,6 @@
 #include <concepts>     // std::convertible_to, std::same_as
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
-#include <cstdio>       // std::snprintf
 #include <cstring>      // std::memcpy
 #include <exception>    // std::exception
 #include <optional>     // std::optional
@@ -23,6 +22,7 @@
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/reference.hpp"
 #include "gradus/core/text.hpp"
@@ -265,7 +265,7 @@ template <class Result>
 inline void append_metric(std::string& text, const std::string& metric, std::optional<double> number) {
   if (number) {
     char digits[40];
-    std::snprintf(digits, sizeof(digits), "%.4f", *number);
+    format_text(digits, sizeof(digits), "%.4f", *number);
     append_text(text, {text.empty() ? "" : ", ", metric, " ", digits});
   }
 }

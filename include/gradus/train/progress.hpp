@@ -5,13 +5,14 @@
 
 #include <algorithm>  // std::clamp
 #include <chrono>     // std::chrono::steady_clock
-#include <cstdio>     // std::FILE, std::fflush, std::fprintf, stdout, std::fputc, std::fputs
+#include <cstdio>     // std::FILE, std::fflush, stdout, std::fputc, std::fputs
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <unistd.h>  // isatty, STDOUT_FILENO
 #endif
 
 #include "gradus/comm/command_line.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/unoptimized.hpp"
 #include "gradus/train/report.hpp"
@@ -53,7 +54,7 @@ class progress {
   void on_start(const run_information& run) {
     run_ = run;
     if (const char* const note = run.rank == 0 ? note_of_unoptimized() : nullptr; note != nullptr) {
-      std::fprintf(options_.output, "%s\n", note);
+      print_text(options_.output, "%s\n", note);
       std::fflush(options_.output);
     }
     shown_ = clock::now();
@@ -90,19 +91,19 @@ class progress {
       return;
     }
     bar_.ended();
-    std::fprintf(options_.output, "%sepoch %d/%d: ", clear_line(), epoch.epoch + 1, epoch.epochs);
+    print_text(options_.output, "%sepoch %d/%d: ", clear_line(), epoch.epoch + 1, epoch.epochs);
     show_results("", epoch.loss, epoch.accuracy, epoch.labels);
-    std::fprintf(options_.output, ", %.0f images/s, %.1f s", epoch.images_per_second, epoch.seconds);
+    print_text(options_.output, ", %.0f images/s, %.1f s", epoch.images_per_second, epoch.seconds);
     if (epoch.evaluation) {
       std::fputs("; ", options_.output);
       show_results("test ", epoch.evaluation->loss, epoch.evaluation->accuracy, epoch.evaluation->labels);
       if (!epoch.evaluation->metrics.empty()) {
-        std::fprintf(options_.output, ", %s", epoch.evaluation->metrics.c_str());
+        print_text(options_.output, ", %s", epoch.evaluation->metrics.c_str());
       }
     }
     if (epoch.loss_scale) {
-      std::fprintf(options_.output, "; loss scale %g, %td steps skipped", epoch.loss_scale->scale,
-                   epoch.loss_scale->skipped_steps);
+      print_text(options_.output, "; loss scale %g, %td steps skipped", epoch.loss_scale->scale,
+                 epoch.loss_scale->skipped_steps);
     }
     std::fputc('\n', options_.output);
     std::fflush(options_.output);
@@ -135,9 +136,9 @@ class progress {
   /// Losses of real targets may be small: they are shown with significant digits, and there is no accuracy.
   void show_results(const char* of, double loss, double accuracy, index_t labels) const {
     if (labels > 0) {
-      std::fprintf(options_.output, "%sloss %.4f, %saccuracy %.4f", of, loss, of, accuracy);
+      print_text(options_.output, "%sloss %.4f, %saccuracy %.4f", of, loss, of, accuracy);
     } else {
-      std::fprintf(options_.output, "%sloss %.6g", of, loss);
+      print_text(options_.output, "%sloss %.6g", of, loss);
     }
   }
 
@@ -153,11 +154,11 @@ class progress {
       }
       const double left =
           images_per_second > 0 ? (1 - share) * static_cast<double>(run_.examples_per_epoch) / images_per_second : 0.0;
-      std::fprintf(options_.output, "%sepoch %d/%d [%s] %3.0f%%  loss %.4f  %.0f images/s  %.0f s left", clear_line(),
-                   step.epoch + 1, run_.epochs, bar, 100 * share, step.local_loss, images_per_second, left);
+      print_text(options_.output, "%sepoch %d/%d [%s] %3.0f%%  loss %.4f  %.0f images/s  %.0f s left", clear_line(),
+                 step.epoch + 1, run_.epochs, bar, 100 * share, step.local_loss, images_per_second, left);
     } else {
-      std::fprintf(options_.output, "epoch %d/%d, step %td/%td: loss %.4f, %.0f images/s\n", step.epoch + 1,
-                   run_.epochs, step.step_in_epoch + 1, step.steps_per_epoch, step.local_loss, images_per_second);
+      print_text(options_.output, "epoch %d/%d, step %td/%td: loss %.4f, %.0f images/s\n", step.epoch + 1, run_.epochs,
+                 step.step_in_epoch + 1, step.steps_per_epoch, step.local_loss, images_per_second);
     }
     std::fflush(options_.output);
   }

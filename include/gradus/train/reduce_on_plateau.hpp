@@ -5,7 +5,6 @@
 
 #include <algorithm>    // std::max
 #include <cstddef>      // std::size_t
-#include <cstdio>       // std::snprintf
 #include <limits>       // std::numeric_limits
 #include <memory>       // std::make_shared, std::shared_ptr
 #include <span>         // std::span
@@ -15,6 +14,7 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/optim/schedule.hpp"
 #include "gradus/train/callback_state.hpp"
 #include "gradus/train/report.hpp"
@@ -73,10 +73,9 @@ class reduce_on_plateau {
   /// A text that identifies the options, except for the metric.
   [[nodiscard]] std::string description() const {
     char text[200];
-    std::snprintf(text, sizeof(text), "reduce_on_plateau(%.17g, %.17g, %d, %.17g%s, %d, %.17g%s)", options_.initial,
-                  options_.factor, options_.patience, options_.threshold,
-                  options_.absolute_threshold ? " absolute" : "", options_.cooldown, options_.minimum,
-                  options_.maximize ? ", maximize" : "");
+    format_text(text, sizeof(text), "reduce_on_plateau(%.17g, %.17g, %d, %.17g%s, %d, %.17g%s)", options_.initial,
+                options_.factor, options_.patience, options_.threshold, options_.absolute_threshold ? " absolute" : "",
+                options_.cooldown, options_.minimum, options_.maximize ? ", maximize" : "");
     return text;
   }
 

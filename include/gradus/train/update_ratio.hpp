@@ -6,7 +6,6 @@
 #include <cmath>        // std::sqrt
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::uint64_t
-#include <cstdio>       // std::snprintf
 #include <functional>   // std::function
 #include <limits>       // std::numeric_limits
 #include <optional>     // std::nullopt, std::optional
@@ -18,6 +17,7 @@
 
 #include "gradus/comm/agreement.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/device/device_policy.hpp"
@@ -56,8 +56,8 @@ struct update_ratio_report {
   std::string text;
   const auto append_line = [&](const char* indent, const update_norms& norms, const std::string& name) {
     char numbers[100];
-    std::snprintf(numbers, sizeof(numbers), "%sratio %8.2e = %8.2e / %8.2e  ", indent, norms.ratio(), norms.update,
-                  norms.weight);
+    format_text(numbers, sizeof(numbers), "%sratio %8.2e = %8.2e / %8.2e  ", indent, norms.ratio(), norms.update,
+                norms.weight);
     append_text(text, {numbers, name, "\n"});
   };
   append_line("", report.all, gradus::join({"step ", report.step}));

@@ -76,7 +76,9 @@ struct two_classes {
       folder.write(std::string{name} + "/2.JPEG", photograph(30, 40));
       folder.write(std::string{name} + "/notes.txt", {1});
     }
-    std::filesystem::create_directory(folder.path() / "empty");
+    std::filesystem::create_directory(folder.path() / ".ipynb_checkpoints");
+    folder.write(".ipynb_checkpoints/1-checkpoint.jpg", photograph(40, 30));
+    folder.write("cat/._1.jpg", {1});
   }
   idx_files::folder folder;
 };
@@ -150,7 +152,7 @@ BOOST_AUTO_TEST_CASE(class_folders_are_numbered_by_name) {
   const two_classes files;
   const data::class_folders set{files.folder.path().string()};
   BOOST_TEST(set.size() == 4);
-  BOOST_TEST(set.classes() == 2);  // not the folder without images
+  BOOST_TEST(set.classes() == 2);  // not the hidden folder
   BOOST_TEST(set.class_names() == (std::vector<std::string>{"cat", "dog"}), boost::test_tools::per_element());
   BOOST_TEST(set.label(1) == 0);
   BOOST_TEST(set.label(2) == 1);
@@ -170,6 +172,34 @@ BOOST_AUTO_TEST_CASE(class_folders_are_numbered_by_name) {
                        {"expected a folder for each class with files that end in .jpeg or .jpg, got 0 folders"});
   GRADUS_CHECK_MESSAGE(message_of<format_error>([&] { data::class_folders{"/nonexistent"}; }),
                        {"class_folders '/nonexistent'", "expected a folder that can be read"});
+}
+
+BOOST_AUTO_TEST_CASE(a_class_without_images_keeps_its_label_or_is_refused) {
+  const two_classes files;
+  const std::string folder = files.folder.path().string();
+  std::filesystem::create_directory(files.folder.path() / "ant");
+  GRADUS_CHECK_MESSAGE(message_of<format_error>([&] { data::class_folders{folder}; }),
+                       {"expected files that end in .jpeg or .jpg in the folder of each class, got none in 'ant'",
+                        "{.classes = train.class_names()}"});
+  const data::class_folders set{folder, {.classes = {"ant", "bee", "dog", "cat"}}};
+  BOOST_TEST(set.classes() == 4);
+  BOOST_TEST(set.size() == 4);
+  BOOST_TEST(set.label(0) == 2);
+  BOOST_TEST(set.name(0).ends_with("dog/1.jpg"));
+  BOOST_TEST(set.label(3) == 3);
+  BOOST_TEST(set.class_names()[1] == "bee");
+  GRADUS_CHECK_MESSAGE(message_of<format_error>([&] {
+                         data::class_folders{folder, {.classes = {"ant", "cat"}}};
+                       }),
+                       {"expected folders of the 2 classes that are given, got 'dog', which is none of them"});
+  GRADUS_CHECK_MESSAGE(message_of<configuration_error>([&] {
+                         data::class_folders{folder, {.classes = {"ant", "cat", "dog", "cat"}}};
+                       }),
+                       {"expected classes with different names, got 'cat' twice"});
+  GRADUS_CHECK_MESSAGE(message_of<format_error>([&] {
+                         data::class_folders{folder, {.endings = {".png"}, .classes = {"ant", "cat", "dog"}}};
+                       }),
+                       {"expected a folder for each class with files that end in .png, got 3 folders without any"});
 }
 
 BOOST_AUTO_TEST_CASE(the_middle_is_for_evaluation_and_random_crops_are_for_training) {

@@ -270,11 +270,30 @@ BOOST_AUTO_TEST_CASE(says_that_the_batch_size_makes_no_sense) {
   GRADUS_CHECK_MESSAGE(message_of_options({}), {"loader", "expected a global_batch_size of at least 1", "got 0"});
   GRADUS_CHECK_MESSAGE(message_of_options({.global_batch_size = -3}),
                        {"expected a global_batch_size of at least 1", "got -3"});
-  GRADUS_CHECK_MESSAGE(
-      message_of_options({.global_batch_size = 11}),
-      {"loader", "expected a global_batch_size of at most 10, the size of the set", "got 11", "Hint: "});
-  GRADUS_CHECK_MESSAGE(message_of_options({.global_batch_size = std::numeric_limits<index_t>::max()}),
-                       {"expected a global_batch_size of at most 10"});
+  GRADUS_CHECK_MESSAGE(message_of_options({.global_batch_size = 11, .drop_last = true}),
+                       {"loader", "expected a global_batch_size of at most 10, the size of the set, with drop_last",
+                        "got 11", "Hint: an epoch would have no batch"});
+}
+
+BOOST_AUTO_TEST_CASE(a_batch_larger_than_the_set_is_the_set) {
+  for (const index_t size : {index_t{11}, std::numeric_limits<index_t>::max()}) {
+    gradus::cpu device{{.intra_op_threads = 1}};
+    const auto set = gradus::data::make_synthetic({.examples = 10, .channels = 2, .height = 3, .width = 4});
+    gradus::data::loader<float, gradus::nhwc> loader{device, set, {.global_batch_size = size}};
+    BOOST_TEST(loader.steps_per_epoch() == 1);
+    BOOST_TEST(loader.examples_per_epoch() == 10);
+    BOOST_TEST(loader.local_batch_size() == 10);
+    for (const std::uint64_t epoch : {0U, 1U}) {
+      loader.start_epoch(epoch);
+      const auto* batch = loader.next();
+      BOOST_REQUIRE(batch != nullptr);
+      BOOST_TEST(batch->global_examples == 10);
+      BOOST_TEST(batch->images.extent(0) == 10);
+      BOOST_TEST(loader.next() == nullptr);
+    }
+    const gradus::data::sampler second{10, {.global_batch_size = size, .shard = {1, 3}}};
+    BOOST_TEST(second.largest_share() == 4);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(says_that_the_shard_makes_no_sense) {

@@ -69,9 +69,48 @@ BOOST_AUTO_TEST_CASE(says_that_the_files_are_exchanged) {
   GRADUS_CHECK_MESSAGE(
       message_of_loading(idx_files::file({3}), idx_files::file({3, 2, 2})),
       {"t10k-images-idx3-ubyte'", "expected images: 3 axes", "got 1 axis", "looks like a file of labels"});
+  GRADUS_CHECK_MESSAGE(message_of_loading(idx_files::file({3, 2, 2}), idx_files::file({3, 2, 2})),
+                       {"t10k-labels-idx1-ubyte'", "expected labels: 1 axis, or 2 with the class in front",
+                        "got 3 axes", "looks like a file of images"});
+}
+
+BOOST_AUTO_TEST_CASE(other_usual_names_are_found) {
+  const bytes images = idx_files::file({3, 2, 2});
+  bytes labels{0, 0, 0x0c, 2, 0, 0, 0, 3, 0, 0, 0, 2};  // QMNIST: (3, 2) integers of 32 bits
+  for (const std::uint8_t label : bytes{4, 9, 0}) {
+    labels.insert(labels.end(), {0, 0, 0, label, 0, 0, 1, 77});
+  }
+  bytes words{0, 0, 0x0b, 1, 0, 0, 0, 3, 0, 4, 0, 9, 0, 0};
+  bytes negative = words;
+  negative[8] = 0xff;
+  negative[9] = 0xff;
+  const auto classes_of = [](const idx_files::folder& folder, data::split part, data::mnist_options options = {}) {
+    const auto set = data::load_mnist_plain(folder.path().string(), part, options);
+    return std::vector<std::int32_t>{set.label(0), set.label(1), set.label(2)};
+  };
+  const std::vector<std::int32_t> expected{4, 9, 0};
+  const idx_files::folder qmnist;
+  qmnist.write("qmnist-train-images-idx3-ubyte", images);
+  qmnist.write("qmnist-train-labels-idx2-int", labels);
+  BOOST_TEST(classes_of(qmnist, data::split::training) == expected, boost::test_tools::per_element());
+  const idx_files::folder points;
+  points.write("train-images.idx3-ubyte", images);
+  points.write("train-labels.idx1-int", words);
+  points.write("test-images-idx3-ubyte", images);
+  points.write("test-labels-idx1-ubyte", negative);
+  BOOST_TEST(classes_of(points, data::split::training) == expected, boost::test_tools::per_element());
+  GRADUS_CHECK_MESSAGE(message_of<format_error>([&] { (void)classes_of(points, data::split::test); }),
+                       {"test-labels-idx1-ubyte'", "expected labels from 0 to 9, got label -1 of example 0"});
+  const idx_files::folder letters;
+  letters.write("emnist-letters-test-images-idx3-ubyte", images);
+  letters.write("emnist-letters-test-labels-idx1-ubyte", words);
+  BOOST_TEST(classes_of(letters, data::split::test, {.prefix = "emnist-letters-"}) == expected,
+             boost::test_tools::per_element());
+  words[2] = 0x0d;
+  letters.write("emnist-letters-test-labels-idx1-ubyte", words);
   GRADUS_CHECK_MESSAGE(
-      message_of_loading(idx_files::file({3, 2, 2}), idx_files::file({3, 2, 2})),
-      {"t10k-labels-idx1-ubyte'", "expected labels: 1 axis", "got 3 axes", "looks like a file of images"});
+      message_of<format_error>([&] { (void)classes_of(letters, data::split::test, {.prefix = "emnist-letters-"}); }),
+      {"expected labels that are integers", "got type 0x0d (float)"});
 }
 
 BOOST_AUTO_TEST_CASE(says_that_a_label_is_out_of_range) {

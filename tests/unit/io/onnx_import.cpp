@@ -116,6 +116,32 @@ BOOST_AUTO_TEST_CASE(a_file_that_is_no_model_is_refused) {
   }
 }
 
+// What ONNX has and this library does not read is not called damaged.
+BOOST_AUTO_TEST_CASE(a_model_that_is_not_read_is_not_damaged) {
+  const auto says_only = [](const char* text) {
+    return [=](const gradus::error& failure) {
+      const std::string what = failure.what();
+      return what.find(text) != std::string::npos && what.find("damaged") == std::string::npos;
+    };
+  };
+  const auto import_graph = [](int field, const std::string& message) {
+    std::string graph;
+    protozero::pbf_writer{graph}.add_message(static_cast<protozero::pbf_tag_type>(field), message);
+    std::string model;
+    protozero::pbf_writer{model}.add_message(7, graph);
+    import(model);
+  };
+  BOOST_CHECK_EXCEPTION(import_graph(15, ""), gradus::format_error, says_only("sparse constants are not read"));
+  std::string tensor;
+  protozero::pbf_writer writer{tensor};
+  writer.add_int64(1, 1);
+  writer.add_int32(2, 14);  // complex numbers
+  writer.add_string(8, "w");
+  writer.add_string(9, "12345678");
+  BOOST_CHECK_EXCEPTION(import_graph(5, tensor), gradus::format_error,
+                        says_only("constants of other types are not read"));
+}
+
 // A file may not name files of other folders.
 BOOST_AUTO_TEST_CASE(external_data_stays_in_the_folder_of_the_model) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "gradus_test_onnx_import";

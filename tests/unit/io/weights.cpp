@@ -285,6 +285,33 @@ BOOST_AUTO_TEST_CASE(the_names_of_pytorch_are_known) {
   BOOST_TEST(net.net.buffers()[1].elements.data()[0] == 5.0F);
 }
 
+BOOST_AUTO_TEST_CASE(the_classes_of_the_training_are_stored_and_compared) {
+  const weights_folder folder;
+  const weighted_network<float, nhwc> trained{1, 3};
+  weighted_network<float, nhwc> other{2, 3};
+  const std::vector<double> before = other.values();
+  gradus::io::save_weights(trained.net, folder.path(), {.class_names = {"cat", "dog", "white shark"}});
+  const auto compare = [&](std::vector<std::string> names) {
+    return message_of_weights<gradus::format_error>(
+        [&] { gradus::io::load_weights(other.net, folder.path(), {.class_names = std::move(names)}); });
+  };
+  GRADUS_CHECK_MESSAGE(compare({"cat", "white shark"}), {"expected weights of 2 classes, got 3 classes"});
+  GRADUS_CHECK_MESSAGE(compare({"cat", "white shark", "dog"}),
+                       {"expected weights whose label 1 means 'white shark', got 'dog'", "report.class_names"});
+  BOOST_TEST(other.values() == before, boost::test_tools::per_element());
+  BOOST_TEST(compare({"cat", "dog", "white shark"}) == "no exception");
+  BOOST_TEST(other.values() == trained.values(), boost::test_tools::per_element());
+  BOOST_TEST(gradus::io::load_weights(other.net, folder.path()).class_names ==
+                 (std::vector<std::string>{"cat", "dog", "white shark"}),
+             boost::test_tools::per_element());
+  GRADUS_CHECK_MESSAGE(message_of_weights<gradus::configuration_error>(
+                           [&] { gradus::io::save_weights(trained.net, folder.path(), {.class_names = {"a\nb"}}); }),
+                       {"expected names of classes of one line each"});
+  gradus::io::save_weights(trained.net, folder.path());  // a file without names fits all
+  BOOST_TEST(compare({"a"}) == "no exception");
+  BOOST_TEST(gradus::io::load_weights(other.net, folder.path()).class_names.empty());
+}
+
 BOOST_AUTO_TEST_CASE(a_network_that_is_not_compiled_and_a_damaged_file_are_refused) {
   const weights_folder folder;
   gradus::cpu device;

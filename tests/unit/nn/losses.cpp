@@ -286,6 +286,57 @@ BOOST_AUTO_TEST_CASE(cross_entropy_of_pixels_is_its_definition) {
   }
 }
 
+// A hard label is a probability of 1: both losses and gradients are the same. The second batch is smaller.
+BOOST_AUTO_TEST_CASE(soft_labels_of_one_class_are_labels) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  const nn::value_shape shape{3, 2, 2};
+  nn::soft_cross_entropy::loss<double, gradus::nhwc, gradus::cpu> soft{{}};
+  nn::softmax_cross_entropy::loss<double, gradus::nhwc, gradus::cpu> hard{{}};
+  soft.infer(shape);
+  hard.infer(shape);
+  for (const index_t batch : {3, 2}) {
+    const gradus::image_extents extents = shape.batch(batch);
+    const auto count = static_cast<std::size_t>(extents.size());
+    std::vector<double> y(count);
+    std::vector<double> t(count);
+    std::vector<std::int32_t> labels(count / 3);
+    const gradus::random_stream stream{5, "soft labels"};
+    for (std::size_t i = 0; i < count; ++i) {
+      y[i] = 3 * stream.normal(i);
+      labels[i / 3] = static_cast<std::int32_t>(i / 3 % 3);
+      t[i] = i % 3 == i / 3 % 3 ? 1.0 : 0.0;
+    }
+    std::vector<double> expected(count);
+    std::vector<double> gradient(count);
+    const nn::image_batch<const double, gradus::cpu> scores{device, y.data(), extents};
+    nn::targets<double, gradus::cpu> probabilities;
+    probabilities.values = {device, t.data(), extents};
+    const auto sums = soft.compute(scores, probabilities, 0.5, {device, gradient.data(), extents});
+    const auto right = hard.compute(scores, {labels}, 0.5, {device, expected.data(), extents});
+    BOOST_TEST(sums.loss == right.loss, boost::test_tools::tolerance(1e-13));
+    BOOST_TEST(soft.compute(scores, probabilities, 0.5, {}).loss == sums.loss);  // an evaluation
+    for (std::size_t i = 0; i < count; ++i) {
+      BOOST_TEST(std::abs(gradient[i] - expected[i]) < 1e-14);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_mean_over_valid_labels_without_one_is_zero) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  nn::softmax_cross_entropy::loss<double, gradus::nhwc, gradus::cpu> loss{
+      {.ignored_label = 255, .reduction = nn::label_reduction::valid}};
+  loss.infer({2, 1, 1});
+  const std::vector<double> y{1, -1, 2, 3};
+  std::vector<double> gradient{7, 7, 7, 7};
+  const auto compute = [&](const std::vector<std::int32_t>& labels) {
+    return loss.compute({device, y.data(), {2, 2, 1, 1}}, {labels}, 0.5, {device, gradient.data(), {2, 2, 1, 1}}).loss;
+  };
+  BOOST_TEST(compute({255, 255}) == 0.0);
+  BOOST_TEST(gradient == (std::vector<double>{0, 0, 0, 0}), boost::test_tools::per_element());
+  // One valid label of two: its loss, twice, as a sum over two examples whose mean it is.
+  BOOST_TEST(compute({255, 0}) == 2 * std::log(1 + std::exp(1.0)), boost::test_tools::tolerance(1e-13));
+}
+
 BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
   gradus::cpu device{{.intra_op_threads = 1}};
   const auto end = [&](const auto& loss) {

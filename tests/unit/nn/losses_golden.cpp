@@ -66,7 +66,8 @@ void check_golden(const golden_loss& want, const Loss& options, bool labeled, do
     t[at[i]] = static_cast<Element>(target);
   }
   std::vector<std::int32_t> labels(static_cast<std::size_t>(want.shape.n * want.shape.h * want.shape.w));
-  const bool ignores = want.name.ends_with("ignored") || want.name.ends_with("all");
+  const bool ignores =
+      want.name.ends_with("ignored") || want.name.ends_with("all") || want.name.starts_with("cross_entropy_valid");
   for (std::size_t i = 0; i < labels.size(); ++i) {
     labels[i] = i % 4 == 1 ? (ignores ? 255 : 0)
                            : static_cast<std::int32_t>((3 * i + 1) % static_cast<std::size_t>(want.shape.c));
@@ -111,13 +112,15 @@ bool check_golden_case(const golden_loss& want) {
   if (name.starts_with("cross_entropy")) {
     nn::softmax_cross_entropy options;
     const bool all = name == "cross_entropy_all";
-    options.label_smoothing = all || name == "cross_entropy_smoothing" ? 0.125 : 0.0;
-    for (index_t k = 0; k < want.shape.c && (all || name == "cross_entropy_weights"); ++k) {
+    const bool valid = name.starts_with("cross_entropy_valid");
+    options.label_smoothing = all || valid || name == "cross_entropy_smoothing" ? 0.125 : 0.0;
+    for (index_t k = 0; k < want.shape.c && (all || name.ends_with("_weights")); ++k) {
       options.class_weights.push_back(0.5 + 0.25 * static_cast<double>(k));
     }
-    if (all || name == "cross_entropy_ignored") {
+    if (all || valid || name == "cross_entropy_ignored") {
       options.ignored_label = 255;
     }
+    options.reduction = valid ? nn::label_reduction::valid : nn::label_reduction::pixels;
     return run(options, true);
   }
   if (name.starts_with("binary_cross_entropy")) {
@@ -129,6 +132,9 @@ bool check_golden_case(const golden_loss& want) {
                : name.ends_with("zero_scores")  ? first_example::zero_scores
                : name.ends_with("small_scores") ? first_example::small_scores
                                                 : first_example::as_others);
+  }
+  if (name == "soft_cross_entropy") {
+    return run(nn::soft_cross_entropy{}, false);
   }
   return name == "mean_squared_error"    ? run(nn::mean_squared_error{}, false)
          : name == "mean_absolute_error" ? run(nn::mean_absolute_error{}, false)
@@ -167,7 +173,7 @@ BOOST_AUTO_TEST_CASE(losses_are_those_of_pytorch) {
       ++cases;
     }
   }
-  BOOST_TEST(cases == 112);
+  BOOST_TEST(cases == 136);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -5,7 +5,6 @@
 
 #include <algorithm>    // std::max, std::max_element, std::min, std::pop_heap, std::push_heap, std::sort
 #include <cstddef>      // std::size_t
-#include <cstdio>       // std::snprintf
 #include <functional>   // std::greater
 #include <span>         // std::span
 #include <string>       // std::string
@@ -15,6 +14,7 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 
@@ -185,10 +185,10 @@ namespace detail {
     append_text(text, {"server ", i, ": ", placed.server_bytes[i], " bytes\n"});
   }
   char line[200];
-  std::snprintf(line, sizeof(line),
-                "busiest: %lld bytes, ideal: %.0f bytes, a step of %d workers at %.4g bytes/s takes at least %.4g s\n",
-                static_cast<long long>(placed.busiest_bytes()), placed.ideal_bytes(), workers, bytes_per_second,
-                placed.step_seconds(workers, bytes_per_second));
+  format_text(line, sizeof(line),
+              "busiest: %lld bytes, ideal: %.0f bytes, a step of %d workers at %.4g bytes/s takes at least %.4g s\n",
+              static_cast<long long>(placed.busiest_bytes()), placed.ideal_bytes(), workers, bytes_per_second,
+              placed.step_seconds(workers, bytes_per_second));
   return text.append(line);
 }
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>  // std::max, std::min
 #include <cstddef>    // std::size_t
-#include <cstdio>     // std::snprintf
 #include <limits>     // std::numeric_limits
 #include <optional>   // std::optional
 #include <queue>      // std::priority_queue
@@ -16,6 +15,7 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/parallel/pipeline/schedule.hpp"
 #include "gradus/parallel/pipeline/simulated_schedule.hpp"
@@ -415,7 +415,7 @@ inline std::string stages_text(std::span<const pipeline_layer> layers, const pip
   std::string text;
   const auto append_number = [&](double number, const char* unit) {
     char digits[40];
-    std::snprintf(digits, sizeof(digits), number < 10 ? "%.2f%s" : "%.1f%s", number, unit);
+    format_text(digits, sizeof(digits), number < 10 ? "%.2f%s" : "%.1f%s", number, unit);
     text += digits;
   };
   const double all = cut.serial_time(1);

@@ -15,7 +15,6 @@
 #include <bit>          // std::countr_zero
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::uint64_t, std::uintptr_t
-#include <cstdio>       // std::snprintf
 #include <memory>       // std::make_unique, std::unique_ptr
 #include <mutex>        // std::mutex, std::scoped_lock
 #include <string>       // std::string
@@ -26,6 +25,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
 
 namespace gradus::comm::detail {
@@ -42,7 +42,7 @@ namespace gradus::comm::detail {
 /// A size as text: "12.5 MiB".
 [[nodiscard]] inline std::string mebibytes_text(double bytes) {
   char text[64];
-  std::snprintf(text, sizeof(text), "%.1f MiB", bytes / 1048576.0);
+  format_text(text, sizeof(text), "%.1f MiB", bytes / 1048576.0);
   return text;
 }
 

@@ -6,11 +6,12 @@
 #include <algorithm>    // std::min
 #include <array>        // std::array
 #include <cstddef>      // std::size_t
-#include <string>       // std::string, std::to_string
+#include <string>       // std::string
 #include <type_traits>  // std::type_identity_t
 #include <vector>       // std::vector
 
 #include "gradus/core/element.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/kernels/activation.hpp"
 
 namespace gradus::conformance::detail {
@@ -20,9 +21,9 @@ inline constexpr std::array<kernels::activation, 3> checked_activations{
     kernels::activation::relu, kernels::activation::leaky_relu(0.125), kernels::activation{.slope = 0, .cap = 0.25}};
 
 [[nodiscard]] inline std::string name_of(const kernels::activation& act) {
-  return act == kernels::activation::relu
-             ? ""
-             : " with the slope " + std::to_string(act.slope) + " and the cap " + std::to_string(act.cap);
+  return act == kernels::activation::relu ? ""
+                                          : join({" with the slope ", static_cast<double>(act.slope), " and the cap ",
+                                                  static_cast<double>(act.cap)});
 }
 
 template <class Element>

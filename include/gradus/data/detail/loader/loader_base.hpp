@@ -4,6 +4,7 @@
 // prepares them.
 #pragma once
 
+#include <algorithm>           // std::max, std::min
 #include <chrono>              // std::chrono::steady_clock
 #include <condition_variable>  // std::condition_variable
 #include <cstddef>             // std::size_t
@@ -103,7 +104,7 @@ class loader_base {
 
   loader_base(const set_facts& set, const loader_options& options)
       : set_{set},
-        global_batch_size_{options.global_batch_size},
+        global_batch_size_{std::min(options.global_batch_size, std::max(set.size, index_t{1}))},
         fixed_shard_{options.shard != loader_options{}.shard},
         shard_{fixed_shard_ ? options.shard : data::shard{}},
         sampler_{set.size,

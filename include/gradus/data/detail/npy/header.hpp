@@ -204,8 +204,7 @@ class npy_dictionary {
   constexpr std::size_t longest = 65535;  // bytes of a dictionary
   const std::string_view text{reinterpret_cast<const char*>(file.data()), file.size()};
   if (text.substr(0, 2) == "PK") {
-    raise<format_error>(operation, "a .npy file", "a .npz or other zip archive",
-                        "save one array: np.save('x.npy', np.load('x.npz')['name'])");
+    raise<format_error>(operation, "a .npy file", "a .npz or other zip archive", "name an array of it: set.npz/x");
   }
   if (text.substr(0, 2) == "\x1f\x8b") {
     raise<format_error>(operation, "a .npy file", "a compressed file", "unpack it with gunzip");

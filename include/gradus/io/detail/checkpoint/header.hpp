@@ -7,7 +7,6 @@
 #include <charconv>       // std::from_chars
 #include <cstddef>        // std::byte, std::size_t
 #include <cstdint>        // std::int64_t, std::uint32_t, std::uint64_t, std::uint8_t
-#include <cstdio>         // std::snprintf
 #include <optional>       // std::optional
 #include <span>           // std::span
 #include <string>         // std::string
@@ -18,6 +17,7 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/checkpoint_content.hpp"
 #include "gradus/io/crc32c.hpp"
@@ -55,7 +55,7 @@ struct checkpoint_layout {
 /// Eight hexadecimal digits.
 [[nodiscard]] inline std::string checksum_text(std::uint32_t sum) {
   char digits[16];
-  std::snprintf(digits, sizeof(digits), "%08x", sum);
+  format_text(digits, sizeof(digits), "%08x", sum);
   return digits;
 }
 

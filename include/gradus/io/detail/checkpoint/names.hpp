@@ -5,12 +5,12 @@
 
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int64_t, std::uint64_t
-#include <cstdio>       // std::snprintf
 #include <optional>     // std::optional
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
 #include "gradus/core/config.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
 
 namespace gradus::io::detail {
@@ -22,7 +22,7 @@ inline constexpr std::string_view temporary_suffix = ".partial";
 /// "step-000012000": nine digits, more for larger numbers.
 [[nodiscard]] inline std::string stem_of_step(std::int64_t step) {
   char digits[32];
-  std::snprintf(digits, sizeof(digits), "%09lld", static_cast<long long>(step));
+  format_text(digits, sizeof(digits), "%09lld", static_cast<long long>(step));
   return join({checkpoint_prefix, digits});
 }
 
@@ -69,7 +69,7 @@ inline constexpr std::size_t id_digits = 16;  ///< of a job, in hexadecimal digi
 /// 64 bits in hexadecimal digits.
 [[nodiscard]] inline std::string id_text(std::uint64_t bits) {
   char digits[24];
-  std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(bits));
+  format_text(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(bits));
   return digits;
 }
 

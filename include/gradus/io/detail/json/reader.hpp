@@ -7,13 +7,13 @@
 #include <algorithm>    // std::min
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int64_t, std::uint64_t
-#include <cstdlib>      // std::strtod
 #include <limits>       // std::numeric_limits
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
 
 namespace gradus::io::detail {
@@ -406,7 +406,8 @@ class json_reader {
       return false;
     }
     const std::string power = gradus::join({"1e", static_cast<long long>(exponent)});
-    return is_finite(static_cast<double>(significand) * std::strtod(power.c_str(), nullptr));
+    return is_finite(static_cast<double>(significand) *
+                     read_number(power).value_or(std::numeric_limits<double>::infinity()));
   }
 
   std::string_view operation_;

@@ -104,7 +104,9 @@ class onnx_constant_reader {
         fill<std::uint8_t>(raw, has_raw, count, integers, result.integers);
         break;
       default:
-        raise_bad_onnx("constants of float, double, float16, bfloat16, int32, int64 or bool", {"element type ", type});
+        raise_unread_onnx("constants of float, double, float16, bfloat16, int32, int64 or bool",
+                          {"element type ", type},
+                          "constants of other types are not read: convert them before the export");
     }
     return result;
   }

@@ -35,7 +35,8 @@ class onnx_external_data {
     const std::string location = text("location");
     const std::filesystem::path path{location};
     if (folder_.empty() || location.empty() || path.has_parent_path() || path.is_absolute() || location == "..") {
-      raise_bad_onnx("external data in a file next to the model", {"'", location, "'"});
+      raise_unread_onnx("external data in a file next to the model", {"'", location, "'"},
+                        "files of other folders are not opened: save the model with its data in one folder");
     }
     auto found = files_.find(location);
     if (found == files_.end()) {

@@ -21,6 +21,11 @@ namespace gradus::io::detail {
   raise<format_error>("ONNX model", expected, actual, "the file is damaged, or is no ONNX model");
 }
 
+/// Raises format_error: a model is ONNX, but has what is not read.
+[[noreturn]] inline void raise_unread_onnx(message_part expected, message_part actual, message_part hint) {
+  raise<format_error>("ONNX model", expected, actual, hint);
+}
+
 /// The fields of a message, one after another: after next() has returned true, tag() tells which field it is, and one
 /// function reads or skips it. All throw format_error for a field of another type, and protozero::exception where the
 /// bytes end too early.

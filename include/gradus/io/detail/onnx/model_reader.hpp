@@ -104,7 +104,8 @@ class onnx_reader {
           content_.outputs.push_back(read_value(graph.message()));
           break;
         case 15:
-          raise_bad_onnx("a graph without sparse constants", "some");
+          raise_unread_onnx("a graph without sparse constants", "some",
+                            "sparse constants are not read: export the model with dense ones");
         default:
           graph.skip();
       }

@@ -6,10 +6,10 @@
 #include <algorithm>    // std::max
 #include <array>        // std::array
 #include <cstddef>      // std::size_t
-#include <cstdio>       // std::snprintf
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include "gradus/core/format.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
@@ -48,7 +48,7 @@ struct summary_memory {
     ++unit;
   }
   char text[32];
-  std::snprintf(text, sizeof(text), "%.1f %s", number, units[unit]);
+  format_text(text, sizeof(text), "%.1f %s", number, units[unit]);
   return text;
 }
 

@@ -3,13 +3,12 @@
 // Short texts that identify a rule or a schedule.
 #pragma once
 
-#include <cstdio>            // std::snprintf
-#include <cstdlib>           // std::strtod
 #include <initializer_list>  // std::initializer_list
 #include <string>            // std::string
 #include <string_view>       // std::string_view
 
 #include "gradus/core/config.hpp"
+#include "gradus/core/format.hpp"
 
 namespace gradus::optim::detail {
 
@@ -22,8 +21,8 @@ GRADUS_COLD inline std::string describe(std::string_view name, std::initializer_
     char digits[40];
     int precision = 1;
     do {
-      std::snprintf(digits, sizeof(digits), "%.*g", precision, value);
-    } while (std::strtod(digits, nullptr) != value && precision++ < 17);
+      format_text(digits, sizeof(digits), "%.*g", precision, value);
+    } while (read_number(digits) != value && precision++ < 17);
     text.append(separator).append(digits);
     separator = ", ";
   }

@@ -3,18 +3,20 @@
 // Numbers as text of one width, by the rules of numpy.array2string.
 #pragma once
 
-#include <algorithm>  // std::max, std::min
-#include <cmath>      // std::abs
-#include <concepts>   // std::integral, std::same_as
-#include <cstddef>    // std::size_t
-#include <cstdio>     // std::snprintf
-#include <cstdlib>    // std::atoi, std::strtod, std::strtof
-#include <string>     // std::string, std::to_string
-#include <utility>    // std::move
-#include <vector>     // std::vector
+#include <algorithm>    // std::max, std::min
+#include <charconv>     // std::from_chars
+#include <cmath>        // std::abs
+#include <concepts>     // std::integral, std::same_as
+#include <cstddef>      // std::size_t
+#include <cstdlib>      // std::atoi
+#include <string>       // std::string, std::to_string
+#include <type_traits>  // std::conditional_t
+#include <utility>      // std::move
+#include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/finite.hpp"
+#include "gradus/core/format.hpp"
 
 namespace gradus::detail {
 
@@ -35,14 +37,13 @@ struct printed_number {
 /// The fewest significant digits that give the same element back.
 template <class Element>
 [[nodiscard]] int shortest_digits(Element x) {
+  using computed = std::conditional_t<std::same_as<Element, double>, double, float>;
   char text[32];
   for (int digits = 1; digits < 17; ++digits) {
-    std::snprintf(text, sizeof(text), "%.*e", digits - 1, static_cast<double>(x));
-    if constexpr (std::same_as<Element, double>) {
-      if (std::strtod(text, nullptr) == x) {
-        return digits;
-      }
-    } else if (static_cast<float>(static_cast<Element>(std::strtof(text, nullptr))) == static_cast<float>(x)) {
+    const int size = format_text(text, sizeof(text), "%.*e", digits - 1, static_cast<double>(x));
+    computed read = 0;  // what rounds to no number stays 0
+    std::from_chars(text, text + size, read);
+    if (static_cast<computed>(static_cast<Element>(read)) == static_cast<computed>(x)) {
       return digits;
     }
   }
@@ -51,7 +52,7 @@ template <class Element>
 
 [[nodiscard]] inline std::string formatted(const char* format, int precision, double value) {
   char text[400];  // enough for the largest double
-  std::snprintf(text, sizeof(text), format, precision, value);
+  format_text(text, sizeof(text), format, precision, value);
   return text;
 }
 
@@ -88,7 +89,7 @@ template <class Element>
     const int power = std::atoi(exponent.c_str() + exponent.find('e') + 1);
     const int fraction = std::max(0, number.digits - 1 - power);
     // Digits of a whole number that are not needed to tell it from other elements are zeros.
-    const double value = power >= number.digits ? std::strtod(exponent.c_str(), nullptr) : number.value;
+    const double value = power >= number.digits ? read_number(exponent).value_or(number.value) : number.value;
     return split_number(formatted("%.*f", std::min(most, fraction), value), false);
   };
   int widest = precision;

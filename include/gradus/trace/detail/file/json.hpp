@@ -5,10 +5,10 @@
 
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int64_t
-#include <cstdio>       // std::snprintf
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include "gradus/core/format.hpp"
 #include "gradus/trace/text_sink.hpp"
 
 namespace gradus::trace::detail {
@@ -52,7 +52,7 @@ class json_writer {
 
   void number(std::string_view before, std::int64_t value) {
     char digits[24];
-    const int size = std::snprintf(digits, sizeof(digits), "%lld", static_cast<long long>(value));
+    const int size = format_text(digits, sizeof(digits), "%lld", static_cast<long long>(value));
     raw(before);
     raw({digits, static_cast<std::size_t>(size)});
   }
@@ -61,8 +61,8 @@ class json_writer {
   void microseconds(std::string_view before, std::int64_t nanoseconds) {
     char digits[32];
     const auto magnitude = nanoseconds < 0 ? -static_cast<long long>(nanoseconds) : static_cast<long long>(nanoseconds);
-    const int size = std::snprintf(digits, sizeof(digits), "%s%lld.%03lld", nanoseconds < 0 ? "-" : "",
-                                   magnitude / 1000, magnitude % 1000);
+    const int size = format_text(digits, sizeof(digits), "%s%lld.%03lld", nanoseconds < 0 ? "-" : "", magnitude / 1000,
+                                 magnitude % 1000);
     raw(before);
     raw({digits, static_cast<std::size_t>(size)});
   }
@@ -84,7 +84,7 @@ class json_writer {
         raw(value.substr(0, 1));
       } else if (first < 0x20U || first == 0x7fU) {
         char escaped[8];
-        std::snprintf(escaped, sizeof(escaped), "\\u%04x", static_cast<unsigned>(first));
+        format_text(escaped, sizeof(escaped), "\\u%04x", static_cast<unsigned>(first));
         raw(escaped);
       } else {
         raw(value.substr(0, length));

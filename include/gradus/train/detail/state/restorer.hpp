@@ -7,7 +7,6 @@
 #include <charconv>      // std::from_chars
 #include <cstddef>       // std::byte, std::size_t
 #include <cstdint>       // std::uint64_t, std::uint8_t
-#include <cstdlib>       // std::strtod
 #include <cstring>       // std::memcpy
 #include <limits>        // std::numeric_limits
 #include <span>          // std::span
@@ -22,6 +21,7 @@
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/exact_sum.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/parallel/strategy.hpp"
@@ -108,7 +108,7 @@ class restorer {
                  .epochs = static_cast<int>(number_of(*source_, "epoch", 0, most_of<int>)),
                  .step_in_epoch = static_cast<index_t>(number_of(*source_, "step in epoch", 0, most_of<index_t>)),
                  .epoch = {},
-                 .seconds = std::strtod(fact_of(*source_, "seconds of epoch").c_str(), nullptr)};
+                 .seconds = read_number(fact_of(*source_, "seconds of epoch")).value_or(0)};
     if (!same_loader_ && position_.step_in_epoch != 0) {
       raise<configuration_error>(restoring, "a state of the end of an epoch, for another loader",
                                  {"one of step ", position_.step_in_epoch, " of an epoch"});

@@ -9,7 +9,6 @@
 #include <chrono>            // std::chrono::steady_clock
 #include <cstddef>           // std::byte
 #include <cstdint>           // std::uint64_t
-#include <cstdio>            // std::snprintf
 #include <exception>         // std::exception
 #include <initializer_list>  // std::initializer_list
 #include <span>              // std::span
@@ -22,6 +21,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
+#include "gradus/core/format.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/data/sampler.hpp"
@@ -476,7 +476,7 @@ class loop {
   [[noreturn]] static void throw_not_finite(const std::string& first, const nn::step_options& options, int rank,
                                             int epoch, double loss, double rate) {
     char shown_rate[32];
-    std::snprintf(shown_rate, sizeof(shown_rate), "%g", rate);
+    format_text(shown_rate, sizeof(shown_rate), "%g", rate);
     raise<numeric_error>(
         {"training step ", options.step, " (epoch ", epoch + 1, ", rank ", rank, ")"}, "a finite loss",
         {loss, ", first not finite: ", first.empty() ? "the loss itself" : first.c_str()},
