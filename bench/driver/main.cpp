@@ -77,8 +77,9 @@ int run(int argc, char** argv) {
     }
     return 0;
   } catch (const program::interrupted& end) {
+    std::fflush(stdout);
     std::fprintf(stderr, "gradus_bench: ended by %s\n", end.what());
-    return 128 + end.signal;
+    program::end_by(end.signal);
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "gradus_bench: %s\n", program::describe(failure).c_str());
     return 1;
