@@ -13,6 +13,7 @@
 #include <fstream>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "../../support/state_runs.hpp"
@@ -421,6 +422,21 @@ BOOST_AUTO_TEST_CASE(a_training_goes_on_from_the_memory_of_the_node_that_is_left
     BOOST_TEST((on_three[0].values == whole[0].values));
   }
   remove_memory();
+}
+
+BOOST_AUTO_TEST_CASE(ranks_with_different_signals_agree_on_one_that_has_come) {
+  for (const auto& [of_ranks, expected] :
+       {std::pair{std::vector{SIGTERM, SIGUSR1}, SIGTERM}, std::pair{std::vector{SIGUSR1, SIGTERM, 0}, SIGTERM},
+        std::pair{std::vector{0, SIGUSR1, SIGUSR1}, SIGUSR1}, std::pair{std::vector{0, 0}, 0},
+        std::pair{std::vector{SIGUSR1}, SIGUSR1}}) {
+    const auto agreed = comm::run_ranks(static_cast<int>(of_ranks.size()), [&](comm::threads& world) {
+      comm::any_communicator_of<comm::threads> group{world};
+      return train::detail::agreed_signal(group, of_ranks[static_cast<std::size_t>(world.rank())]);
+    });
+    for (const int each : agreed) {
+      BOOST_TEST(each == expected);
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
