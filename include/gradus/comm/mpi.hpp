@@ -83,10 +83,8 @@ class mpi {
     }
     // Before MPI_Comm_dup returns on any rank, which could then leave.
     auto membership = process.join(number, rank, size);
-    const MPI_Comm own = call([ranks] {
-      MPI_Comm made = MPI_COMM_NULL;
-      detail::check_mpi(MPI_Comm_dup(ranks, &made), "comm::mpi", "MPI_Comm_dup");
-      return made;
+    const auto own = call.poll<MPI_Comm>("MPI_Comm_idup", [ranks](MPI_Comm& made, MPI_Request* request) {
+      return MPI_Comm_idup(ranks, &made, request);
     });
     channel_ = std::make_unique<detail::mpi_channel>(environment.process_, own, std::move(membership));
   }
