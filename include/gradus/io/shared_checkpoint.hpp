@@ -58,6 +58,8 @@ class shared_checkpoint {
   [[nodiscard]] const safetensors_header& header() const noexcept { return header_; }
   /// True if each rank reads the file itself.
   [[nodiscard]] bool all_ranks_read() const noexcept { return all_read_; }
+  /// The file of this rank, open and verified; its path may be another one than in the report. @pre all_ranks_read()
+  [[nodiscard]] const checkpoint_reader& file() const noexcept { return *file_; }
 
   /// Reads ranges of tensors, others on each rank. All ranks call it, also those that need nothing.
   /// @throws configuration_error on all ranks if a tensor or a range of it does not exist
