@@ -373,7 +373,7 @@ int run(int argc, char** argv) {
   options chosen;
   const gradus::comm::command_line own = read_command_line(argc, argv, chosen);
 #ifdef GRADUS_EXAMPLE_WITH_MPI
-  if (!own.ends() || gradus::comm::started_by_launcher()) {
+  if (gradus::comm::started_by_launcher()) {
     return run_under_mpi(argc, argv, chosen, own);
   }
 #endif

@@ -47,8 +47,9 @@ int run(int argc, char** argv) {
   driver::settings chosen;
   gradus::comm::command_line own = read_command_line(argc, argv, chosen);
 #ifdef GRADUS_BENCH_WITH_MPI
-  // Also of a command line that cannot be followed: the other ranks of the job wait in MPI_Init.
-  if (gradus::comm::started_by_launcher() || (!own.ends() && chosen.what == driver::command::measure)) {
+  // Also of a command line that cannot be followed: the other ranks of the job wait in MPI_Init. Without a launcher MPI
+  // is left alone: it would open ports of the network for nothing.
+  if (gradus::comm::started_by_launcher()) {
     return driver::run_under_mpi(argc, argv, chosen, std::move(own));
   }
 #endif

@@ -1008,6 +1008,27 @@ class Signals(unittest.TestCase):
         self.assertEqual(list(self.files.iterdir()), [])
 
 
+class Network(unittest.TestCase):
+    def test_thread_ranks_open_no_socket(self):
+        process = subprocess.Popen([ARGUMENTS.program, *SMALL, "--ranks", "2", "--num-batches", str(1 << 24)],
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        said = ""
+        for line in process.stdout:
+            said += line
+            if "Done warm up" in line:
+                break
+        self.assertIn("Done warm up", said)
+        files = []
+        for each in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                files.append(os.readlink(each))
+        self.assertGreater(len(files), 2)
+        self.assertEqual([each for each in files if each.startswith("socket:")], [])
+
+
 class Messages(unittest.TestCase):
     """What goes wrong outside of the program is said with what a user can do about it."""
 

@@ -61,7 +61,8 @@ struct checkpoint_writer_options {
   /// How long a rank waits for another one during a save, which may have a slow disk. The constructor waits as long as
   /// the communicator does. wait_for lets a program notice sooner that a rank has stopped.
   std::chrono::milliseconds time_limit{std::chrono::minutes{30}};
-  /// A file that a dead job has left is removed when it has not changed for so long.
+  /// Where a file system has no locks, a file that a dead job has left is removed when it has not changed for so long.
+  /// With locks, it is removed when its lock is free: after a minute, or at once if this job was resumed from that one.
   std::chrono::seconds stale_after{3600};
 };
 

@@ -44,6 +44,7 @@ struct file_facts {
   std::int64_t modified = 0;  ///< the time of the last change, in seconds since 1970
   std::uint64_t device = 0;   ///< of the file, and
   std::uint64_t number = 0;   ///< its number there: together they tell the files of a machine apart
+  std::int64_t owner = -1;    ///< the number of the user whose it is; -1 if unknown
 };
 
 /// The calls of the operating system. Functions that return int return 0, or for `open` a descriptor, or the negative
@@ -207,7 +208,8 @@ class posix_file_system final : public file_system {
             .size = static_cast<std::uint64_t>(found.st_size),
             .modified = static_cast<std::int64_t>(found.st_mtime),
             .device = static_cast<std::uint64_t>(found.st_dev),
-            .number = static_cast<std::uint64_t>(found.st_ino)};
+            .number = static_cast<std::uint64_t>(found.st_ino),
+            .owner = static_cast<std::int64_t>(found.st_uid)};
   }
 };
 

@@ -392,6 +392,7 @@ class checkpoints {
 ///
 /// The number of ranks, the layout, the device and the strategy may differ from those that saved: train::restore says
 /// what follows then.
+/// If it belongs to another user, rank 0 says so on the standard error output.
 /// @return  the file that was taken, and newer files that were skipped with the reasons
 /// @throws configuration_error, shape_error, format_error as train::restore; nothing has changed then
 template <class Trainer, class Folders>
@@ -412,6 +413,9 @@ io::checkpoint_report resume_training(Trainer& trainer, const Folders& folders,
     if (newest.found()) {
       restore(trainer, detail::state_of_checkpoint{newest}, {}, where);
       training.progress->resumed_from = io::checkpoint_family(newest.header());
+    }
+    if (!newest.report().owner.empty() && group.rank() == 0) {
+      std::fprintf(stderr, "trainer.resume: warning: %s\n", gradus::printable(newest.report().owner).c_str());
     }
     return newest.report();
   });
