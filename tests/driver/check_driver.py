@@ -912,6 +912,38 @@ class Files(unittest.TestCase):
         self.assertEqual(kept.stat().st_mode & 0o777, 0o640)
         self.assertEqual(self.names(), ["a.json", "b.json"])
 
+    def test_pipes_get_the_results(self):
+        for path in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
+            self.assertIn('"model": "lenet"', run(*SMALL, "--json", path))
+        words = [ARGUMENTS.program, *SMALL, "--json", "/dev/stdout"]
+        with open(self.path / "all", "wb") as everything:  # a file: nothing of the text is lost
+            subprocess.run(words, stdout=everything, check=True, timeout=200)
+        said = (self.path / "all").read_text()
+        self.assertIn("total images/sec", said)
+        self.assertIn('"model": "lenet"', said)
+        (self.path / "all").unlink()
+        for option in ("--json", "--trace-file"):
+            pipe = self.path / option[2:]
+            os.mkfifo(pipe)
+            reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True)
+            self.addCleanup(reader.stdout.close)
+            self.addCleanup(reader.wait)
+            self.addCleanup(reader.kill)
+            run(*SMALL, option, pipe, TMPDIR=str(self.path))
+            json.loads(reader.communicate(timeout=100)[0])
+            self.assertTrue(pipe.is_fifo())
+        self.assertEqual(self.names(), ["json", "trace-file"])
+        said = run(*SMALL, "--json", self.path / "json", status=1)
+        self.assertRegex(said, "gradus_bench: --json: cannot write '.*/json': no program reads the pipe: start it first")
+        self.assertNotIn("Running warm up", said)
+
+    def test_a_link_that_leads_to_no_file_yet_is_followed(self):
+        link = self.path / "link"
+        link.symlink_to("made")
+        run(*SMALL, "--json", link)
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(json.loads((self.path / "made").read_text())["model"], "lenet")
+
     def test_a_full_device_is_a_failure(self):
         for options in (["--help"], ["--dry-run", *SMALL], SMALL, ["scale", "--ranks", "1", *SMALL]):
             with open("/dev/full", "wb") as full:

@@ -66,6 +66,20 @@ class Files(unittest.TestCase):
         self.assertEqual(self.names(), ["a.csv", "a.json", "t.html", "t.json"])
         json.loads((self.path / "a.json").read_text())
 
+    def test_only_regular_files_are_replaced(self):
+        link, pipe = self.path / "link.html", self.path / "pipe"
+        link.symlink_to("made.html")
+        os.mkfifo(pipe)
+        with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
+            report(self.trace, "--output", link, "--json", pipe)
+            json.loads(reader.communicate(timeout=100)[0])
+        self.assertTrue(pipe.is_fifo())
+        self.assertTrue(link.is_symlink())
+        self.assertIn("<html", (self.path / "made.html").read_text())
+        done = subprocess.run([PROGRAM, self.trace, "-q", "--output", "/dev/stdout"], stdout=subprocess.PIPE, text=True,
+                              timeout=300, check=True)
+        self.assertEqual(done.stdout, (self.path / "made.html").read_text())
+
     def test_a_full_device_is_a_failure(self):
         for words in ([self.trace], [self.trace, "--output", "-"], ["--help"]):
             with open("/dev/full", "wb") as full:
