@@ -11,6 +11,7 @@
 #include "../program/signals.hpp"
 #include "gradus/comm/command_line.hpp"
 #include "gradus/core/output.hpp"
+#include "gradus/core/text.hpp"
 #include "input.hpp"
 #include "plan.hpp"
 #include "ranks.hpp"
@@ -66,7 +67,8 @@ int run(int argc, char** argv) {
         driver::tune(chosen, argc, argv);
         break;
       case driver::command::pack:
-        std::printf("packed %td images into %s\n", driver::pack_images(chosen), chosen.output.c_str());
+        std::printf("packed %td images into %s\n", driver::pack_images(chosen),
+                    gradus::printable(chosen.output).c_str());
         break;
       case driver::command::measure:
         if (chosen.dry_run) {

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "gradus/core/text.hpp"
 #include "gradus/device/thread_pool.hpp"
 #include "plan.hpp"
 #include "sweep.hpp"
@@ -209,7 +210,8 @@ void tune(const settings& given, int argc, char** argv) {
                 best.threads, best.batch_size, best.images_per_second);
     if (best.input.synthetic > 0) {
       std::printf("input: %.2f images/s from %s, %.2f with synthetic images, measured in turn: overhead %.1f%%\n",
-                  best.input.real, chosen.data_dir.c_str(), best.input.synthetic, 100 * best.input.overhead());
+                  best.input.real, gradus::printable(chosen.data_dir).c_str(), best.input.synthetic,
+                  100 * best.input.overhead());
     }
     std::printf("%s\n%s\n", lines.mpiexec.c_str(), lines.srun.c_str());
   };

@@ -124,6 +124,18 @@ class RanksWithCommandLinesOfTheirOwn(unittest.TestCase):
         self.assertNotEqual(status, 0)
         self.assertIn("expected the same seed on all ranks, got 1234 on rank 0; 5 on rank 1", said)
 
+    def test_what_changes_the_work_of_the_others_is_compared(self):
+        servers = [*SMALL, "--variable-update", "parameter_server"]
+        for first, second, expected in (
+                (SMALL, [*SMALL, "--dry-run"], "the same dry run on all ranks, got 0 on rank 0; 1 on rank 1"),
+                ([*SMALL, "--dry-run"], SMALL, "the same dry run on all ranks, got 1 on rank 0; 0 on rank 1"),
+                (servers, [*servers, "--colocate-servers"], "the same colocated servers on all ranks, got 0 on rank 0; 1"),
+                (SMALL, [*SMALL, "--display-every", 3], "the same steps between lines on all ranks, got 10 on rank 0; 3"),
+                (SMALL, [*SMALL, "--learning-rate", 1], "the same learning rate on all ranks, got 0.005 on rank 0; 1")):
+            status, said = run_apart(first, second)
+            self.assertNotEqual(status, 0)
+            self.assertIn(expected, said)
+
 
     def test_a_signal_before_mpi_begins_ends_the_job(self):
         with tempfile.TemporaryDirectory() as name:
@@ -395,7 +407,16 @@ class Measurement(unittest.TestCase):
         # In 1000 steps, one of the ranks waits for the other for more than a millisecond.
         said = run(*SMALL, "--ranks=2", "--num-batches=1000", "--time-limit=0.001", status=1)
         self.assertRegex(said, "rank [01].* within 0.001 s")
-        self.assertIn("--batch-size", run("--help"))
+        said = run("--help")
+        groups = re.split(r"(?m)^(?=\S.*:$)", said.split("\n\n", 1)[1])
+        names = {group.split("\n", 1)[0]: set(re.findall(r"(?m)^ +(--[a-z-]+)", group)) for group in groups}
+        self.assertNotIn("Options:", {name for name, options in names.items() if len(options) > 2})  # help alone
+        self.assertEqual(sum("--servers" in options for options in names.values()), 1)
+        self.assertEqual(names["Checkpoints:"], {"--checkpoint-dir", "--checkpoint-every", "--resume"})
+        self.assertLess(max(map(len, names.values())), 14)
+        for explained in ("NUMA bind", "SingleSess", "E is 1 if", "S is the share"):
+            self.assertIn(explained, said)
+        self.assertIn("--batch-size", said)
         self.assertIn("--launcher", run("scale", "--help"))
 
 
@@ -1038,6 +1059,18 @@ class Signals(unittest.TestCase):
         self.assertEqual(process.returncode, -signal.SIGTERM, said)
         self.assertRegex(said, r"gradus_bench: ended by SIGTERM; not written: '.*b\.json', '.*a\.json'\n")
         self.assertEqual(list(self.files.iterdir()), [])
+
+
+class Arguments(unittest.TestCase):
+    def test_no_terminal_obeys_an_argument(self):
+        evil = "\x1b[2J"
+        for options in (["--model", evil], ["--" + evil], [evil], ["--json", f"/{evil}/x", *SMALL],
+                        ["--data-dir", f"/{evil}", *SMALL]):
+            done = subprocess.run([ARGUMENTS.program, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  check=False, timeout=100)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertNotIn(b"\x1b", done.stdout)
+            self.assertIn(b"\\x1b[2J", done.stdout)
 
 
 class Network(unittest.TestCase):
