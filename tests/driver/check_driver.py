@@ -141,7 +141,7 @@ class RanksWithCommandLinesOfTheirOwn(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             script, came = pathlib.Path(name) / "rank.py", pathlib.Path(name) / "came"
             script.write_text(SIGNALLED_RANK)
-            for which in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for which in (signal.SIGTERM, signal.SIGINT):  # a library of MPI may handle SIGHUP before main
                 came.unlink(missing_ok=True)
                 rank = [sys.executable, script, came, int(which)]
                 process = start_apart([*rank, "signalled", ARGUMENTS.program, *SMALL],
