@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "gradus/core/text.hpp"
 #include "gradus/data/in_memory.hpp"
 #include "gradus/gradus.hpp"
 #include "gradus/models/autoencoder.hpp"
@@ -109,7 +110,8 @@ int main(int argc, char** argv) {
   try {
     return gradus::close_output("autoencoder", run(argc > 1 ? argv[1] : "", argc > 2 ? std::atoi(argv[2]) : 5));
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "autoencoder: %s\nusage: autoencoder [FOLDER [EPOCHS]]\n", failure.what());
+    std::fprintf(stderr, "autoencoder: %s\nusage: autoencoder [FOLDER [EPOCHS]]\n",
+                 gradus::printable(failure.what()).c_str());
     return 1;
   }
 }

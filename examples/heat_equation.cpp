@@ -17,6 +17,7 @@
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/output.hpp"
 #include "gradus/core/random.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/data/in_memory.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/nn/layers.hpp"
@@ -180,7 +181,7 @@ int main(int arguments, char** argument) {
   try {
     return run(arguments > 1 ? argument[1] : "", arguments > 2 ? std::atoi(argument[2]) : 12);
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "heat_equation: %s\n", failure.what());
+    std::fprintf(stderr, "heat_equation: %s\n", gradus::printable(failure.what()).c_str());
     return 1;
   }
 }

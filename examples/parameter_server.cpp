@@ -16,6 +16,7 @@
 #include "gradus/comm/command_line.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/output.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/data/synthetic.hpp"
 #include "gradus/nn/layers.hpp"
@@ -107,7 +108,7 @@ struct options {
 };
 
 gradus::comm::command_line refused(const char* why) {
-  return {.status = 1, .text = std::string{"parameter_server: "} + why + '\n'};
+  return {.status = 1, .text = "parameter_server: " + gradus::printable(why) + '\n'};
 }
 
 gradus::comm::command_line read_command_line(int argc, char** argv, options& chosen) {
@@ -175,7 +176,7 @@ int run_under_mpi(int argc, char** argv, const options& chosen, gradus::comm::co
     return 0;
   } catch (const std::exception& failure) {  // before the environment ends the job
     const std::string who = environment.size() == 1 ? "" : "rank " + std::to_string(environment.rank()) + ": ";
-    std::fprintf(stderr, "parameter_server: %s%s\n", who.c_str(), failure.what());
+    std::fprintf(stderr, "parameter_server: %s%s\n", who.c_str(), gradus::printable(failure.what()).c_str());
     return 1;
   }
 }
@@ -186,7 +187,7 @@ int run(int argc, char** argv) {
   options chosen;
   const gradus::comm::command_line own = read_command_line(argc, argv, chosen);
 #ifdef GRADUS_EXAMPLE_WITH_MPI
-  if (!own.ends() || gradus::comm::started_by_launcher()) {
+  if (gradus::comm::started_by_launcher()) {
     return run_under_mpi(argc, argv, chosen, own);
   }
 #endif
@@ -197,7 +198,7 @@ int run(int argc, char** argv) {
   try {
     return run_in_process(chosen);
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "parameter_server: %s\n", failure.what());
+    std::fprintf(stderr, "parameter_server: %s\n", gradus::printable(failure.what()).c_str());
     return 1;
   }
 }

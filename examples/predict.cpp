@@ -23,6 +23,7 @@
 
 #include "gradus/core/mapped_file.hpp"
 #include "gradus/core/output.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/data/jpeg.hpp"
 #include "gradus/data/resize.hpp"
 #include "gradus/io/torchvision.hpp"
@@ -278,7 +279,7 @@ int run(int argc, char** argv) {
       return 0;
     }
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "predict: %s\nTry --help.\n", failure.what());
+    std::fprintf(stderr, "predict: %s\nTry --help.\n", gradus::printable(failure.what()).c_str());
     return 2;
   }
   try {
@@ -286,7 +287,7 @@ int run(int argc, char** argv) {
   } catch (const gradus::error& failure) {
     std::fprintf(stderr, "predict: %s\n", std::string{failure.message()}.c_str());
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "predict: %s\n", failure.what());
+    std::fprintf(stderr, "predict: %s\n", gradus::printable(failure.what()).c_str());
   }
   return 1;
 }

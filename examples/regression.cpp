@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "gradus/core/text.hpp"
 #include "gradus/data/in_memory.hpp"
 #include "gradus/data/npy.hpp"
 #include "gradus/gradus.hpp"
@@ -93,7 +94,7 @@ int main(int argc, char** argv) {
   try {
     return gradus::close_output("regression", run(argc > 1 ? argv[1] : nullptr));
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "regression: %s\nusage: regression [FILE.npy]\n", failure.what());
+    std::fprintf(stderr, "regression: %s\nusage: regression [FILE.npy]\n", gradus::printable(failure.what()).c_str());
     return 1;
   }
 }

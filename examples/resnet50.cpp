@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include "gradus/core/text.hpp"
 #include "gradus/gradus.hpp"
 #include "gradus/models/resnet.hpp"
 
@@ -37,7 +38,7 @@ int main(int argc, char** argv) {
     train(argument(1, 16), argument(2, 10), argument(3, 224));
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "resnet50: %s\nusage: resnet50 [BATCH [STEPS [PIXELS]]], whole numbers above 0\n",
-                 failure.what());
+                 gradus::printable(failure.what()).c_str());
     return 1;
   }
   return gradus::close_output("resnet50", 0);

@@ -17,6 +17,7 @@
 #include "field_pictures.hpp"
 #include "gradus/core/output.hpp"
 #include "gradus/core/random.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/models/unet.hpp"
 #include "gradus/nn/network.hpp"
@@ -141,7 +142,7 @@ int main(int arguments, char** argument) {
   try {
     return run(arguments > 1 ? argument[1] : "", arguments > 2 ? std::atoll(argument[2]) : 512);
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "segmentation: %s\n", failure.what());
+    std::fprintf(stderr, "segmentation: %s\n", gradus::printable(failure.what()).c_str());
     return 1;
   }
 }

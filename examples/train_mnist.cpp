@@ -21,6 +21,7 @@
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/format.hpp"
 #include "gradus/core/output.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/data/gzip.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/data/mnist.hpp"
@@ -104,7 +105,7 @@ int train(Communicator& communicator, const images& sets, const options& chosen)
     }
     const auto found = trainer.resume(folders);
     if (first) {
-      std::printf("%s\n", gradus::io::to_string(found).c_str());
+      std::printf("%s\n", gradus::printable(gradus::io::to_string(found)).c_str());
     }
   }
   gradus::train::checkpoints saves{chosen.checkpoints,
@@ -116,7 +117,7 @@ int train(Communicator& communicator, const images& sets, const options& chosen)
                 gradus::train::progress{{.terminal = chosen.progress_bar}}, saves);
   } catch (const gradus::train::interrupted& signal) {
     if (first) {
-      std::fprintf(stderr, "train_mnist: %s\n", signal.what());
+      std::fprintf(stderr, "train_mnist: %s\n", gradus::printable(signal.what()).c_str());
     }
     return gradus::train::interrupted::exit_code;
   }
@@ -289,7 +290,7 @@ bool read_options(int argc, char** argv, options& chosen) {
 }
 
 gradus::comm::command_line refused(const std::string& why) {
-  return {.status = 2, .text = "train_mnist: " + why + "\nTry --help.\n"};
+  return {.status = 2, .text = "train_mnist: " + gradus::printable(why) + "\nTry --help.\n"};
 }
 
 gradus::comm::command_line read_command_line(int argc, char** argv, options& chosen) {
@@ -362,7 +363,7 @@ int run_under_mpi(int argc, char** argv, const options& chosen, gradus::comm::co
     return status;
   } catch (const std::exception& failure) {
     const std::string who = environment.size() == 1 ? "" : "rank " + std::to_string(environment.rank()) + ": ";
-    std::fprintf(stderr, "train_mnist: %s%s\n", who.c_str(), failure.what());
+    std::fprintf(stderr, "train_mnist: %s%s\n", who.c_str(), gradus::printable(failure.what()).c_str());
     return 1;
   }
 }
@@ -373,7 +374,7 @@ int run(int argc, char** argv) {
   options chosen;
   const gradus::comm::command_line own = read_command_line(argc, argv, chosen);
 #ifdef GRADUS_EXAMPLE_WITH_MPI
-  if (!own.ends() || gradus::comm::started_by_launcher()) {
+  if (gradus::comm::started_by_launcher()) {
     return run_under_mpi(argc, argv, chosen, own);
   }
 #endif
@@ -384,7 +385,7 @@ int run(int argc, char** argv) {
   try {
     return run_in_process(chosen);
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "train_mnist: %s\n", failure.what());
+    std::fprintf(stderr, "train_mnist: %s\n", gradus::printable(failure.what()).c_str());
     return 1;
   }
 }

@@ -11,6 +11,7 @@
 
 #include "gradus/comm/command_line.hpp"
 #include "gradus/core/output.hpp"
+#include "gradus/core/text.hpp"
 
 namespace cluster {
 
@@ -34,7 +35,7 @@ int run(int argc, char** argv, CLI::App& app, const std::function<void(place)>& 
       end(wrong_command_line, app.get_name() + ": " + errors.str());
     }
   } catch (const std::exception& failure) {
-    end(wrong_command_line, app.get_name() + ": " + failure.what() + '\n');
+    end(wrong_command_line, app.get_name() + ": " + gradus::printable(failure.what()) + '\n');
   }
 
   try {
@@ -49,7 +50,8 @@ int run(int argc, char** argv, CLI::App& app, const std::function<void(place)>& 
     environment.run(function);
     return gradus::close_output(app.get_name().c_str(), 0);
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "%s: rank %d: %s\n", app.get_name().c_str(), here.rank, failure.what());
+    std::fprintf(stderr, "%s: rank %d: %s\n", app.get_name().c_str(), here.rank,
+                 gradus::printable(failure.what()).c_str());
     return 1;
   }
 }

@@ -24,6 +24,7 @@
 #include "gradus/comm/mpi_shared.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/output.hpp"
+#include "gradus/core/text.hpp"
 
 namespace {
 
@@ -235,7 +236,7 @@ int main(int argc, char** argv) {
     environment.run([&](comm::mpi&) { measure(environment, read_options(argc, argv)); });
     return gradus::close_output("bench_comm_all_reduce", 0);
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "rank %d: %s\n", environment.rank(), failure.what());
+    std::fprintf(stderr, "rank %d: %s\n", environment.rank(), gradus::printable(failure.what()).c_str());
     return 1;
   }
 }

@@ -12,6 +12,7 @@
 #include "gradus/comm/mpi.hpp"
 #include "gradus/comm/mpi_shared.hpp"
 #include "gradus/core/output.hpp"
+#include "gradus/core/text.hpp"
 #include "scaling.hpp"
 
 int main(int argc, char** argv) {
@@ -29,7 +30,7 @@ int main(int argc, char** argv) {
     std::ostringstream text;
     own = {.status = app.exit(failure, text, text) == 0 ? 0 : 2, .text = text.str()};
   } catch (const std::exception& failure) {
-    own = {.status = 2, .text = std::string{failure.what()} + '\n'};
+    own = {.status = 2, .text = gradus::printable(failure.what()) + '\n'};
   }
   try {
     const gradus::comm::command_line all =
@@ -48,7 +49,7 @@ int main(int argc, char** argv) {
     });
     return gradus::close_output("bench_comm_scaling_mpi", 0);
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "rank %d: %s\n", environment.rank(), failure.what());
+    std::fprintf(stderr, "rank %d: %s\n", environment.rank(), gradus::printable(failure.what()).c_str());
     return 1;
   }
 }

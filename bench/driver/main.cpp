@@ -11,6 +11,7 @@
 #include "../program/signals.hpp"
 #include "gradus/comm/command_line.hpp"
 #include "gradus/core/output.hpp"
+#include "gradus/core/text.hpp"
 #include "input.hpp"
 #include "plan.hpp"
 #include "ranks.hpp"
@@ -47,8 +48,9 @@ int run(int argc, char** argv) {
   driver::settings chosen;
   gradus::comm::command_line own = read_command_line(argc, argv, chosen);
 #ifdef GRADUS_BENCH_WITH_MPI
-  // Also of a command line that cannot be followed: the other ranks of the job wait in MPI_Init.
-  if (gradus::comm::started_by_launcher() || (!own.ends() && chosen.what == driver::command::measure)) {
+  // Also of a command line that cannot be followed: the other ranks of the job wait in MPI_Init. Without a launcher MPI
+  // is left alone: it would open ports of the network for nothing.
+  if (gradus::comm::started_by_launcher()) {
     return driver::run_under_mpi(argc, argv, chosen, std::move(own));
   }
 #endif
@@ -65,7 +67,8 @@ int run(int argc, char** argv) {
         driver::tune(chosen, argc, argv);
         break;
       case driver::command::pack:
-        std::printf("packed %td images into %s\n", driver::pack_images(chosen), chosen.output.c_str());
+        std::printf("packed %td images into %s\n", driver::pack_images(chosen),
+                    gradus::printable(chosen.output).c_str());
         break;
       case driver::command::measure:
         if (chosen.dry_run) {
@@ -77,8 +80,9 @@ int run(int argc, char** argv) {
     }
     return 0;
   } catch (const program::interrupted& end) {
+    std::fflush(stdout);
     std::fprintf(stderr, "gradus_bench: ended by %s\n", end.what());
-    return 128 + end.signal;
+    program::end_by(end.signal);
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "gradus_bench: %s\n", program::describe(failure).c_str());
     return 1;

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -188,39 +189,6 @@ breakdown mean_phases(const std::vector<step_times>& steps, gradus::comm::any_co
   return mean;
 }
 
-/// @throws gradus::configuration_error unless all ranks were given the same options
-void require_same_options(const settings& chosen, gradus::comm::any_communicator& group) {
-  const auto number = [](auto value) { return gradus::join({value}); };
-  const gradus::comm::fact facts[] = {{"model", chosen.model},
-                                      {"batch size", number(chosen.batch_size_per_rank)},
-                                      {"seed", number(chosen.seed)},
-                                      {"variable update", name_of(chosen.update)},
-                                      {"all-reduce spec", chosen.all_reduce_spec},
-                                      {"order", name_of(chosen.order)},
-                                      {"servers", number(chosen.servers)},
-                                      {"server mode", chosen.server_mode},
-                                      {"stages", number(chosen.stages)},
-                                      {"stages of a rank", number(chosen.stages_per_rank)},
-                                      {"micro-batches", number(chosen.micro_batches)},
-                                      {"schedule", chosen.schedule},
-                                      {"image size", number(chosen.image_size)},
-                                      {"trace file", chosen.trace_file},
-                                      {"checkpoint folder", chosen.checkpoint_dir},
-                                      {"steps between checkpoints", number(chosen.checkpoint_every)},
-                                      {"resuming", number(int{chosen.resume})},
-                                      {"device", chosen.device},
-                                      {"precision", chosen.precision},
-                                      {"winograd", number(int{chosen.winograd})},
-                                      {"captured step", number(int{chosen.capture_step})},
-                                      {"optimizer", chosen.optimizer},
-                                      {"learning-rate schedule", chosen.learning_rate_schedule},
-                                      {"warm-up batches", number(chosen.warmup_batches)},
-                                      {"batches", number(chosen.batches)},
-                                      {"repeats", number(chosen.repeats)},
-                                      {"bucket kilobytes", number(chosen.bucket_kilobytes)}};
-  gradus::comm::require_agreement(group, "gradus_bench", facts);
-}
-
 /// Epochs are the repeats.
 gradus::optim::schedule schedule_of(const settings& chosen) {
   namespace optim = gradus::optim;
@@ -281,9 +249,57 @@ void print_saves(const save_statistics& all, const std::string& folder) {
 
 }  // namespace
 
+void require_same_options(const settings& given, gradus::comm::any_communicator& group) {
+  const settings chosen = completed(given);
+  const auto number = [](auto value) { return gradus::join({value}); };
+  const auto exactly = [](double value) {
+    char digits[40];
+    return std::string{digits, std::to_chars(digits, digits + sizeof(digits), value).ptr};
+  };
+  std::string cuts;
+  for (const std::string& each : chosen.stage_cuts) {
+    cuts += (cuts.empty() ? "" : ",") + each;
+  }
+  const gradus::comm::fact facts[] = {{"model", chosen.model},
+                                      {"batch size", number(chosen.batch_size_per_rank)},
+                                      {"seed", number(chosen.seed)},
+                                      {"variable update", name_of(chosen.update)},
+                                      {"all-reduce spec", chosen.all_reduce_spec},
+                                      {"order", name_of(chosen.order)},
+                                      {"servers", number(chosen.servers)},
+                                      {"colocated servers", number(int{chosen.colocate_servers})},
+                                      {"server mode", chosen.server_mode},
+                                      {"placement", chosen.placement},
+                                      {"steps between averages", number(chosen.average_every)},
+                                      {"stages", number(chosen.stages)},
+                                      {"stages of a rank", number(chosen.stages_per_rank)},
+                                      {"micro-batches", number(chosen.micro_batches)},
+                                      {"schedule", chosen.schedule},
+                                      {"stage cuts", cuts},
+                                      {"layer times", chosen.layer_times},
+                                      {"memory limit", number(chosen.memory_limit)},
+                                      {"image size", number(chosen.image_size)},
+                                      {"trace file", chosen.trace_file},
+                                      {"checkpoint folder", chosen.checkpoint_dir},
+                                      {"steps between checkpoints", number(chosen.checkpoint_every)},
+                                      {"resuming", number(int{chosen.resume})},
+                                      {"device", chosen.device},
+                                      {"precision", chosen.precision},
+                                      {"winograd", number(int{chosen.winograd})},
+                                      {"captured step", number(int{chosen.capture_step})},
+                                      {"optimizer", chosen.optimizer},
+                                      {"learning rate", exactly(chosen.learning_rate)},
+                                      {"learning-rate schedule", chosen.learning_rate_schedule},
+                                      {"warm-up batches", number(chosen.warmup_batches)},
+                                      {"batches", number(chosen.batches)},
+                                      {"repeats", number(chosen.repeats)},
+                                      {"steps between lines", number(chosen.display_every)},
+                                      {"bucket kilobytes", number(chosen.bucket_kilobytes)}};
+  gradus::comm::require_agreement(group, "gradus_bench", facts);
+}
+
 result measure(const settings& given, ranks& all, gradus::trace::recorder& recorder) {
   settings chosen = completed(given);
-  require_same_options(chosen, all.group());
   if (all.place().rank < 0) {
     recorder.enable(!chosen.trace_file.empty());  // a server does not know when the others begin to measure
   }

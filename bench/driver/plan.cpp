@@ -319,7 +319,7 @@ void print_header(const settings& chosen, const result& about, index_t examples_
                      : std::string{model.dataset} == "mnist"    ? 60000.0
                                                                 : 50000.0;
   std::printf("Model:       %s\n", chosen.model.c_str());
-  std::printf("Dataset:     %s\n", about.dataset.c_str());
+  std::printf("Dataset:     %s\n", gradus::printable(about.dataset).c_str());
   std::printf("Mode:        training\n");
   std::printf("SingleSess:  False\n");
   std::printf("Batch size:  %td global\n             %td per %s\n", global, chosen.batch_size_per_rank,

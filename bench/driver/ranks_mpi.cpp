@@ -54,6 +54,9 @@ int run_under_mpi(int& argc, char**& argv, const settings& chosen, gradus::comm:
       }
       return all.status;
     }
+    environment.run([&](gradus::comm::mpi& world) {  // a rank that only plans does not measure
+      gradus::comm::require_agreement(world, "gradus_bench", {{"dry run", chosen.dry_run ? "1" : "0"}});
+    });
     if (chosen.dry_run) {
       if (environment.rank() == 0) {
         dry_run(chosen, environment.size() > 1 ? environment.size() : chosen.ranks);

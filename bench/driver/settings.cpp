@@ -44,6 +44,7 @@ const char* key_of(const names<Value>& all, Value value, std::initializer_list<c
 }
 
 void add_optimizer(CLI::App& app, settings& chosen) {
+  app.option_defaults()->group("Update rule and learning rate");
   app.add_option(
          "--optimizer", chosen.optimizer,
          "the update rule; rms_prop is TensorFlow's, as Inception networks use it, and rms_prop_torch PyTorch's")
@@ -60,7 +61,9 @@ void add_optimizer(CLI::App& app, settings& chosen) {
                                             {"lamb", "lamb"}}))
       ->capture_default_str();
   app.add_option("--momentum", chosen.momentum, "of momentum, nesterov and lars")->capture_default_str();
-  app.add_option("--weight-decay", chosen.weight_decay)->capture_default_str();
+  app.add_option("--weight-decay", chosen.weight_decay,
+                 "what of a parameter is added to its gradient; of adam_w, taken off it")
+      ->capture_default_str();
   app.add_option("--adam-beta1", chosen.adam_beta1, "of adam, adam_w and lamb")->capture_default_str();
   app.add_option("--adam-beta2", chosen.adam_beta2, "of adam, adam_w and lamb")->capture_default_str();
   app.add_option("--adam-epsilon", chosen.adam_epsilon, "of adam, adam_w (default: 1e-8) and lamb (default: 1e-6)");
@@ -86,6 +89,7 @@ void add_optimizer(CLI::App& app, settings& chosen) {
 
 void add_pipeline(CLI::App& app, settings& chosen) {
   constexpr int most = 1 << 15;
+  app.option_defaults()->group("Pipelines");
   app.add_option("--stages", chosen.stages,
                  "pipelines: cut the network into stages on this many ranks; further ranks are replicas of them")
       ->check(CLI::Range(1, most));
@@ -116,7 +120,52 @@ void add_pipeline(CLI::App& app, settings& chosen) {
       ->transform(CLI::AsSizeValue{true});
 }
 
+void add_servers(CLI::App& app, settings& chosen) {
+  app.option_defaults()->group("Parameter servers");
+  app.add_option("--servers", chosen.servers, "parameter servers")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_flag("--colocate-servers", chosen.colocate_servers, "servers beside the first ranks, not on the last ones");
+  app.add_option("--server-mode", chosen.server_mode,
+                 "when servers apply gradients: synchronous, of all workers together; asynchronous, of each worker as "
+                 "they come; compat, of each worker one after another when all have come, as TensorFlow did")
+      ->check(CLI::IsMember({"synchronous", "asynchronous", "compat"}))
+      ->capture_default_str();
+  app.add_option("--placement", chosen.placement, "how parameters are spread over servers")
+      ->check(CLI::IsMember({"round_robin", "greedy", "longest_first", "partitioned"}))
+      ->capture_default_str();
+}
+
+void add_ranks(CLI::App& app, settings& chosen) {
+  app.option_defaults()->group("Ranks and what they exchange");
+  app.add_option("--ranks", chosen.ranks, "ranks in threads of this process; under mpiexec leave it at 1")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--variable-update", chosen.update, "how the ranks keep their parameters the same")
+      ->transform(one_of(update_names))
+      ->default_str("all_reduce");
+  app.add_option(
+      "--all-reduce-spec", chosen.all_reduce_spec,
+      "which algorithm reduces arrays of which size, for example halving_doubling:64K:xring#2 (default: "
+      "what MPI or the shared memory of threads does); under mpiexec also hierarchical: through shared memory inside "
+      "each machine, by MPI between them. On GPUs: nccl (default: through the host's memory)");
+  app.add_option("--order", chosen.order,
+                 "in which order gradients travel: tic by the graph only, tac also by measured times, of layers that "
+                 "the next step needs first")
+      ->transform(one_of(order_names))
+      ->default_str("none");
+  app.add_option("--bucket-kilobytes", chosen.bucket_kilobytes, "gradients that travel together")
+      ->check(CLI::Range(1, 1 << 21))
+      ->capture_default_str();
+  app.add_option("--average-every", chosen.average_every, "of model_averaging: steps between two averages")
+      ->check(CLI::Range(1, std::numeric_limits<int>::max()))
+      ->capture_default_str();
+  app.add_option("--time-limit", chosen.time_limit,
+                 "seconds that a rank waits for the others before it says who is missing and ends the job")
+      ->check(CLI::Range(0.001, 1e6))
+      ->capture_default_str();
+}
+
 void add_training(CLI::App& app, settings& chosen) {
+  app.option_defaults()->group("Training");
   app.add_option("--model", chosen.model, "the network")->check(CLI::IsMember(model_names()))->capture_default_str();
   app.add_option("--image-size", chosen.image_size, "rows and columns of an image (default: the model's)")
       ->check(CLI::Range(index_t{1}, index_t{1} << 14));
@@ -127,38 +176,12 @@ void add_training(CLI::App& app, settings& chosen) {
          "--data-format", [&](const std::string& name) { chosen.nhwc = name == "NHWC"; }, "memory order of images")
       ->transform(CLI::IsMember({"NCHW", "NHWC"}, CLI::ignore_case))
       ->default_str("NCHW");
-  app.add_option("--variable-update", chosen.update, "how the ranks keep their parameters the same")
-      ->transform(one_of(update_names))
-      ->default_str("all_reduce");
-  app.add_option(
-      "--all-reduce-spec", chosen.all_reduce_spec,
-      "which algorithm reduces arrays of which size, for example halving_doubling:64K:xring#2 (default: "
-      "what MPI or the shared memory of threads does); under mpiexec also hierarchical: through shared memory inside "
-      "each machine, by MPI between them. On GPUs: nccl (default: through the host's memory)");
-  app.add_option("--order", chosen.order, "in which order gradients travel")
-      ->transform(one_of(order_names))
-      ->default_str("none");
-  app.add_option("--bucket-kilobytes", chosen.bucket_kilobytes, "gradients that travel together")
-      ->check(CLI::Range(1, 1 << 21))
-      ->capture_default_str();
-  app.add_option("--servers", chosen.servers, "parameter servers")->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_flag("--colocate-servers", chosen.colocate_servers, "servers beside the first ranks, not on the last ones");
-  app.add_option("--server-mode", chosen.server_mode, "when servers apply gradients")
-      ->check(CLI::IsMember({"synchronous", "asynchronous", "compat"}))
-      ->capture_default_str();
-  app.add_option("--placement", chosen.placement, "how parameters are spread over servers")
-      ->check(CLI::IsMember({"round_robin", "greedy", "longest_first", "partitioned"}))
-      ->capture_default_str();
-  app.add_option("--average-every", chosen.average_every, "of model_averaging: steps between two averages")
-      ->check(CLI::Range(1, std::numeric_limits<int>::max()))
-      ->capture_default_str();
-  add_pipeline(app, chosen);
-  add_optimizer(app, chosen);
   app.add_option("--seed,--tf-random-seed", chosen.seed, "of weights, images and orders")->capture_default_str();
 }
 
 void add_measurement(CLI::App& app, settings& chosen) {
   constexpr int most = 1 << 24;
+  app.option_defaults()->group("Measurement");
   app.add_option("--num-warmup-batches", chosen.warmup_batches, "steps before the measured ones")
       ->check(CLI::Range(0, most))
       ->capture_default_str();
@@ -169,13 +192,10 @@ void add_measurement(CLI::App& app, settings& chosen) {
   app.add_option("--display-every", chosen.display_every, "steps between two lines of output")
       ->check(CLI::Range(1, most))
       ->capture_default_str();
+  app.option_defaults()->group("What computes");
   app.add_option("--threads,--num-intra-threads", chosen.threads,
                  "threads of a rank; 0: the processors divided by the ranks of the machine")
       ->check(CLI::Range(0, 4096))
-      ->capture_default_str();
-  app.add_option("--time-limit", chosen.time_limit,
-                 "seconds that a rank waits for the others before it says who is missing and ends the job")
-      ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
   app.add_option("--device", chosen.device, "what computes; of several GPUs a rank takes the one of its local number")
       ->transform(one_of(names<std::string>{{"cpu", "cpu"}, {"cuda", "cuda"}, {"gpu", "cuda"}}))
@@ -191,6 +211,7 @@ void add_measurement(CLI::App& app, settings& chosen) {
       ->capture_default_str();
   app.add_flag("--capture-step", chosen.capture_step,
                "of cuda: launch forward, loss and backward as one graph; their time is then that of forward");
+  app.option_defaults()->group("Images");
   app.add_option("--data-dir", chosen.data_dir, "a folder of images, or a record file (default: synthetic images)");
   app.add_option("--data-name", chosen.data_name, "what is in it (default: what it looks like)")
       ->check(CLI::IsMember({"imagenet", "records", "cifar10", "cifar100", "mnist"}));
@@ -198,9 +219,11 @@ void add_measurement(CLI::App& app, settings& chosen) {
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   app.add_flag("--skip-corrupt-images", chosen.skip_corrupt, "name images that cannot be decoded and go on");
+  app.option_defaults()->group("Results");
   app.add_option("--json", chosen.json, "write the result to this file");
   app.add_option("--trace-file", chosen.trace_file,
                  "write what every rank does when to this file; compressed if its name ends in .gz");
+  app.option_defaults()->group("Checkpoints");
   CLI::Option* const folder =
       app.add_option("--checkpoint-dir", chosen.checkpoint_dir,
                      "save the state of the training in this folder; what that costs is in the measured time")
@@ -213,6 +236,7 @@ void add_measurement(CLI::App& app, settings& chosen) {
   app.add_flag("--resume", chosen.resume,
                "go on from the newest checkpoint in that folder: the interrupted repeat, or one more")
       ->needs(folder);
+  app.option_defaults()->group("A plan without a training");
   app.add_flag("--dry-run", chosen.dry_run, "show the plan, its memory, bytes and bounds of a step; train nothing");
   app.add_option("--multiply-adds-per-second", chosen.multiply_adds_per_second, "of a rank, for --dry-run")
       ->check(CLI::PositiveNumber)
@@ -295,10 +319,21 @@ std::string read_settings(int argc, char** argv, settings& chosen) {
   app.require_subcommand(0, 1);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // sweeps add theirs at the end
   add_training(app, chosen);
+  add_ranks(app, chosen);
+  add_servers(app, chosen);
+  add_pipeline(app, chosen);
+  add_optimizer(app, chosen);
   add_measurement(app, chosen);
-  app.add_option("--ranks", chosen.ranks, "ranks in threads of this process; under mpiexec leave it at 1")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
+  app.footer(
+      "Output:\n"
+      "  The lines before the first step are those of tf_cnn_benchmarks, whose scripts read them. Three are always "
+      "the\n"
+      "  same: Mode is training, SingleSess is False (each rank is a program of its own), and NUMA bind is False (the\n"
+      "  system places threads and memory).\n"
+      "  images/sec: the mean up to this step, +/- its uncertainty, and the jitter, which is the spread of single "
+      "steps.\n"
+      "  With --trace-file, overlap tells how far transfers are hidden behind computing: E is 1 if all of what can be\n"
+      "  hidden is, and 0 if nothing is; S is the share of the shortest step that perfect overlap gains over none.");
 
   CLI::App& scale = *app.add_subcommand("scale", "measures one training on several numbers of ranks");
   add_sweep(scale, chosen);

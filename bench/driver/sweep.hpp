@@ -10,6 +10,7 @@
 
 #include "../program/output_file.hpp"
 #include "../program/signals.hpp"
+#include "gradus/core/text.hpp"
 #include "result.hpp"
 #include "settings.hpp"
 
@@ -114,7 +115,7 @@ void run_sweep(const sweep_files& files, const Measure& measure, const Save& sav
   } catch (...) {
     const bool some = save(true);
     std::fprintf(stderr, "gradus_bench: the sweep ended early; %s\n",
-                 some ? files.saved().c_str() : "nothing was measured, nothing is written");
+                 some ? gradus::printable(files.saved()).c_str() : "nothing was measured, nothing is written");
     throw;
   }
   save(false);

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "build_model.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/data/parallel_loader.hpp"
 #include "gradus/device/device_policy.hpp"
 #include "gradus/train/checkpoints.hpp"
@@ -173,7 +174,7 @@ class training_in final : public training {
       if (saves.resumes()) {
         const gradus::io::checkpoint_report found = train::resume_training(trainer, saves.folder());
         if (group.rank() == 0) {
-          std::printf("Resumed:     %s\n", gradus::io::to_string(found).c_str());
+          std::printf("Resumed:     %s\n", gradus::printable(gradus::io::to_string(found)).c_str());
         }
         const auto& reached = train::detail::trainer_access::parts_of(trainer).progress->position();
         // The last step of an epoch may be done and the epoch not ended: one more is measured.

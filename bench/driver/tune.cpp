@@ -3,13 +3,14 @@
 // gradus_bench tune: processes, threads and images of a process for one effective batch.
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <locale>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
 
 #include "gradus/core/format.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/device/thread_pool.hpp"
 #include "plan.hpp"
 #include "sweep.hpp"
@@ -213,7 +214,8 @@ void tune(const settings& given, int argc, char** argv) {
     if (best.input.synthetic > 0) {
       gradus::print_text(
           stdout, "input: %.2f images/s from %s, %.2f with synthetic images, measured in turn: overhead %.1f%%\n",
-          best.input.real, chosen.data_dir.c_str(), best.input.synthetic, 100 * best.input.overhead());
+          best.input.real, gradus::printable(chosen.data_dir).c_str(), best.input.synthetic,
+          100 * best.input.overhead());
     }
     std::printf("%s\n%s\n", lines.mpiexec.c_str(), lines.srun.c_str());
   };

@@ -81,14 +81,8 @@ class step_watch : public gradus::train::step_end {
       }
     }
     timed(now_.exchange, [&] { inner_->before_layer(layer, which); });  // may wait for the parameters of the layer
-    if (device_.in_stages) {
-      layer_began_ = clock::now();
-    }
   }
   void after_layer(std::size_t layer, gradus::nn::phase which) override {
-    if (device_.in_stages) {
-      (which == gradus::nn::phase::forward ? now_.forward : now_.backward) += seconds(layer_began_, clock::now());
-    }
     inner_->after_layer(layer, which);
     if (which == gradus::nn::phase::forward) {
       forward_end_ = clock::now();
@@ -103,8 +97,15 @@ class step_watch : public gradus::train::step_end {
     if (device_.marks != nullptr) {
       device_.marks->begin_pass(marked_, which == gradus::nn::stage_pass::forward);
     }
+    pass_ = which;
+    exchange_before_pass_ = now_.exchange;
+    pass_began_ = clock::now();
   }
+  /// A pass is the layers of a stage, and the loss; waits for other stages are outside of it.
   void after_pass() override {
+    const double exchange = now_.exchange - exchange_before_pass_;
+    (pass_ == gradus::nn::stage_pass::forward ? now_.forward : now_.backward) +=
+        seconds(pass_began_, clock::now()) - exchange;
     if (device_.marks != nullptr) {
       device_.marks->end_pass(marked_);
     }
@@ -243,7 +244,9 @@ class step_watch : public gradus::train::step_end {
   bool began_ = false;
   clock::time_point step_began_;
   clock::time_point forward_end_;
-  clock::time_point layer_began_;
+  clock::time_point pass_began_;
+  gradus::nn::stage_pass pass_{};
+  double exchange_before_pass_ = 0;
   double forward_exchange_ = 0;  // the part of now_.exchange that was before forward_end_
   double rule_seconds_before_ = 0;
 };

@@ -10,13 +10,20 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "gradus/io/detail/output/place.hpp"
 
 namespace program {
 
@@ -52,8 +59,9 @@ class unfinished_files {
 }
 
 /// A file that has its name when `commit` is called, and nothing of it is left if that is not called. What had the name
-/// before stays until then. Devices and pipes, and files that only they themselves can be written to (hard links, or
-/// folders without the permission), are written where they are.
+/// before stays until then. A symbolic link is followed. Devices, pipes and open files ("/dev/stdout") are opened
+/// before the work, and written to. Files that only they themselves can be written to (hard links, or folders without
+/// the permission) are written where they are.
 class output_file {
  public:
   /// Nothing: no file was asked for.
@@ -69,13 +77,13 @@ class output_file {
     }
     namespace fs = std::filesystem;
     std::error_code ignored;
-    // A link goes on leading to the file.
-    target_ = fs::is_symlink(path, ignored) ? fs::weakly_canonical(path, ignored).string() : path;
+    const gradus::io::detail::output_place place = gradus::io::detail::place_of_output(path);
+    if (place.error != 0) {
+      refuse(-place.error);
+    }
+    target_ = place.path;
     struct stat found {};
     const bool exists = stat(target_.c_str(), &found) == 0;
-    if (exists && S_ISDIR(found.st_mode)) {
-      refuse(EISDIR);
-    }
     if (exists && access(target_.c_str(), W_OK) != 0) {
       refuse(errno);
     }
@@ -85,7 +93,15 @@ class output_file {
         throw std::invalid_argument{option_ + ": '" + path_ + "' is written by another option too"};
       }
     }
-    if (exists && (!S_ISREG(found.st_mode) || found.st_nlink > 1)) {
+    if (place.in_place) {
+      open_ = gradus::io::detail::open_in_place(target_);
+      if (open_ < 0) {
+        refuse(-open_);
+      }
+      unfinished_ = target_;
+      return;
+    }
+    if (exists && found.st_nlink > 1) {
       unfinished_ = target_;
       return;
     }
@@ -118,8 +134,9 @@ class output_file {
     return *this;
   }
   ~output_file() {
-    if (unfinished_ != target_) {
-      unlink(unfinished_.c_str());
+    unlink_unfinished();
+    if (open_ >= 0) {
+      close(open_);
     }
     forget();
   }
@@ -128,8 +145,22 @@ class output_file {
   [[nodiscard]] explicit operator bool() const noexcept { return !unfinished_.empty(); }
   /// What it is called in the end, as the user wrote it.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// Where it is to be written.
-  [[nodiscard]] const std::string& unfinished() const noexcept { return unfinished_; }
+  /// Where it is to be written, for what writes to a path. What goes to a pipe is a file for temporary ones until then.
+  /// @throws std::invalid_argument
+  [[nodiscard]] const std::string& unfinished() {
+    if (open_ >= 0 && unfinished_ == target_) {
+      const char* const chosen = std::getenv("TMPDIR");
+      std::string made = std::string{chosen == nullptr || *chosen == '\0' ? "/tmp" : chosen} + "/gradus_output.XXXXXX";
+      const int file = mkstemp(made.data());
+      if (file < 0) {
+        refuse(errno);
+      }
+      close(file);
+      unfinished_ = made;
+      remember();
+    }
+    return unfinished_;
+  }
 
   /// @throws std::invalid_argument when `input` is what would be overwritten, by whatever name
   void require_not(const std::string& input) const {
@@ -143,6 +174,10 @@ class output_file {
   void write(std::string_view text) {
     if (unfinished_.empty()) {
       return;
+    }
+    if (open_ >= 0) {
+      write_to_open(text);
+      return commit();
     }
     std::FILE* const file = std::fopen(unfinished_.c_str(), "wb");
     if (file == nullptr) {
@@ -160,7 +195,17 @@ class output_file {
 
   /// All is written: the file gets its name. @throws std::invalid_argument
   void commit() {
-    if (!unfinished_.empty() && unfinished_ != target_ && std::rename(unfinished_.c_str(), target_.c_str()) != 0) {
+    if (open_ >= 0) {
+      if (unfinished_ != target_) {
+        copy_to_open();
+      }
+      const int closed = close(std::exchange(open_, -1));
+      if (closed != 0 && errno != EINTR) {
+        refuse(errno);
+      }
+      unlink_unfinished();
+    } else if (!unfinished_.empty() && unfinished_ != target_ &&
+               std::rename(unfinished_.c_str(), target_.c_str()) != 0) {
       refuse(errno);
     }
     forget();
@@ -170,7 +215,35 @@ class output_file {
 
  private:
   [[noreturn]] void refuse(int error) const {
-    throw std::invalid_argument{option_ + ": cannot write '" + path_ + "': " + std::strerror(error)};
+    throw std::invalid_argument{option_ + ": cannot write '" + path_ + "': " +
+                                (error == ENXIO   ? "no program reads the pipe: start it first"
+                                 : error == EPIPE ? "the program that reads the pipe has ended"
+                                                  : std::strerror(error))};
+  }
+
+  void write_to_open(std::string_view text) {
+    std::fflush(stdout);  // it may be the same
+    auto left = std::as_bytes(std::span{text.data(), text.size()});
+    while (!left.empty()) {
+      const std::int64_t written = gradus::io::detail::write_in_place(open_, left);
+      if (written > 0) {
+        left = left.subspan(static_cast<std::size_t>(written));
+      } else if (written != -EINTR) {
+        refuse(static_cast<int>(-written));
+      }
+    }
+  }
+  void copy_to_open() {
+    std::ifstream from{unfinished_, std::ios::binary};
+    std::string part(std::size_t{1} << 20U, '\0');
+    while (from.read(part.data(), static_cast<std::streamsize>(part.size())), from.gcount() > 0) {
+      write_to_open(std::string_view{part}.substr(0, static_cast<std::size_t>(from.gcount())));
+    }
+  }
+  void unlink_unfinished() const noexcept {
+    if (unfinished_ != target_) {
+      unlink(unfinished_.c_str());
+    }
   }
 
   void remember() noexcept {
@@ -197,6 +270,7 @@ class output_file {
     std::swap(target_, other.target_);
     std::swap(unfinished_, other.unfinished_);
     std::swap(entry_, other.entry_);
+    std::swap(open_, other.open_);
   }
 
   std::string option_;
@@ -204,6 +278,7 @@ class output_file {
   std::string target_;
   std::string unfinished_;
   unfinished_files::entry* entry_ = nullptr;
+  int open_ = -1;  // what is written in place
 };
 
 }  // namespace program

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// SIGINT, SIGTERM and SIGHUP: nothing half-written stays, children end, and the status says which signal it was.
+// SIGINT, SIGTERM and SIGHUP: nothing half-written stays, children end, and the program ends by the signal itself.
 #pragma once
 
-#include <signal.h>    // kill, sigaction, sigprocmask, sigtimedwait
+#include <signal.h>    // kill, raise, sigaction, sigprocmask, sigtimedwait
 #include <sys/wait.h>  // waitpid
 #include <unistd.h>    // _exit, write
 
@@ -27,7 +27,23 @@ inline constexpr int ending_signals[] = {SIGINT, SIGTERM, SIGHUP};
   return signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : signal == SIGHUP ? "SIGHUP" : "a signal";
 }
 
-/// The program was to end. Its status is then 128 + signal.
+/// Ends this process by the signal, as if nothing had handled it. A launcher such as mpiexec then knows that the job
+/// is over, also when other ranks wait in MPI_Init for this one: a rank that exits before MPI_Init, with any status, is
+/// to it a program without MPI. For signal handlers, too.
+[[noreturn]] inline void end_by(int signal) noexcept {
+  struct sigaction usual {};
+  usual.sa_handler = SIG_DFL;
+  sigemptyset(&usual.sa_mask);
+  sigaction(signal, &usual, nullptr);
+  sigset_t only;
+  sigemptyset(&only);
+  sigaddset(&only, signal);
+  pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
+  raise(signal);
+  _exit(128 + signal);  // the first process of a container is not ended by its own signals
+}
+
+/// The program was to end: main calls end_by(signal) when all is cleaned up.
 struct interrupted : std::exception {
   explicit interrupted(int which) : signal{which} {}
 
@@ -70,12 +86,13 @@ inline void end_program(int signal) {
     }
   }
   say("\n");
-  _exit(128 + signal);
+  end_by(signal);
 }
 
 }  // namespace detail
 
-/// From now on a signal removes what output_file has not finished, says so, and ends the program with 128 + signal.
+/// From now on a signal removes what output_file has not finished, says so, and ends the program as it would without a
+/// handler: for a shell with 128 + signal.
 /// Signals that are ignored, as by nohup, stay so.
 inline void end_on_signals(const char* name) {
   detail::program_name() = name;

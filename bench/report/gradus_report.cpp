@@ -6,6 +6,7 @@
 #include <cstdint>      // std::int64_t, std::uint64_t
 #include <cstdio>       // std::fprintf, std::fwrite
 #include <cstdlib>      // EXIT_FAILURE
+#include <sstream>      // std::ostringstream
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
@@ -88,7 +89,16 @@ int run(int count, char** arguments) {
       ->capture_default_str();
   bool quiet = false;
   app.add_flag("-q,--quiet", quiet, "Do not print the verdicts");
-  CLI11_PARSE(app, count, arguments);
+  try {
+    app.parse(count, arguments);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& failure) {
+    std::ostringstream text;
+    const int status = app.exit(failure, text, text);
+    std::fprintf(stderr, "%s", printable(text.str()).c_str());
+    return status;
+  }
   try {
     if (output.empty()) {
       output = path;

@@ -99,8 +99,9 @@ decision decide(const series& now, const attempt& last, const limits& allowed) {
     next.useless = 0;
     reason = gradus::join({"no progress on ", allowed.ranks[now.choice], " ranks"});
   }
-  if (next.useless >= most_useless_starts) {
-    return end_with(status, gradus::join({next.useless, " starts in a row made no progress"}));
+  if (next.useless >= allowed.useless_starts) {
+    return end_with(status, gradus::join({next.useless, next.useless == 1 ? " start" : " starts in a row",
+                                          " made no progress (--useless-starts ", allowed.useless_starts, ")"}));
   }
   if (now.starts > allowed.restarts) {
     return end_with(status, gradus::join({"--restarts ", allowed.restarts, " are used up"}));

@@ -41,13 +41,12 @@ struct attempt {
 inline constexpr double at_once = 60;  // seconds
 /// A pause before a start is at most this long.
 inline constexpr double longest_pause = 60;  // seconds
-/// This many starts in a row without progress on the smallest number of ranks are the last ones.
-inline constexpr int most_useless_starts = 2;
 
 /// What the user allows.
 struct limits {
   std::vector<int> ranks = {0};  ///< the number of ranks to begin with, and smaller ones; never empty
   int restarts = 10;             ///< starts after the first
+  int useless_starts = 2;        ///< this number in a row without progress, on the fewest ranks, are the last
   double first_pause = 1;        ///< seconds before a start; doubled after each start without progress
 };
 

@@ -73,13 +73,17 @@ std::string read_settings(int argc, char** argv, settings& chosen) {
   app.add_option("--restarts", chosen.allowed.restarts, "starts after the first, in all")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
+  app.add_option("--useless-starts", chosen.allowed.useless_starts,
+                 "starts in a row without progress, on the smallest number of ranks, after which none follows")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
   app.add_option("--checkpoints", chosen.checkpoints,
-                 "the job's folders of checkpoints, that in memory too: a start makes progress if a newer one comes "
-                 "(without: if it lasts 60 seconds)");
+                 "the job's folders of checkpoints, that in memory too: a start makes progress if a whole one comes "
+                 "that is newer than the newest whole one before (without: if it lasts 60 seconds)");
   app.add_option("--time-limit", chosen.time_limit, "seconds of all starts together, after which the job gets SIGTERM")
       ->check(CLI::Range(0.001, 1e9));
   app.add_option("--silent-for", chosen.silent_for,
-                 "seconds without output and without a newer checkpoint after which the job is killed")
+                 "seconds without output and without another checkpoint after which the job is killed")
       ->check(CLI::Range(0.001, 1e9));
   app.add_option("--pause", chosen.allowed.first_pause,
                  "seconds before a start; doubled after each start without progress, up to 60")

@@ -5,6 +5,7 @@
 
 #include <poll.h>          // poll
 #include <sys/signalfd.h>  // signalfd
+#include <sys/stat.h>      // stat
 #include <unistd.h>        // read, write
 
 #include <algorithm>         // std::clamp, std::max, std::min
@@ -15,14 +16,18 @@
 #include <cstdint>           // std::int64_t
 #include <cstdio>            // std::fputs, std::snprintf
 #include <ctime>             // std::strftime
-#include <filesystem>        // std::filesystem::directory_iterator
 #include <initializer_list>  // std::initializer_list
 #include <limits>            // std::numeric_limits
+#include <map>               // std::map
+#include <string>            // std::string
 #include <system_error>      // std::system_error
+#include <utility>           // std::move
 
+#include "gradus/core/error.hpp"
 #include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/io/detail/checkpoint/names.hpp"
+#include "gradus/io/checkpoint_search.hpp"
+#include "gradus/io/file_system.hpp"
 #include "processes.hpp"
 
 namespace supervisor {
@@ -53,17 +58,62 @@ std::string digits(double value) {
   return text;
 }
 
-/// The step of the newest checkpoint, by its name: it has its name only when it is complete. -1 if there is none.
-std::int64_t newest_step(const std::vector<std::string>& folders) {
-  std::int64_t newest = -1;
-  for (const std::string& folder : folders) {
-    std::error_code failed;
-    for (std::filesystem::directory_iterator at{folder, failed}, end; !failed && at != end; at.increment(failed)) {
-      newest = std::max(newest, gradus::io::detail::step_of_name(at->path().filename().string()).value_or(-1));
+/// The checkpoints in the job's folders.
+class checkpoint_folders {
+ public:
+  explicit checkpoint_folders(const std::vector<std::string>& paths) : paths_{paths} {}
+
+  /// The step of the newest checkpoint that is whole: from it the next start goes on. -1 if there is none. Reads all
+  /// bytes of a file, once while it does not change. A file that is damaged is named, once.
+  [[nodiscard]] std::int64_t newest_step() {
+    gradus::io::checkpoint_report unread;
+    for (const auto& each : gradus::io::detail::checkpoint_candidates(paths_, gradus::io::operating_system(), unread)) {
+      const std::string path = each.path_among(paths_);
+      const auto [known, is_new] = whole_.try_emplace(state_of(path), false);
+      if (is_new) {
+        known->second = is_whole(path);
+      }
+      if (known->second) {
+        return each.step;
+      }
+    }
+    return -1;
+  }
+
+  /// A text that changes when a checkpoint comes, changes or goes.
+  [[nodiscard]] std::string state() const {
+    gradus::io::checkpoint_report unread;
+    std::string all;
+    for (const auto& each : gradus::io::detail::checkpoint_candidates(paths_, gradus::io::operating_system(), unread)) {
+      all += state_of(each.path_among(paths_));
+    }
+    return all;
+  }
+
+ private:
+  static std::string state_of(const std::string& path) {
+    struct stat found {};
+    if (::stat(path.c_str(), &found) != 0) {
+      return path;
+    }
+    return gradus::join({path, " ", static_cast<std::int64_t>(found.st_ino), " ",
+                         static_cast<std::int64_t>(found.st_size), " ", static_cast<std::int64_t>(found.st_mtim.tv_sec),
+                         " ", static_cast<std::int64_t>(found.st_mtim.tv_nsec), "\n"});
+  }
+
+  static bool is_whole(const std::string& path) {
+    try {
+      gradus::io::detail::open_candidate(path, gradus::io::operating_system())->compare_checksums();
+      return true;
+    } catch (const gradus::error& failure) {
+      say({"a checkpoint does not count: ", failure.message()});
+      return false;
     }
   }
-  return newest;
-}
+
+  const std::vector<std::string>& paths_;
+  std::map<std::string, bool> whole_;  // by state_of
+};
 
 /// Signals wait until they are read.
 class signal_queue {
@@ -151,7 +201,7 @@ class relay {
 
 class supervision {
  public:
-  explicit supervision(const settings& chosen) : chosen_{chosen} {}
+  explicit supervision(const settings& chosen) : chosen_{chosen}, checkpoints_{chosen.checkpoints} {}
 
   int run() {
     series now;
@@ -186,11 +236,11 @@ class supervision {
                       : gradus::join({"start ", now.starts, " on ", ranks, " ranks"});
   }
 
-  [[nodiscard]] std::string checkpoint_text(bool progress) const {
+  [[nodiscard]] std::string checkpoint_text(bool progress) {
     if (chosen_.checkpoints.empty()) {
       return {};
     }
-    const std::int64_t newest = newest_step(chosen_.checkpoints);
+    const std::int64_t newest = checkpoints_.newest_step();
     return newest < 0 ? ", no checkpoint"
                       : gradus::join({", newest checkpoint: step ", newest, progress ? "" : " as before"});
   }
@@ -209,7 +259,7 @@ class supervision {
       gradus::append_text(words, {" ", each});
     }
     say({start_text(now), ":", words});
-    const std::int64_t before = newest_step(chosen_.checkpoints);
+    const std::int64_t before = checkpoints_.newest_step();
     const double start = elapsed();
     attempt last;
     started_job job = start_job(command, signals_.before(), chosen_.silent_for > 0);
@@ -220,7 +270,7 @@ class supervision {
       wait_for(std::move(job), last);
     }
     last.seconds = elapsed() - start;
-    last.progress = chosen_.checkpoints.empty() ? last.seconds >= at_once : newest_step(chosen_.checkpoints) > before;
+    last.progress = chosen_.checkpoints.empty() ? last.seconds >= at_once : checkpoints_.newest_step() > before;
     return last;
   }
 
@@ -235,7 +285,7 @@ class supervision {
                                  relay{std::move(job.errors), STDERR_FILENO}};
     std::optional<ending> end;
     double sign_of_life = elapsed();
-    std::int64_t newest = newest_step(chosen_.checkpoints);
+    std::string saved = checkpoints_.state();
     double kill_at = never;
     bool silent = false;
     const double check_every = chosen_.silent_for > 0 ? std::clamp(chosen_.silent_for / 4, 0.01, 10.0) : never;
@@ -265,8 +315,8 @@ class supervision {
         kill_all(job.process, end);
       }
       if (elapsed() >= check_at) {
-        if (const std::int64_t found = newest_step(chosen_.checkpoints); found != newest) {
-          newest = found;
+        if (std::string found = checkpoints_.state(); found != saved) {
+          saved = std::move(found);
           sign_of_life = elapsed();
         }
         check_at = elapsed() + check_every;
@@ -349,6 +399,7 @@ class supervision {
   }
 
   const settings& chosen_;
+  checkpoint_folders checkpoints_;
   descendants processes_;
   signal_queue signals_;
   clock::time_point begin_ = clock::now();

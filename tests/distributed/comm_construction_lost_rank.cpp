@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Rank 1 is killed while the ranks make a communicator, in a function of MPI that has no time limit. The others end
+// Rank 1 is killed while the ranks make a communicator, in a function of MPI. The others end
 // within their time limit, with the operation and the rank, and their job ends. It also ends if rank 1 is killed at the
 // end of the program.
 // Cases of 3 ranks: environment number dup node window barrier duplicate registration split end finalize
@@ -50,13 +50,13 @@ int MPI_Barrier(MPI_Comm ranks) {
   enter("MPI_Barrier");
   return PMPI_Barrier(ranks);
 }
-int MPI_Bcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm ranks) {
-  enter("MPI_Bcast");
-  return PMPI_Bcast(data, count, type, root, ranks);
+int MPI_Ibcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm ranks, MPI_Request* request) {
+  enter("MPI_Ibcast");
+  return PMPI_Ibcast(data, count, type, root, ranks, request);
 }
-int MPI_Comm_dup(MPI_Comm ranks, MPI_Comm* made) {
-  enter("MPI_Comm_dup");
-  return PMPI_Comm_dup(ranks, made);
+int MPI_Comm_idup(MPI_Comm ranks, MPI_Comm* made, MPI_Request* request) {
+  enter("MPI_Comm_idup");
+  return PMPI_Comm_idup(ranks, made, request);
 }
 int MPI_Comm_split_type(MPI_Comm ranks, int type, int key, MPI_Info info, MPI_Comm* made) {
   enter("MPI_Comm_split_type");
@@ -86,7 +86,7 @@ void kill_rank_1_in(const comm::mpi_environment& environment, std::string_view f
 /// What the ranks do in a case.
 void run_case(const std::string& name, comm::mpi_environment& environment) {
   if (name == "number" || name == "dup") {
-    kill_rank_1_in(environment, name == "dup" ? "MPI_Comm_dup" : "MPI_Bcast");
+    kill_rank_1_in(environment, name == "dup" ? "MPI_Comm_idup" : "MPI_Ibcast");
     const comm::mpi world{environment};
   } else if (name == "node" || name == "window" || name == "barrier") {
     kill_rank_1_in(environment, name == "node"     ? "MPI_Comm_split_type"
@@ -128,7 +128,7 @@ void require_message(const std::string& message, const std::vector<std::string>&
 /// Rank 1 is killed before it makes its environment, which the others cannot know.
 std::string complaint_without_environment(int rank) {
   return suite::failure_of([&] {
-    deadly = rank == 1 ? "MPI_Comm_dup" : "";
+    deadly = rank == 1 ? "MPI_Comm_idup" : "";
     require_message(suite::failure_of([] { const comm::mpi_environment environment{{.time_limit = limit}}; }),
                     {"mpi_environment: not complete within 6 s", "mpi_options::time_limit allows longer waits"});
   });

@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
     const std::string message = suite::message_of<gradus::communication_error>([&] {
       const comm::mpi none{environment, MPI_COMM_NULL};
     });
-    suite::require_contains(message, "comm::mpi: MPI_Comm_dup: ");
+    suite::require_contains(message, "comm::mpi: MPI_Comm_idup: ");
     for (const MPI_Comm each : {MPI_COMM_WORLD, MPI_COMM_SELF}) {
       int rank = 0;
       suite::require(MPI_Send(&rank, 1, MPI_INT, environment.size(), 0, each) != MPI_SUCCESS, "no such rank");

@@ -86,6 +86,12 @@ class Breakdown(unittest.TestCase):
                 self.compare(ARGUMENTS.mpiexec, "--all-reduce-spec", algorithm)
             self.compare(ARGUMENTS.mpiexec, "--all-reduce-spec", "hierarchical", "--variable-update", "sharded_update")
 
+    def test_stages(self):
+        # 1001 classes and a small network: the loss is a large part of a step.
+        for schedule in ("one_f_one_b", "zero_bubble"):
+            self.compare([], "--stages=2", "--micro-batches=4", f"--schedule={schedule}", "--layer-times=estimated",
+                         "--model=trivial", "--batch-size=16", "--image-size=32")
+
     def test_orders(self):
         for order in ("tac", "tic", "random") if ARGUMENTS.all else ("tac",):
             for launch in [[], *([ARGUMENTS.mpiexec] if ARGUMENTS.mpiexec and ARGUMENTS.all else [])]:

@@ -9,6 +9,7 @@ start it on two ranks.
 """
 
 import argparse
+import contextlib
 import csv
 import gzip
 import json
@@ -39,14 +40,50 @@ def run(*options, status=0, launcher=(), **environment):
     return done.stdout
 
 
-def run_apart(first, second):
-    """The exit status and the output of two ranks of one job, each with options of its own."""
+def start_apart(first, second):
+    """Starts two ranks of one job, each with a command of its own."""
     one = [*ARGUMENTS.mpiexec]
     one[len(one) - 1 - one[::-1].index("2")] = "1"
     count = one[len(one) - 1 - one[::-1].index("1") - 1]  # the option that says how many
-    words = [*one, ARGUMENTS.program, *map(str, first), ":", count, "1", ARGUMENTS.program, *map(str, second)]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
-    return done.returncode, done.stdout
+    words = [*one, *map(str, first), ":", count, "1", *map(str, second)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def run_apart(first, second):
+    """The exit status and the output of two ranks of one job, each with options of its own."""
+    with start_apart([ARGUMENTS.program, *first], [ARGUMENTS.program, *second]) as process:
+        try:
+            said = process.communicate(timeout=60)[0]
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            raise
+        return process.returncode, said
+
+
+# A rank: FILE SIGNAL "signalled" COMMAND... becomes the command, and gets the signal as soon as the command handles it;
+# FILE SIGNAL "other" COMMAND... begins when that has come.
+SIGNALLED_RANK = """
+import os, pathlib, sys, time
+came, number, role = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+if role == "other":
+    while not came.exists():
+        time.sleep(0.001)
+    time.sleep(0.3)  # the launcher has seen the end of the other
+elif os.fork() == 0:
+    rank = os.getppid()
+    for other in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), other)
+    status = f"/proc/{rank}/status"
+    while True:
+        text = pathlib.Path(status).read_text()
+        caught = int(text.split("SigCgt:")[1].split()[0], 16)
+        if text.startswith("Name:\tgradus_bench") and caught >> (number - 1) & 1:
+            break
+    os.kill(rank, number)
+    came.touch()
+    os._exit(0)
+os.execv(sys.argv[4], sys.argv[4:])
+"""
 
 
 class RanksWithCommandLinesOfTheirOwn(unittest.TestCase):
@@ -86,6 +123,33 @@ class RanksWithCommandLinesOfTheirOwn(unittest.TestCase):
         status, said = run_apart(SMALL, [*SMALL, "--seed", 5])
         self.assertNotEqual(status, 0)
         self.assertIn("expected the same seed on all ranks, got 1234 on rank 0; 5 on rank 1", said)
+
+    def test_what_changes_the_work_of_the_others_is_compared(self):
+        servers = [*SMALL, "--variable-update", "parameter_server"]
+        for first, second, expected in (
+                (SMALL, [*SMALL, "--dry-run"], "the same dry run on all ranks, got 0 on rank 0; 1 on rank 1"),
+                ([*SMALL, "--dry-run"], SMALL, "the same dry run on all ranks, got 1 on rank 0; 0 on rank 1"),
+                (servers, [*servers, "--colocate-servers"], "the same colocated servers on all ranks, got 0 on rank 0; 1"),
+                (SMALL, [*SMALL, "--display-every", 3], "the same steps between lines on all ranks, got 10 on rank 0; 3"),
+                (SMALL, [*SMALL, "--learning-rate", 1], "the same learning rate on all ranks, got 0.005 on rank 0; 1")):
+            status, said = run_apart(first, second)
+            self.assertNotEqual(status, 0)
+            self.assertIn(expected, said)
+
+
+    def test_a_signal_before_mpi_begins_ends_the_job(self):
+        with tempfile.TemporaryDirectory() as name:
+            script, came = pathlib.Path(name) / "rank.py", pathlib.Path(name) / "came"
+            script.write_text(SIGNALLED_RANK)
+            for which in (signal.SIGTERM, signal.SIGINT):  # a library of MPI may handle SIGHUP before main
+                came.unlink(missing_ok=True)
+                rank = [sys.executable, script, came, int(which)]
+                process = start_apart([*rank, "signalled", ARGUMENTS.program, *SMALL],
+                                      [*rank, "other", ARGUMENTS.program, *SMALL])
+                self.addCleanup(process.terminate)  # with its ranks
+                said = process.communicate(timeout=60)[0]
+                self.assertNotEqual(process.returncode, 0, said)
+                self.assertIn(f"gradus_bench: ended by {which.name}", said)
 
 
 class Measurement(unittest.TestCase):
@@ -343,7 +407,16 @@ class Measurement(unittest.TestCase):
         # In 1000 steps, one of the ranks waits for the other for more than a millisecond.
         said = run(*SMALL, "--ranks=2", "--num-batches=1000", "--time-limit=0.001", status=1)
         self.assertRegex(said, "rank [01].* within 0.001 s")
-        self.assertIn("--batch-size", run("--help"))
+        said = run("--help")
+        groups = re.split(r"(?m)^(?=\S.*:$)", said.split("\n\n", 1)[1])
+        names = {group.split("\n", 1)[0]: set(re.findall(r"(?m)^ +(--[a-z-]+)", group)) for group in groups}
+        self.assertNotIn("Options:", {name for name, options in names.items() if len(options) > 2})  # help alone
+        self.assertEqual(sum("--servers" in options for options in names.values()), 1)
+        self.assertEqual(names["Checkpoints:"], {"--checkpoint-dir", "--checkpoint-every", "--resume"})
+        self.assertLess(max(map(len, names.values())), 14)
+        for explained in ("NUMA bind", "SingleSess", "E is 1 if", "S is the share"):
+            self.assertIn(explained, said)
+        self.assertIn("--batch-size", said)
         self.assertIn("--launcher", run("scale", "--help"))
 
 
@@ -678,6 +751,31 @@ class Checkpoints(unittest.TestCase):
         self.assertGreater(rest["images_per_second"], 0.05 * whole["images_per_second"])
         self.assertLess(rest["images_per_second"], 3 * whole["images_per_second"])
 
+    def test_a_rank_that_stops_in_a_save_ends_the_job_within_the_time_limit(self):
+        if not ARGUMENTS.mpiexec:
+            self.skipTest("built without MPI")
+        known = self.path / "rank1"
+        becomes = [sys.executable, "-c", "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid())); "
+                   "os.execv(sys.argv[2], sys.argv[2:])"]
+        # Nearly all of the time goes to saves, for which the ranks wait.
+        command = [ARGUMENTS.program, *SMALL, "--num-warmup-batches", 0, "--num-batches", 1, "--repeats", 1000,
+                   "--checkpoint-dir", self.path / "saved", "--time-limit", 3]
+        process = start_apart(command, [*becomes, known, *command])
+        self.addCleanup(process.terminate)  # with its ranks
+        deadline = time.monotonic() + 100
+        while not list((self.path / "saved").glob("step-*.safetensors")) or not list(
+                (self.path / "saved").glob("*.partial")):
+            self.assertLess(time.monotonic(), deadline, "no save")
+        rank = int(known.read_text())
+        os.kill(rank, signal.SIGSTOP)
+        try:
+            said = process.communicate(timeout=60)[0]
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # mpiexec has killed it
+                os.kill(rank, signal.SIGKILL)
+        self.assertNotEqual(process.returncode, 0, said)
+        self.assertRegex(said, r"not complete within 3 s; no answer from rank 1")
+
     def test_after_the_last_step_another_repeat_is_measured(self):
         _, two = self.measure("--repeats", 2)
         for every in (0, 5):  # after the repeat; after its last step
@@ -835,6 +933,38 @@ class Files(unittest.TestCase):
         self.assertEqual(kept.stat().st_mode & 0o777, 0o640)
         self.assertEqual(self.names(), ["a.json", "b.json"])
 
+    def test_pipes_get_the_results(self):
+        for path in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
+            self.assertIn('"model": "lenet"', run(*SMALL, "--json", path))
+        words = [ARGUMENTS.program, *SMALL, "--json", "/dev/stdout"]
+        with open(self.path / "all", "wb") as everything:  # a file: nothing of the text is lost
+            subprocess.run(words, stdout=everything, check=True, timeout=200)
+        said = (self.path / "all").read_text()
+        self.assertIn("total images/sec", said)
+        self.assertIn('"model": "lenet"', said)
+        (self.path / "all").unlink()
+        for option in ("--json", "--trace-file"):
+            pipe = self.path / option[2:]
+            os.mkfifo(pipe)
+            reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True)
+            self.addCleanup(reader.stdout.close)
+            self.addCleanup(reader.wait)
+            self.addCleanup(reader.kill)
+            run(*SMALL, option, pipe, TMPDIR=str(self.path))
+            json.loads(reader.communicate(timeout=100)[0])
+            self.assertTrue(pipe.is_fifo())
+        self.assertEqual(self.names(), ["json", "trace-file"])
+        said = run(*SMALL, "--json", self.path / "json", status=1)
+        self.assertRegex(said, "gradus_bench: --json: cannot write '.*/json': no program reads the pipe: start it first")
+        self.assertNotIn("Running warm up", said)
+
+    def test_a_link_that_leads_to_no_file_yet_is_followed(self):
+        link = self.path / "link"
+        link.symlink_to("made")
+        run(*SMALL, "--json", link)
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(json.loads((self.path / "made").read_text())["model"], "lenet")
+
     def test_a_full_device_is_a_failure(self):
         for options in (["--help"], ["--dry-run", *SMALL], SMALL, ["scale", "--ranks", "1", *SMALL]):
             with open("/dev/full", "wb") as full:
@@ -891,7 +1021,7 @@ class Signals(unittest.TestCase):
             self.assertNotEqual(self.children(), [])
             process.send_signal(which)
             said = process.communicate(timeout=100)[0]
-            self.assertEqual(process.returncode, 128 + which, said)
+            self.assertEqual(process.returncode, -which, said)
             self.assertIn(f"gradus_bench: ended by {which.name}", said)
             self.assertIn("the sweep ended early; nothing was measured, nothing is written", said)
             self.assertEqual((self.children(), list(self.temporary.iterdir()), list(self.files.iterdir())), ([], [], []))
@@ -910,7 +1040,7 @@ class Signals(unittest.TestCase):
             said += line
         process.send_signal(signal.SIGTERM)
         said += process.communicate(timeout=100)[0]
-        self.assertEqual(process.returncode, 128 + signal.SIGTERM, said)
+        self.assertEqual(process.returncode, -signal.SIGTERM, said)
         self.assertRegex(said, r"the sweep ended early; written: '.*a\.csv', '.*a\.json'\n")
         saved = json.loads((self.files / "a.json").read_text())
         self.assertEqual(([row["ranks"] for row in saved["rows"]], saved["ended_early"]), ([1], True))
@@ -926,9 +1056,42 @@ class Signals(unittest.TestCase):
         self.assertEqual(len(list(self.files.iterdir())), 2)
         process.send_signal(signal.SIGTERM)
         said = process.communicate(timeout=100)[0]
-        self.assertEqual(process.returncode, 128 + signal.SIGTERM, said)
+        self.assertEqual(process.returncode, -signal.SIGTERM, said)
         self.assertRegex(said, r"gradus_bench: ended by SIGTERM; not written: '.*b\.json', '.*a\.json'\n")
         self.assertEqual(list(self.files.iterdir()), [])
+
+
+class Arguments(unittest.TestCase):
+    def test_no_terminal_obeys_an_argument(self):
+        evil = "\x1b[2J"
+        for options in (["--model", evil], ["--" + evil], [evil], ["--json", f"/{evil}/x", *SMALL],
+                        ["--data-dir", f"/{evil}", *SMALL]):
+            done = subprocess.run([ARGUMENTS.program, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  check=False, timeout=100)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertNotIn(b"\x1b", done.stdout)
+            self.assertIn(b"\\x1b[2J", done.stdout)
+
+
+class Network(unittest.TestCase):
+    def test_thread_ranks_open_no_socket(self):
+        process = subprocess.Popen([ARGUMENTS.program, *SMALL, "--ranks", "2", "--num-batches", str(1 << 24)],
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        said = ""
+        for line in process.stdout:
+            said += line
+            if "Done warm up" in line:
+                break
+        self.assertIn("Done warm up", said)
+        files = []
+        for each in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                files.append(os.readlink(each))
+        self.assertGreater(len(files), 2)
+        self.assertEqual([each for each in files if each.startswith("socket:")], [])
 
 
 class Messages(unittest.TestCase):

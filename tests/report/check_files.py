@@ -66,6 +66,28 @@ class Files(unittest.TestCase):
         self.assertEqual(self.names(), ["a.csv", "a.json", "t.html", "t.json"])
         json.loads((self.path / "a.json").read_text())
 
+    def test_no_terminal_obeys_an_argument(self):
+        for words in ([self.trace, "--\x1b[2J"], [self.path / "\x1b[2J"], [self.trace, "--json", "/\x1b[2J/x"]):
+            done = subprocess.run([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+                                  timeout=100)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertNotIn(b"\x1b", done.stdout)
+            self.assertIn(b"\\x1b[2J", done.stdout)
+
+    def test_only_regular_files_are_replaced(self):
+        link, pipe = self.path / "link.html", self.path / "pipe"
+        link.symlink_to("made.html")
+        os.mkfifo(pipe)
+        with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
+            report(self.trace, "--output", link, "--json", pipe)
+            json.loads(reader.communicate(timeout=100)[0])
+        self.assertTrue(pipe.is_fifo())
+        self.assertTrue(link.is_symlink())
+        self.assertIn("<html", (self.path / "made.html").read_text())
+        done = subprocess.run([PROGRAM, self.trace, "-q", "--output", "/dev/stdout"], stdout=subprocess.PIPE, text=True,
+                              timeout=300, check=True)
+        self.assertEqual(done.stdout, (self.path / "made.html").read_text())
+
     def test_a_full_device_is_a_failure(self):
         for words in ([self.trace], [self.trace, "--output", "-"], ["--help"]):
             with open("/dev/full", "wb") as full:

@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: BSL-1.0
 """Runs gradus_run with commands that die, hang, get signals and leave processes behind: check_run.py PROGRAM"""
 
+import json
 import os
 import pathlib
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -17,7 +19,29 @@ LIMIT = 60  # seconds
 # Counts its starts in the file `starts`, and has the number in $start.
 COUNT = "echo >> starts; start=$(wc -l < starts); "
 # Saves a checkpoint of a later step at each start.
-SAVE = COUNT + "mkdir -p saved; : > saved/step-00000000$start.safetensors; "
+SAVE = COUNT + "mkdir -p saved; cp whole/step-00000000$start.safetensors saved; "
+
+
+def crc32c(content):
+    """CRC-32C, bit by bit."""
+    total = 0xFFFFFFFF
+    for byte in content:
+        total ^= byte
+        for _ in range(8):
+            total = total >> 1 ^ (0x82F63B78 if total & 1 else 0)
+    return total ^ 0xFFFFFFFF
+
+
+def checkpoint(step):
+    """The bytes of a checkpoint of one number."""
+    number = struct.pack("<f", step)
+    names = {"gradus.format": "1", "gradus.step": str(step), "gradus.job": "00000000000000aa", "gradus.ancestors": "",
+             "gradus.crc32c.w": f"{crc32c(number):08x}", "gradus.header_crc32c": "00000000"}
+    text = json.dumps({"__metadata__": names, "w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}},
+                      separators=(",", ":"))
+    head = struct.pack("<Q", len(text)) + text.encode()
+    place = head.index(b'"gradus.header_crc32c":"') + 24
+    return head[:place] + f"{crc32c(head):08x}".encode() + head[place + 8:] + number
 
 
 def alive(process):
@@ -32,6 +56,9 @@ class Run(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.path = pathlib.Path(folder.name)
+        (self.path / "whole").mkdir()
+        for step in range(1, 10):
+            (self.path / "whole" / f"step-{step:09}.safetensors").write_bytes(checkpoint(step))
 
     def start(self, *words, pause="0.05"):
         return subprocess.Popen([PROGRAM, "--pause", pause, *words], cwd=self.path, stdin=subprocess.DEVNULL,
@@ -120,7 +147,31 @@ class Run(unittest.TestCase):
     def test_a_programming_error_ends_it(self):
         _, said = self.run_it("--checkpoints", "saved", "--", "sh", "-c", COUNT + "exit 3", status=3)
         self.assertEqual(self.starts(), 2)
-        self.assertIn("2 starts in a row made no progress", said)
+        self.assertIn("2 starts in a row made no progress (--useless-starts 2)", said)
+
+    def test_the_limit_of_useless_starts_is_an_option(self):
+        for limit in (1, 4):
+            (self.path / "starts").unlink(missing_ok=True)
+            _, said = self.run_it("--useless-starts", str(limit), "--checkpoints", "saved", "--", "sh", "-c",
+                                  COUNT + "exit 3", status=3)
+            self.assertEqual(self.starts(), limit)
+            self.assertIn(f" made no progress (--useless-starts {limit})", said)
+
+    def test_damaged_checkpoints_are_no_progress_and_hide_none(self):
+        # It damages what it saves: no start makes progress.
+        broken = SAVE + "printf x >> saved/step-00000000$start.safetensors; exit 3"
+        _, said = self.run_it("--checkpoints", "saved", "--", "sh", "-c", broken, status=3)
+        self.assertEqual(self.starts(), 2)
+        self.assertIn("a checkpoint does not count: ", said)
+        # The job goes on below a damaged one of step 900.
+        (self.path / "starts").unlink()
+        for each in (self.path / "saved").iterdir():
+            each.unlink()
+        (self.path / "saved" / "step-000000900.safetensors").write_bytes(checkpoint(900)[:-1])
+        _, said = self.run_it("--checkpoints", "saved", "--", "sh", "-c", SAVE + "[ $start -lt 5 ] || exit 0; exit 3")
+        self.assertEqual(self.starts(), 5)
+        self.assertIn("newest checkpoint: step 1; next: start 2", said)
+        self.assertEqual(said.count("step-000000900.safetensors"), 1)
 
     def test_fewer_ranks_are_taken_without_progress(self):
         run = COUNT + "echo {ranks} >> ranks; [ {ranks} = 2 ]"
@@ -201,7 +252,7 @@ while True:
 
     def test_output_and_checkpoints_are_signs_of_life(self):
         talk = "for i in 1 2 3 4 5 6; do sleep 0.25; echo $i; done"
-        save = "mkdir saved; for i in 1 2 3 4 5 6; do sleep 0.25; : > saved/step-00000000$i.safetensors; done"
+        save = "mkdir saved; for i in 6 5 4 3 2 1; do sleep 0.25; cp whole/step-00000000$i.safetensors saved; done"
         for run in (talk, save):
             self.run_it("--silent-for", "1", "--checkpoints", "saved", "--", "sh", "-c", run)
 

@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(two_starts_in_a_row_without_progress_are_the_last) {
   BOOST_TEST(all.ranks.size() == 5);
   BOOST_TEST(!all.last.again);
   BOOST_TEST(all.last.status == 128 + SIGKILL);
-  BOOST_TEST(all.last.reason == "2 starts in a row made no progress");
+  BOOST_TEST(all.last.reason == "2 starts in a row made no progress (--useless-starts 2)");
 }
 
 BOOST_AUTO_TEST_CASE(each_start_without_progress_takes_the_next_smaller_number_of_ranks) {
@@ -105,6 +105,16 @@ BOOST_AUTO_TEST_CASE(each_start_without_progress_takes_the_next_smaller_number_o
   BOOST_TEST(all.ranks == expected, boost::test_tools::per_element());
   BOOST_TEST(!all.last.again);
   BOOST_TEST(run_starts(allowed, {false}).last.reason == "no progress on 8 ranks");
+}
+
+BOOST_AUTO_TEST_CASE(useless_starts_are_limited) {
+  for (const int limit : {1, 2, 5}) {
+    const run_history all =
+        run_starts({.ranks = {8}, .useless_starts = limit}, {false, false, false, false, false, false, false});
+    BOOST_TEST(all.last.reason.find(" made no progress (--useless-starts " + std::to_string(limit) + ")") !=
+               std::string::npos);
+    BOOST_TEST(all.ranks.size() == static_cast<std::size_t>(limit));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(restarts_are_limited) {

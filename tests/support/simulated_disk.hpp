@@ -44,6 +44,7 @@ class simulated_disk final : public io::file_system {
   std::function<bool(int number, bool of_maker)> ignores_sync;
   /// The time of its clock, in seconds.
   std::int64_t now = 1'000'000;
+  std::int64_t user = -1;  // whose all files are
   /// What was done.
   std::vector<disk_operation> log;
 
@@ -207,7 +208,8 @@ class simulated_disk final : public io::file_system {
             .size = of.bytes.size(),
             .modified = of.modified,
             .device = reinterpret_cast<std::uintptr_t>(this),
-            .number = file};
+            .number = file,
+            .owner = user};
   }
   int add(std::size_t file) {
     open_[++last_descriptor_] = file;

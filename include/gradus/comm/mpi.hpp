@@ -81,12 +81,10 @@ class mpi {
       MPI_Comm_rank(ranks, &rank);
       MPI_Comm_size(ranks, &size);
     }
-    // Before MPI_Comm_dup returns on any rank, which could then leave.
+    // Before MPI_Comm_idup completes on any rank, which could then leave.
     auto membership = process.join(number, rank, size);
-    const MPI_Comm own = call([ranks] {
-      MPI_Comm made = MPI_COMM_NULL;
-      detail::check_mpi(MPI_Comm_dup(ranks, &made), "comm::mpi", "MPI_Comm_dup");
-      return made;
+    const auto own = call.poll<MPI_Comm>("MPI_Comm_idup", [ranks](MPI_Comm& made, MPI_Request* request) {
+      return MPI_Comm_idup(ranks, &made, request);
     });
     channel_ = std::make_unique<detail::mpi_channel>(environment.process_, own, std::move(membership));
   }

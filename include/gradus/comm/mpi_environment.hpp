@@ -15,6 +15,7 @@
 #include "gradus/comm/detail/mpi/process.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
 
 namespace gradus::comm {
 
@@ -38,8 +39,10 @@ struct mpi_options {
 ///   }
 /// @endcode
 ///
-/// Requests MPI_THREAD_MULTIPLE; if MPI provides less, calls of several threads take turns, and ranks that construct
-/// communicators wait for each other without a time limit. Failures are: an exception
+/// All processes of the job make one, also those that do not train: comm::mpi{environment, ranks} is a communicator of
+/// some of them. Requests MPI_THREAD_MULTIPLE. With MPI_THREAD_SERIALIZED calls of several threads take turns, and
+/// ranks that share memory wait for each other without a time limit while they allocate it. Less is refused: the
+/// library's threads call MPI. Failures are: an exception
 /// in the function of `run`, an exception that destroys the environment, `fail`, a time limit. After a failure the
 /// other ranks are notified. When the environment is destroyed, it gives them the time `grace` to end with their own
 /// message. Then it ends the job by MPI_Abort, because MPI cannot be finalized while communications are under way. An
@@ -49,14 +52,18 @@ struct mpi_options {
 /// check the results of its calls.
 ///
 /// All ranks destroy it. Without a failure the destructor waits for those of the other ranks, as MPI_Finalize does, and
-/// meanwhile learns of their failures. If they do not arrive within `time_limit`, it writes to the standard error
-/// output which ranks do not answer, and ends the job.
+/// meanwhile learns of their failures. Ranks that go on training are waited for. If nothing comes from a rank for
+/// `time_limit`, it writes to the standard error output which ranks do not answer, and ends the job.
 ///
 /// If MPI is already initialized (by another library), it is not finalized, its error handlers are unchanged, and an
-/// exception does not end the job.
+/// exception does not end the job. If the program calls MPI_Finalize while the environment lives, that waits for the
+/// other ranks as the destructor does; later destructors of the library do nothing, and operations throw
+/// communication_error.
 class mpi_environment {
  public:
   /// Initializes MPI with the arguments of main, from which MPI may remove its own.
+  /// @throws configuration_error if MPI's level of threads is below MPI_THREAD_SERIALIZED, or MPI is finalized
+  /// @throws communication_error if not all processes of the job construct one within the time limit
   mpi_environment(int& argc, char**& argv, mpi_options options = {}) : mpi_environment{&argc, &argv, options} {}
   /// Initializes MPI without arguments.
   explicit mpi_environment(mpi_options options = {}) : mpi_environment{nullptr, nullptr, options} {}
@@ -76,7 +83,7 @@ class mpi_environment {
     }
     process_->look_for_notices(std::string_view{"the end of its program"});
     if (!process_->failed()) {
-      process_->meet_at_end(options_.time_limit);
+      process_->meet_at_end();
     }
     if (!owner_) {
       if (!process_->failed()) {
@@ -115,7 +122,13 @@ class mpi_environment {
       : options_{options}, exceptions_at_start_{std::uncaught_exceptions()} {
     require_time_limit("mpi_environment", options.time_limit);
     int initialized = 0;
+    int finalized = 0;
     MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (finalized != 0) {
+      gradus::raise<configuration_error>("mpi_environment", "an MPI that has not been finalized", "one that has",
+                                         "make it before MPI_Finalize; MPI begins once in a process");
+    }
     if (initialized == 0) {
       int provided = MPI_THREAD_SINGLE;
       detail::check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "mpi_environment",
@@ -126,7 +139,26 @@ class mpi_environment {
       MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
       MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     }
+    require_threads();
     process_ = std::make_shared<detail::mpi_process>(options.time_limit);
+    detail::call_at_finalize(process_);
+  }
+
+  /// @throws configuration_error unless threads of the library may call MPI
+  void require_threads() const {
+    int level = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&level);
+    if (level >= MPI_THREAD_SERIALIZED) {
+      return;
+    }
+    if (owner_) {
+      MPI_Finalize();
+    }
+    gradus::raise<configuration_error>(
+        "mpi_environment", "an MPI that several threads may call: MPI_THREAD_MULTIPLE, or MPI_THREAD_SERIALIZED",
+        level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE",
+        owner_ ? "this MPI library was built without threads: use another one"
+               : "begin MPI by MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided) in the place of MPI_Init");
   }
 
   mpi_options options_;

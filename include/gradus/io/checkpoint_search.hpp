@@ -3,6 +3,8 @@
 // Finds the newest valid checkpoint in one process, and says what was skipped.
 #pragma once
 
+#include <unistd.h>  // geteuid
+
 #include <algorithm>    // std::sort
 #include <cerrno>       // ENOENT
 #include <cstddef>      // std::size_t
@@ -35,6 +37,9 @@ struct checkpoint_report {
   std::int64_t step = -1;                        ///< of it; -1 if there is none
   std::string node = {};                         ///< "rank 2 on 'host'": who reads it; empty if all ranks do
   std::vector<skipped_checkpoint> skipped = {};  ///< newer or equally new files that are not valid, the newest first
+  /// "the file belongs to user 1001, not to user 1000, who reads it": who else may have made or changed what is read.
+  /// Empty if the file and its folder are of the user who reads, or of the system's administrator.
+  std::string owner = {};
 
   /// True if there is a valid checkpoint.
   [[nodiscard]] bool found() const noexcept { return !path.empty(); }
@@ -45,6 +50,9 @@ struct checkpoint_report {
   const auto of_node = [](const std::string& node) { return node.empty() ? node : join({" of ", node}); };
   std::string text = report.found() ? join({"the newest valid checkpoint is '", report.path, "'", of_node(report.node)})
                                     : std::string{"there is no valid checkpoint"};
+  if (!report.owner.empty()) {
+    append_text(text, {"\nwarning: ", report.owner});
+  }
   for (const skipped_checkpoint& each : report.skipped) {
     append_text(text, {"\nskipped: '", each.path, "'", of_node(each.node), ": ", each.reason});
   }
@@ -118,6 +126,26 @@ inline void sort_candidates(std::vector<checkpoint_candidate>& candidates) {
   return reader;
 }
 
+/// See checkpoint_report::owner.
+[[nodiscard]] inline std::string other_owner_of(const checkpoint_reader& file, file_system& files) {
+  const std::string& path = file.path();
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash == 0 ? 1 : slash);
+  file_facts of_folder;
+  if (uninterrupted([&] { return files.facts(folder, of_folder); }) != 0 || of_folder.link) {
+    of_folder = {};  // who owns what a link leads to is not asked for
+  }
+  const std::int64_t user = static_cast<std::int64_t>(::geteuid());
+  for (const bool of_file : {false, true}) {
+    const std::int64_t owner = of_file ? file.facts().owner : of_folder.owner;
+    if (owner > 0 && owner != user) {
+      return join({of_file ? "the file" : "the folder", " '", of_file ? path : folder, "' belongs to user ", owner,
+                   ", not to user ", user, ", who reads it: go on from it only if you trust that user"});
+    }
+  }
+  return {};
+}
+
 }  // namespace detail
 
 /// Finds the newest valid checkpoint of some folders, in one process. The checksums of all its bytes are compared.
@@ -132,6 +160,7 @@ inline void sort_candidates(std::vector<checkpoint_candidate>& candidates) {
       reader->compare_checksums();
       report.path = path;
       report.step = reader->step();
+      report.owner = detail::other_owner_of(*reader, files);
       return report;
     } catch (const format_error& failure) {
       report.skipped.push_back({.path = path, .reason = std::string{failure.message()}});

@@ -3,22 +3,24 @@
 // Writes checkpoints from all ranks, behind the steps that follow.
 #pragma once
 
-#include <atomic>       // std::atomic
-#include <cerrno>       // EINTR, EIO
-#include <chrono>       // std::chrono::duration, std::chrono::minutes, std::chrono::seconds, std::chrono::steady_clock
-#include <cstddef>      // std::byte, std::size_t
-#include <cstdint>      // std::int64_t, std::uint64_t
-#include <exception>    // std::exception
-#include <functional>   // std::function
-#include <memory>       // std::unique_ptr
-#include <optional>     // std::optional
-#include <random>       // std::random_device
-#include <span>         // std::as_bytes, std::as_writable_bytes, std::span
-#include <string>       // std::string
-#include <string_view>  // std::string_view
-#include <thread>       // std::thread
-#include <utility>      // std::exchange, std::move
-#include <vector>       // std::vector
+#include <atomic>  // std::atomic
+#include <cerrno>  // EINTR, EIO
+#include <chrono>  // std::chrono::duration, std::chrono::minutes, std::chrono::seconds, std::chrono::steady_clock
+#include <condition_variable>  // std::condition_variable
+#include <cstddef>             // std::byte, std::size_t
+#include <cstdint>             // std::int64_t, std::uint64_t
+#include <exception>           // std::exception
+#include <functional>          // std::function
+#include <memory>              // std::unique_ptr
+#include <mutex>               // std::mutex, std::scoped_lock, std::unique_lock
+#include <optional>            // std::optional
+#include <random>              // std::random_device
+#include <span>                // std::as_bytes, std::as_writable_bytes, std::span
+#include <string>              // std::string
+#include <string_view>         // std::string_view
+#include <thread>              // std::thread
+#include <utility>             // std::exchange, std::move
+#include <vector>              // std::vector
 
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/any_communicator.hpp"
@@ -56,9 +58,11 @@ struct checkpoint_writer_options {
   /// What checkpoint_family gives for the checkpoint that this job was resumed from: its files are this job's too, to
   /// replace and to delete. Empty for a job that begins.
   std::string resumed_from = {};
-  /// How long a rank waits for another one during a save.
+  /// How long a rank waits for another one during a save, which may have a slow disk. The constructor waits as long as
+  /// the communicator does. wait_for lets a program notice sooner that a rank has stopped.
   std::chrono::milliseconds time_limit{std::chrono::minutes{30}};
-  /// A file that a dead job has left is removed when it has not changed for so long.
+  /// Where a file system has no locks, a file that a dead job has left is removed when it has not changed for so long.
+  /// With locks, it is removed when its lock is free: after a minute, or at once if this job was resumed from that one.
   std::chrono::seconds stale_after{3600};
 };
 
@@ -124,6 +128,11 @@ class checkpoint_writer_base {
       thread_.join();
     }
   }
+  /// The same for at most this time; true if no save is under way any more.
+  [[nodiscard]] bool wait_for(std::chrono::milliseconds time) {
+    std::unique_lock lock{mutex_};
+    return ended_.wait_for(lock, time, [this] { return finished(); });
+  }
 
   /// How the last save ended. @pre finished()
   [[nodiscard]] const checkpoint_save_report& report() const noexcept { return report_; }
@@ -153,6 +162,8 @@ class checkpoint_writer_base {
     });
   }
   ~checkpoint_writer_base() { wait(); }
+
+  [[nodiscard]] std::chrono::milliseconds limit_of_saves() const noexcept { return options_.time_limit; }
 
  private:
   void begin(std::function<void()> fill) {
@@ -375,7 +386,11 @@ class checkpoint_writer_base {
     if (!report_.error.empty()) {
       error_ = join({"the checkpoint of step ", report_.step, " is not saved: ", report_.error});
     }
-    done_.store(true, std::memory_order_release);
+    {
+      const std::scoped_lock lock{mutex_};
+      done_.store(true, std::memory_order_release);
+    }
+    ended_.notify_all();
   }
 
   void take_time() noexcept {
@@ -422,6 +437,8 @@ class checkpoint_writer_base {
   std::function<void()> fill_;
   std::chrono::steady_clock::time_point began_;
   std::atomic<bool> done_ = true;
+  std::mutex mutex_;  // held while done_ becomes true
+  std::condition_variable ended_;
   std::thread thread_;
 };
 
@@ -431,9 +448,7 @@ struct checkpoint_ranks {
   Communicator ranks;
   comm::any_communicator_of<Communicator> group;
 
-  checkpoint_ranks(Communicator& world, std::chrono::milliseconds limit) : ranks{world.duplicate()}, group{ranks} {
-    ranks.set_time_limit(limit);
-  }
+  explicit checkpoint_ranks(Communicator& world) : ranks{world.duplicate()}, group{ranks} {}
 };
 
 }  // namespace detail
@@ -460,8 +475,10 @@ class checkpoint_writer : private detail::checkpoint_ranks<Communicator>, public
   /// @throws configuration_error on all ranks if the options differ or a folder cannot be written
   checkpoint_writer(Communicator& world, checkpoint_writer_options options, file_system& files = operating_system(),
                     error_location where = error_location::current())
-      : detail::checkpoint_ranks<Communicator>{world, options.time_limit},
-        detail::checkpoint_writer_base{this->group, std::move(options), files, where} {}
+      : detail::checkpoint_ranks<Communicator>{world},
+        detail::checkpoint_writer_base{this->group, std::move(options), files, where} {
+    this->ranks.set_time_limit(limit_of_saves());
+  }
 };
 
 }  // namespace gradus::io

@@ -12,7 +12,7 @@
 #include <unistd.h>     // close, fsync, ftruncate, link, pread, pwrite, unlink
 
 #include <algorithm>     // std::min
-#include <cerrno>        // errno, EINTR
+#include <cerrno>        // errno, EINTR, ENOTSUP
 #include <cstddef>       // std::byte, std::size_t
 #include <cstdint>       // std::int64_t, std::uint64_t
 #include <cstdio>        // std::rename, renameat2
@@ -26,6 +26,7 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/io/detail/output/place.hpp"
 
 namespace gradus::io {
 
@@ -34,6 +35,7 @@ enum class open_mode {
   read,    ///< an existing file, to read; a pipe does not block
   write,   ///< an existing regular file, to write; the last part of the path must not be a symbolic link
   create,  ///< a new file, to write; fails if the path exists, also as a symbolic link
+  append,  ///< a pipe, a device or an open file, to write at its end; -ENXIO if no program reads a pipe
 };
 
 /// What a path is.
@@ -44,6 +46,7 @@ struct file_facts {
   std::int64_t modified = 0;  ///< the time of the last change, in seconds since 1970
   std::uint64_t device = 0;   ///< of the file, and
   std::uint64_t number = 0;   ///< its number there: together they tell the files of a machine apart
+  std::int64_t owner = -1;    ///< the number of the user whose it is; -1 if unknown
 };
 
 /// The calls of the operating system. Functions that return int return 0, or for `open` a descriptor, or the negative
@@ -61,6 +64,8 @@ class file_system {
   virtual int close(int file) = 0;
   /// As pwrite(2): the number of bytes written, or the negative errno.
   [[nodiscard]] virtual std::int64_t write(int file, std::span<const std::byte> bytes, std::uint64_t offset) = 0;
+  /// As write(2), of what `append` has opened. A pipe whose reader has ended gives -EPIPE, and no signal.
+  [[nodiscard]] virtual std::int64_t append(int /*file*/, std::span<const std::byte> /*bytes*/) { return -ENOTSUP; }
   /// As pread(2): the number of bytes read, 0 at the end of the file, or the negative errno.
   [[nodiscard]] virtual std::int64_t read(int file, std::span<std::byte> bytes, std::uint64_t offset) = 0;
   /// As ftruncate(2).
@@ -75,6 +80,8 @@ class file_system {
   [[nodiscard]] virtual int rename(const std::string& from, const std::string& to, bool replace) = 0;
   /// As unlink(2). A symbolic link itself is removed, not what it refers to.
   virtual int remove(const std::string& path) = 0;
+  /// Where a file that is written as a whole goes: behind the links of the path.
+  [[nodiscard]] virtual detail::output_place place_of_output(const std::string& path) { return {.path = path}; }
   /// As fstat(2).
   [[nodiscard]] virtual int facts(int file, file_facts& into) = 0;
   /// As lstat(2).
@@ -106,6 +113,9 @@ auto uninterrupted(const Call& call) {
 class posix_file_system final : public file_system {
  public:
   int open(const std::string& path, open_mode mode) override {
+    if (mode == open_mode::append) {
+      return detail::open_in_place(path);
+    }
     const int flags = mode == open_mode::read    ? O_RDONLY | O_NONBLOCK
                       : mode == open_mode::write ? O_WRONLY | O_NOFOLLOW
                                                  : O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW;
@@ -115,6 +125,10 @@ class posix_file_system final : public file_system {
   std::int64_t write(int file, std::span<const std::byte> bytes, std::uint64_t offset) override {
     return result_of(::pwrite(file, bytes.data(), one_call(bytes.size()), static_cast<::off_t>(offset)));
   }
+  std::int64_t append(int file, std::span<const std::byte> bytes) override {
+    return detail::write_in_place(file, bytes.first(one_call(bytes.size())));
+  }
+  detail::output_place place_of_output(const std::string& path) override { return detail::place_of_output(path); }
   std::int64_t read(int file, std::span<std::byte> bytes, std::uint64_t offset) override {
     return result_of(::pread(file, bytes.data(), one_call(bytes.size()), static_cast<::off_t>(offset)));
   }
@@ -207,7 +221,8 @@ class posix_file_system final : public file_system {
             .size = static_cast<std::uint64_t>(found.st_size),
             .modified = static_cast<std::int64_t>(found.st_mtime),
             .device = static_cast<std::uint64_t>(found.st_dev),
-            .number = static_cast<std::uint64_t>(found.st_ino)};
+            .number = static_cast<std::uint64_t>(found.st_ino),
+            .owner = static_cast<std::int64_t>(found.st_uid)};
   }
 };
 
@@ -227,6 +242,18 @@ class posix_file_system final : public file_system {
     }
     bytes = bytes.subspan(static_cast<std::size_t>(written));
     offset += static_cast<std::uint64_t>(written);
+  }
+  return 0;
+}
+
+/// The same at the end of what open_mode::append has opened.
+[[nodiscard]] inline int append_all(file_system& files, int file, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const std::int64_t written = uninterrupted([&] { return files.append(file, bytes); });
+    if (written <= 0) {
+      return written == 0 ? -EIO : static_cast<int>(written);
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
   return 0;
 }

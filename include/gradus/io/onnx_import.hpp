@@ -3,15 +3,16 @@
 // Reads ONNX files as networks. The component gradus::onnx.
 #pragma once
 
-#include <cstddef>      // std::size_t
-#include <filesystem>   // std::filesystem::path
-#include <span>         // std::span
-#include <string>       // std::string
-#include <string_view>  // std::string_view
-#include <type_traits>  // std::is_same_v, std::remove_cvref_t
-#include <utility>      // std::move
-#include <variant>      // std::visit
-#include <vector>       // std::vector
+#include <cstddef>       // std::size_t
+#include <filesystem>    // std::filesystem::path
+#include <span>          // std::span
+#include <string>        // std::string
+#include <string_view>   // std::string_view
+#include <system_error>  // std::error_code
+#include <type_traits>   // std::is_same_v, std::remove_cvref_t
+#include <utility>       // std::move
+#include <variant>       // std::visit
+#include <vector>        // std::vector
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
@@ -86,7 +87,10 @@ class onnx_model {
     at_call(where, [&, this] {
       const mapped_file file{path.string()};
       const std::string_view bytes{reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-      content_ = detail::onnx_reader{bytes, path.parent_path().empty() ? "." : path.parent_path()}.take();
+      std::error_code unknown;
+      content_ = detail::onnx_reader{bytes, path.parent_path().empty() ? "." : path.parent_path(),
+                                     std::filesystem::canonical(path, unknown).parent_path()}
+                     .take();
       check(path.string());
     });
   }

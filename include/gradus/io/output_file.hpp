@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A file that appears under its name when it is complete.
+// A file that appears under its name when it is complete; or a pipe or a device.
 #pragma once
 
 #include <unistd.h>  // getpid
 
-#include <cerrno>       // EEXIST, EINTR, EINVAL
+#include <cerrno>       // EEXIST, EINTR, EINVAL, ENOTSUP, ENXIO, EPIPE, EROFS
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::uint64_t
 #include <span>         // std::span
@@ -15,6 +15,7 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/io/detail/output/place.hpp"
 #include "gradus/io/file_system.hpp"
 
 namespace gradus::io {
@@ -23,27 +24,40 @@ namespace gradus::io {
 /// its name; until then, what had the name before stays as it is. Without `commit` nothing remains. After a crash of
 /// the system, too, there is the old file or the new one, complete. A process that is killed leaves the temporary file,
 /// "NAME.tmp-PROCESS-NUMBER", behind.
+///
+/// A symbolic link is followed: it goes on leading to the file. Only a regular file is replaced: a pipe, a device and
+/// an open file ("/dev/stdout") are written to.
 class output_file {
  public:
-  /// Creates the temporary file.
+  /// Creates the temporary file, or opens what is written in place. Waits some seconds for a program that reads a
+  /// pipe.
   /// @param files  the calls of the operating system
-  /// @throws format_error if the folder does not exist or cannot be written
+  /// @throws format_error if the folder does not exist or cannot be written, or no program reads the pipe
   explicit output_file(std::string path, file_system& files = operating_system(),
                        error_location where = error_location::current())
       : files_{&files}, path_{std::move(path)} {
+    place_ = files.place_of_output(path_);
+    if (place_.error != 0) {
+      refuse(place_.error, "check the folder and its permissions", where);
+    }
+    if (place_.in_place) {
+      file_ = open_file{files, place_.path, open_mode::append};
+      if (file_.error() != 0) {
+        refuse(file_.error(), file_.error() == -ENXIO ? "start the program that reads the pipe first" : "", where);
+      }
+      return;
+    }
     constexpr int most_names = 1000;
     for (int i = 0; i < most_names; ++i) {
-      temporary_ = join({path_, ".tmp-", static_cast<long>(::getpid()), "-", i});
+      temporary_ = join({place_.path, ".tmp-", static_cast<long>(::getpid()), "-", i});
       file_ = open_file{files, temporary_, open_mode::create};
       if (file_.error() != -EEXIST) {
         break;
       }
     }
     if (file_.error() != 0) {
-      const std::string reason = errno_text(-file_.error());
       temporary_.clear();
-      raise<format_error>({"write '", path_, "'"}, "a file that can be written", reason,
-                          "check the folder and its permissions", where);
+      refuse(file_.error(), "check the folder and its permissions", where);
     }
   }
   output_file(const output_file&) = delete;
@@ -53,7 +67,9 @@ class output_file {
   /// Appends bytes.
   /// @throws format_error if they cannot be written: the file system is full, or an error of the device
   void write(std::span<const std::byte> bytes, error_location where = error_location::current()) {
-    require(write_all(*files_, file_.number(), bytes, size_), {"room for ", bytes.size(), " bytes"}, where);
+    const int failed =
+        place_.in_place ? append_all(*files_, file_.number(), bytes) : write_all(*files_, file_.number(), bytes, size_);
+    require(failed, {failed == -EPIPE ? "a reader of " : "room for ", bytes.size(), " bytes"}, where);
     size_ += bytes.size();
   }
   /// Appends a text.
@@ -67,20 +83,28 @@ class output_file {
   /// @throws format_error if that fails; the file of that name is the old one then, unless only the sync of the folder
   /// failed
   void commit(error_location where = error_location::current()) {
-    require(uninterrupted([&, this] { return files_->sync(file_.number()); }), "bytes that reach the device", where);
+    const int reached = uninterrupted([&, this] { return files_->sync(file_.number()); });
+    const bool cannot = place_.in_place && (reached == -EINVAL || reached == -EROFS || reached == -ENOTSUP);
+    require(cannot ? 0 : reached, "bytes that reach the device", where);
     const int closed = file_.close();
     require(closed == -EINTR ? 0 : closed, "bytes that reach the device", where);
-    require(uninterrupted([&, this] { return files_->rename(temporary_, path_, true); }), "a file that can be replaced",
-            where);
+    if (place_.in_place) {
+      return;
+    }
+    require(uninterrupted([&, this] { return files_->rename(temporary_, place_.path, true); }),
+            "a file that can be replaced", where);
     temporary_.clear();
-    const std::size_t slash = path_.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
+    const std::size_t slash = place_.path.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : place_.path.substr(0, slash + 1);
     const int synced = uninterrupted([&, this] { return files_->sync_folder(folder); });
     // Some file systems cannot sync folders.
     require(synced == -EINVAL ? 0 : synced, "a name that reaches the device", where);
   }
 
  private:
+  [[noreturn]] void refuse(int error, std::string_view hint, error_location where) const {
+    raise<format_error>({"write '", path_, "'"}, "a file that can be written", errno_text(-error), hint, where);
+  }
   void require(int result, message_part expected, error_location where) {
     if (result != 0) {
       raise<format_error>({"write '", path_, "'"}, expected, errno_text(-result), {}, where);
@@ -95,6 +119,7 @@ class output_file {
 
   file_system* files_;
   std::string path_;
+  detail::output_place place_;
   std::string temporary_;  // empty once it is gone
   open_file file_;
   std::uint64_t size_ = 0;

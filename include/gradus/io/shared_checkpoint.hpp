@@ -58,6 +58,8 @@ class shared_checkpoint {
   [[nodiscard]] const safetensors_header& header() const noexcept { return header_; }
   /// True if each rank reads the file itself.
   [[nodiscard]] bool all_ranks_read() const noexcept { return all_read_; }
+  /// The file of this rank, open and verified; its path may be another one than in the report. @pre all_ranks_read()
+  [[nodiscard]] const checkpoint_reader& file() const noexcept { return *file_; }
 
   /// Reads ranges of tensors, others on each rank. All ranks call it, also those that need nothing.
   /// @throws configuration_error on all ranks if a tensor or a range of it does not exist
@@ -207,6 +209,7 @@ class shared_checkpoint {
     std::string content;   // the same for files of equal bytes: the checksum of the header sums all the others
     std::string identity;  // the same for ranks that have one file open
     std::string wrong;     // why the file is not valid; empty if it is, or if there is none
+    std::string owner;     // see checkpoint_report::owner
   };
 
   /// Takes the candidate if one of the ranks has a valid file. Returns that on all ranks.
@@ -254,10 +257,12 @@ class shared_checkpoint {
         detail::append_field(text, join({file_->header().file_size(), " ", file_->header_checksum()}));
         detail::append_field(text, detail::file_identity(detail::machine_identity(), file_->facts()));
         detail::append_field(text, "");
+        detail::append_field(text, detail::other_owner_of(*file_, files));
       } else if (std::find(listed.begin(), listed.end(), candidate) != listed.end()) {
         detail::append_field(text, "");
         detail::append_field(text, "");
         detail::append_field(text, failed);
+        detail::append_field(text, "");
       }
     }
     std::vector<found_file> found;
@@ -267,6 +272,7 @@ class shared_checkpoint {
         each.content = detail::take_field(left);
         each.identity = detail::take_field(left);
         each.wrong = detail::take_field(left);
+        each.owner = detail::take_field(left);
         each.open = each.wrong.empty();
       }
     }
@@ -342,6 +348,9 @@ class shared_checkpoint {
     report_.path = candidate.path_among(there.folders[valid[0]]);
     report_.step = candidate.step;
     report_.node = ranks_text(valid, there);
+    for (const std::size_t rank : valid) {
+      report_.owner = report_.owner.empty() ? found[rank].owner : report_.owner;
+    }
   }
 
   /// The header of the source, on all ranks.

@@ -67,7 +67,8 @@ struct checkpoint_options {
   std::function<void(const std::string&)> on_error = {};
   /// Called on each rank for each save that has ended, by the thread that trains: after one of the next steps.
   std::function<void(const checkpoint_cost&)> on_save = {};
-  /// How long a rank waits for another one during a save.
+  /// How long a save waits for the disk of another rank. A rank that has stopped is noticed sooner: where the training
+  /// waits for a save, its ranks meet every so often, within the time limit of their communicator.
   std::chrono::milliseconds time_limit{std::chrono::minutes{30}};
 };
 
@@ -112,6 +113,26 @@ class group_writer final : public training_writer {
   };
   on_group writer_;
 };
+
+/// The signal that has come on some rank; the same on all ranks. If ranks have got different ones, as from a scheduler
+/// that sends USR1 to one and TERM to all, it is the first of end_signals::numbers. Called by all ranks.
+/// @param own  what has come on this rank; 0 for nothing
+[[nodiscard]] inline int agreed_signal(comm::any_communicator& group, int own) {
+  if (group.size() == 1) {
+    return own;
+  }
+  double ranks[end_signals::count] = {};  // that have got each of them
+  for (int k = 0; k < end_signals::count; ++k) {
+    ranks[k] = own == end_signals::numbers[k] ? 1.0 : 0.0;
+  }
+  group.sum(ranks);
+  for (int k = 0; k < end_signals::count; ++k) {
+    if (ranks[k] > 0) {
+      return end_signals::numbers[k];
+    }
+  }
+  return 0;
+}
 
 }  // namespace detail
 
@@ -163,7 +184,7 @@ class checkpoints {
     const int number = options_.signals && (due || !group_->independent()) ? agreed_signal() : 0;
     if (number != 0) {
       save(trainer, false, true);
-      writer_->writer().wait();
+      wait_for_save();
       report_saves();
       throw interrupted{number, done, where_};
     }
@@ -191,10 +212,14 @@ class checkpoints {
     }
   }
 
-  /// Waits for the save that is under way.
+  /// Waits for the save that is under way. Called by all ranks, unless they train independently of each other.
   void on_finish() {
     if (writer_ != nullptr) {
-      writer_->writer().wait();
+      if (group_->independent()) {  // ranks end at different times
+        writer_->writer().wait();
+      } else {
+        wait_for_save();
+      }
       report_saves();
     }
   }
@@ -269,7 +294,7 @@ class checkpoints {
   template <class Trainer>
   void save(Trainer& trainer, bool best, bool everywhere) {
     const auto began = detail::clock::now();
-    writer_->writer().wait();  // it reads the state
+    wait_for_save();  // it reads the state
     report_saves();
     cost_.wait = detail::seconds_since(began);
     const auto free = detail::clock::now();
@@ -290,16 +315,22 @@ class checkpoints {
     reported_ = false;
   }
 
-  /// The signal that has come on some rank; the same on all ranks.
-  [[nodiscard]] int agreed_signal() const {
-    const int own = detail::end_signals::last();
-    if (group_->size() == 1) {
-      return own;
+  /// Waits until the save that is under way has ended on all ranks. Meanwhile the threads that train meet: a rank that
+  /// has stopped does not come, and the others throw after the time limit of the training. A rank whose disk is slow
+  /// comes, and is waited for.
+  void wait_for_save() {
+    if (writer_->in_background() && group_->size() > 1) {
+      double busy[] = {1};
+      while (busy[0] > 0) {
+        busy[0] = writer_->writer().wait_for(between_meetings) ? 0.0 : 1.0;
+        group_->sum(busy);
+      }
     }
-    double numbers[] = {own != 0 ? 1.0 : 0.0, static_cast<double>(own)};
-    group_->sum(numbers);
-    return numbers[0] > 0 ? static_cast<int>(numbers[1] / numbers[0]) : 0;
+    writer_->writer().wait();
   }
+
+  /// The signal that has come on some rank; the same on all ranks.
+  [[nodiscard]] int agreed_signal() const { return detail::agreed_signal(*group_, detail::end_signals::last()); }
 
   /// Whether the epoch is the best so far.
   [[nodiscard]] bool take_metric(const epoch_report& report) {
@@ -339,6 +370,8 @@ class checkpoints {
     }
   }
 
+  static constexpr std::chrono::milliseconds between_meetings{100};
+
   std::string folder_;
   checkpoint_options options_;
   error_location where_;
@@ -359,6 +392,7 @@ class checkpoints {
 ///
 /// The number of ranks, the layout, the device and the strategy may differ from those that saved: train::restore says
 /// what follows then.
+/// If it belongs to another user, rank 0 says so on the standard error output.
 /// @return  the file that was taken, and newer files that were skipped with the reasons
 /// @throws configuration_error, shape_error, format_error as train::restore; nothing has changed then
 template <class Trainer, class Folders>
@@ -379,6 +413,9 @@ io::checkpoint_report resume_training(Trainer& trainer, const Folders& folders,
     if (newest.found()) {
       restore(trainer, detail::state_of_checkpoint{newest}, {}, where);
       training.progress->resumed_from = io::checkpoint_family(newest.header());
+    }
+    if (!newest.report().owner.empty() && group.rank() == 0) {
+      std::fprintf(stderr, "trainer.resume: warning: %s\n", gradus::printable(newest.report().owner).c_str());
     }
     return newest.report();
   });

@@ -4,6 +4,9 @@
 // ranks and in another layout, after a signal, after failed saves.
 #include "gradus/train/checkpoints.hpp"
 
+#include <sched.h>   // unshare
+#include <unistd.h>  // chdir
+
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <cmath>
@@ -11,8 +14,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "../../support/state_runs.hpp"
@@ -60,6 +66,24 @@ struct saved_outcome {
   std::vector<std::string> failures;
 };
 
+/// While it lives, this thread, and those that it starts, have a current folder of their own, as if they were on a node
+/// whose memory only they see.
+class own_current_folder {
+ public:
+  explicit own_current_folder(const std::string& path) {
+    std::filesystem::create_directories(path);
+    if (::unshare(CLONE_FS) != 0 || ::chdir(path.c_str()) != 0) {
+      throw std::runtime_error{"a thread needs a current folder of its own"};
+    }
+  }
+  own_current_folder(const own_current_folder&) = delete;
+  own_current_folder& operator=(const own_current_folder&) = delete;
+  ~own_current_folder() { std::filesystem::current_path(before_); }
+
+ private:
+  std::filesystem::path before_ = std::filesystem::current_path();
+};
+
 struct saved_run {
   int epochs = 3;
   train::checkpoint_options options{};
@@ -69,12 +93,18 @@ struct saved_run {
   std::uint64_t break_folder_after = 0;  // the folder becomes a file
   bool evaluates = false;
   std::string memory_of_node{};  // the start of its path; ranks are in turn on two nodes
+  bool nodes_apart = false;      // a node does not see the memory of the other
 };
 
 /// 7 steps an epoch.
 template <class Layout, class Rule, class Strategy>
 saved_outcome train_and_save(comm::threads& world, const std::string& folder, const Rule& rule,
                              const Strategy& strategy, const saved_run& run) {
+  const std::string node = std::to_string(world.rank() % 2);
+  std::optional<own_current_folder> apart;
+  if (run.nodes_apart) {
+    apart.emplace(run.memory_of_node + node);
+  }
   gradus::cpu device{{.intra_op_threads = 1}};
   gradus::data::loader<float, Layout> loader{
       device, gradus_test::small_dataset(), {.global_batch_size = 8, .seed = 11}};
@@ -86,7 +116,7 @@ saved_outcome train_and_save(comm::threads& world, const std::string& folder, co
   train::checkpoint_options options = run.options;
   std::vector<std::string> folders{folder};
   if (!run.memory_of_node.empty()) {
-    options.memory_folder = run.memory_of_node + std::to_string(world.rank() % 2);
+    options.memory_folder = run.nodes_apart ? "of_node" + node : run.memory_of_node + node;
     folders.push_back(options.memory_folder);
   }
   if (run.resumes) {
@@ -421,6 +451,46 @@ BOOST_AUTO_TEST_CASE(a_training_goes_on_from_the_memory_of_the_node_that_is_left
     BOOST_TEST((on_three[0].values == whole[0].values));
   }
   remove_memory();
+}
+
+// All nodes have the newest step, under paths of their own.
+BOOST_AUTO_TEST_CASE(a_training_goes_on_from_memory_whose_path_differs_between_nodes) {
+  const checkpoint_folder folder;
+  const std::string memory = folder.path + "_memory";
+  const saved_run first{
+      .epochs = 2, .options = {.every = 6, .memory_every = 2}, .memory_of_node = memory, .nodes_apart = true};
+  const auto whole = on_thread_ranks(2, folder.path, first);
+  BOOST_TEST(whole[0].failures.empty());
+  for (const std::string node : {"0", "1"}) {
+    BOOST_TEST(std::filesystem::exists(memory + node + "/of_node" + node + "/step-000000014.safetensors"));
+    BOOST_TEST(std::filesystem::remove(memory + node + "/of_node" + node + "/step-000000014.safetensors"));
+  }
+  std::filesystem::remove_all(folder.path);
+  saved_run second = first;
+  second.resumes = true;
+  second.options.every = 1000;
+  const auto resumed = on_thread_ranks(2, folder.path, second);
+  BOOST_TEST(resumed[0].resumed.path == "of_node0/step-000000012.safetensors");
+  BOOST_TEST(resumed[0].resumed.node.empty());
+  check_equal(resumed, whole);
+  for (const char* const node : {"0", "1"}) {
+    std::filesystem::remove_all(memory + node);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(ranks_with_different_signals_agree_on_one_that_has_come) {
+  for (const auto& [of_ranks, expected] :
+       {std::pair{std::vector{SIGTERM, SIGUSR1}, SIGTERM}, std::pair{std::vector{SIGUSR1, SIGTERM, 0}, SIGTERM},
+        std::pair{std::vector{0, SIGUSR1, SIGUSR1}, SIGUSR1}, std::pair{std::vector{0, 0}, 0},
+        std::pair{std::vector{SIGUSR1}, SIGUSR1}}) {
+    const auto agreed = comm::run_ranks(static_cast<int>(of_ranks.size()), [&](comm::threads& world) {
+      comm::any_communicator_of<comm::threads> group{world};
+      return train::detail::agreed_signal(group, of_ranks[static_cast<std::size_t>(world.rank())]);
+    });
+    for (const int each : agreed) {
+      BOOST_TEST(each == expected);
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {

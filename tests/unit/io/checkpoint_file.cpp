@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Checkpoints on simulated disks: who writes and reads what, what is kept and deleted, what is refused.
+#include <unistd.h>  // geteuid
+
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <cerrno>
@@ -257,7 +259,7 @@ BOOST_AUTO_TEST_CASE(files_that_dead_jobs_left_are_removed) {
   disk.put("folder/notes.partial", gradus_test::file_bytes(5));
   const int locked = disk.open(temporary(2), io::open_mode::write);  // by a job that lives
   BOOST_TEST(disk.lock(locked) == 0);
-  disk.now += 3599;
+  disk.now += 59;
   disk.put(temporary(4), gradus_test::file_bytes(5));
   save_alone(disk, 7);
   BOOST_TEST(disk.paths().size() == 6U);  // nothing is old enough
@@ -267,6 +269,50 @@ BOOST_AUTO_TEST_CASE(files_that_dead_jobs_left_are_removed) {
                                       "folder/step-000000007.safetensors", "folder/step-000000008.safetensors"};
   BOOST_TEST(disk.paths() == left, boost::test_tools::per_element());
   disk.close(locked);
+}
+
+BOOST_AUTO_TEST_CASE(what_a_job_left_is_removed_by_the_job_that_goes_on_from_it) {
+  for (const bool memory : {false, true}) {
+    simulated_disk disk;
+    const std::string ancestor = "00000000000000aa";
+    const std::string left = "folder/step-000000009." + ancestor + ".partial";
+    const std::string alive = "folder/step-000000008." + ancestor + ".partial";
+    disk.put(left, gradus_test::file_bytes(5));
+    disk.put(alive, gradus_test::file_bytes(5));
+    const int locked = disk.open(alive, io::open_mode::write);
+    BOOST_TEST(disk.lock(locked) == 0);
+    disk.now += 2;
+    comm::self world;
+    io::checkpoint_writer writer{
+        world,
+        {.folders = {{.path = "folder", .on_each_node = memory}}, .resumed_from = ancestor + " 00000000000000bb"},
+        disk};
+    BOOST_TEST(writer.save(checkpoint_example{7}.of_rank(0, 1)).error == "");
+    const std::vector<std::string> expected{"folder/step-000000007.safetensors", alive};
+    BOOST_TEST(disk.paths() == expected, boost::test_tools::per_element());
+    disk.close(locked);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_checkpoint_of_another_user_is_read_and_said) {
+  const auto user = static_cast<std::int64_t>(::geteuid());
+  simulated_disk disk;
+  save_alone(disk, 7);
+  const std::string folder = "folder";
+  for (const std::int64_t owner : {user, std::int64_t{0}, std::int64_t{-1}, user + 1}) {
+    disk.user = owner;
+    comm::self world;
+    comm::any_communicator_of<comm::self> group{world};
+    const io::shared_checkpoint all{group, std::span{&folder, 1}, disk};
+    for (const io::checkpoint_report& found : {io::find_newest(folder, disk), all.report()}) {
+      BOOST_TEST(found.step == 7);
+      const std::string expected = "the file 'folder/step-000000007.safetensors' belongs to user " +
+                                   std::to_string(user + 1) + ", not to user " + std::to_string(user) +
+                                   ", who reads it: go on from it only if you trust that user";
+      BOOST_TEST(found.owner == (owner == user + 1 ? expected : std::string{}));
+      BOOST_TEST((io::to_string(found).find("\nwarning: the file") != std::string::npos) == (owner == user + 1));
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(each_folder_has_a_rule_of_its_own) {

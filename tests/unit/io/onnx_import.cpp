@@ -146,7 +146,19 @@ BOOST_AUTO_TEST_CASE(a_model_that_is_not_read_is_not_damaged) {
 BOOST_AUTO_TEST_CASE(external_data_stays_in_the_folder_of_the_model) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "gradus_test_onnx_import";
   std::filesystem::create_directories(folder);
-  for (const std::string location : {"../secret", "/etc/passwd", "..", ""}) {
+  const std::filesystem::path elsewhere = folder / "elsewhere";
+  std::filesystem::create_directories(elsewhere);
+  const std::string four(16, '\0');
+  for (const auto& each : {elsewhere / "secret", elsewhere / "m.data", folder / "w.data"}) {
+    std::ofstream{each, std::ios::binary} << four;
+  }
+  const auto link = [&](const std::filesystem::path& to, const char* name) {
+    std::filesystem::remove(folder / name);
+    std::filesystem::create_symlink(to, folder / name);
+  };
+  link("elsewhere/secret", "linked");
+  link("w.data", "inside");
+  const auto write_model = [&](const std::filesystem::path& path, const std::string& location) {
     std::string entry;
     protozero::pbf_writer{entry}.add_string(1, "location");
     protozero::pbf_writer{entry}.add_string(2, location);
@@ -161,10 +173,29 @@ BOOST_AUTO_TEST_CASE(external_data_stays_in_the_folder_of_the_model) {
     protozero::pbf_writer{graph}.add_message(5, tensor);
     std::string model;
     protozero::pbf_writer{model}.add_message(7, graph);
-    std::ofstream{folder / "model.onnx", std::ios::binary} << model;
+    std::ofstream{path, std::ios::binary} << model;
+  };
+  using namespace std::string_literals;
+  for (const std::string& location : {"../secret"s, "/etc/passwd"s, ".."s, ""s, "linked"s, "w.data\0"s, "w.data\0x"s}) {
+    write_model(folder / "model.onnx", location);
     BOOST_CHECK_EXCEPTION(io::onnx_model{folder / "model.onnx"}, gradus::format_error,
-                          says_of_import("next to the model", location));
+                          says_of_import("next to the model", location.substr(0, location.find('\0'))));
   }
+  // Links that stay in the folder, and those of a cache, where the model is a link too.
+  const auto is_read = [](const std::filesystem::path& model) {
+    try {
+      io::onnx_model{model};
+    } catch (const gradus::error& failure) {  // the model has no input
+      return std::string{failure.what()}.find("one input and an output") != std::string::npos;
+    }
+    return true;
+  };
+  write_model(folder / "model.onnx", "inside");
+  BOOST_TEST(is_read(folder / "model.onnx"));
+  write_model(elsewhere / "m.onnx", "cached.data");
+  link("elsewhere/m.onnx", "cached.onnx");
+  link("elsewhere/m.data", "cached.data");
+  BOOST_TEST(is_read(folder / "cached.onnx"));
   std::filesystem::remove_all(folder);
 }
 

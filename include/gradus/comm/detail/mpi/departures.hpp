@@ -43,10 +43,12 @@ class mpi_departures {
     if (rank == 0) {
       number = static_cast<std::uint64_t>(notices_->rank() + 1) << 40U | ++channels_;
     }
-    return call([ranks, number]() mutable {
-      check_mpi(MPI_Bcast(&number, 1, MPI_UINT64_T, 0, ranks), "comm::mpi", "MPI_Bcast");
-      return number;
-    });
+    return call.template poll<std::uint64_t>(
+        "MPI_Ibcast",
+        [ranks](std::uint64_t& shared, MPI_Request* request) {
+          return MPI_Ibcast(&shared, 1, MPI_UINT64_T, 0, ranks, request);
+        },
+        number);
   }
 
   /// Adds this rank to a channel. Called before any rank can have left the channel. Notices of departures from channels

@@ -16,7 +16,7 @@
 #include <utility>      // std::move
 
 #include "gradus/comm/detail/mpi/check.hpp"
-#include "gradus/comm/detail/mpi/run_on_thread.hpp"
+#include "gradus/comm/detail/mpi/poll_mpi.hpp"
 #include "gradus/comm/detail/request/poll.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
@@ -40,19 +40,17 @@ struct mpi_notice {
 /// Sends and receives notices. Any thread may call it.
 class mpi_notices {
  public:
-  /// @param limit  how long it waits for the other ranks
+  /// Called by all processes of the job. @param limit  how long it waits for the others
   explicit mpi_notices(std::chrono::milliseconds limit) : start_limit_{limit} {
     int level = MPI_THREAD_SINGLE;
     MPI_Query_thread(&level);
     one_thread_at_a_time_ = level != MPI_THREAD_MULTIPLE;
-    communicator_ = call_at_start([] {
-      MPI_Comm own = MPI_COMM_NULL;
-      check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &own), "mpi_environment", "MPI_Comm_dup");
-      return own;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &size_);
+    communicator_ = call_at_start<MPI_Comm>("MPI_Comm_idup", [](MPI_Comm& own, MPI_Request* request) {
+      return MPI_Comm_idup(MPI_COMM_WORLD, &own, request);
     });
     MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(communicator_, &rank_);
-    MPI_Comm_size(communicator_, &size_);
     sent_ = dynamic_array<std::int64_t>(static_cast<std::size_t>(size_));
   }
 
@@ -67,19 +65,23 @@ class mpi_notices {
   /// True if the MPI library requires that one thread at a time calls it.
   [[nodiscard]] bool one_thread_at_a_time() const noexcept { return one_thread_at_a_time_; }
 
-  /// Returns function(), which blocks until all ranks have called it, when notices cannot be polled yet.
-  /// See mpi_blocking_calls.
-  template <class Function>
-  auto call_at_start(Function function) -> decltype(function()) {
-    if (one_thread_at_a_time_) {
-      return function();
-    }
-    return run_on_thread(std::move(function), [this, deadline = clock::now() + start_limit_] {
-      if (clock::now() >= deadline) {
-        gradus::raise<communication_error>("mpi_environment", {}, {"not complete within ", seconds_text(start_limit_)},
-                                           "mpi_options::time_limit allows longer waits");
-      }
-    });
+  /// A nonblocking collective, when notices cannot be polled yet. See poll_mpi.
+  template <class Result, class Begin>
+  Result call_at_start(std::string_view function, const Begin& begin, Result result = {}) {
+    return poll_mpi<Result>(
+        "mpi_environment", function, begin, [](const auto& call) { return call(); },
+        [this, deadline = clock::now() + start_limit_] {
+          if (clock::now() >= deadline) {
+            gradus::raise<communication_error>(
+                "mpi_environment", {},
+                {"not complete within ", seconds_text(start_limit_), ": not all of the ", size_,
+                 " processes of MPI_COMM_WORLD have constructed one"},
+                "every process of the job constructs an mpi_environment, also one that does not train; "
+                "comm::mpi{environment, ranks} is for those of an MPI communicator. mpi_options::time_limit allows "
+                "longer waits");
+          }
+        },
+        std::move(result));
   }
 
   /// Calls MPI, from one thread at a time if the MPI library requires that.

@@ -206,6 +206,10 @@ inline void mpi_operation::refuse(std::string_view function, int code) {
 
 /// Tests if all parts are complete; if so, finishes the operation.
 inline bool mpi_operation::complete(const std::source_location& where) {
+  if (channel_->process().over()) {
+    gradus::raise<communication_error>(what_.describe(), "a running MPI", "an MPI that has been finalized",
+                                       "wait for all operations before MPI_Finalize", where);
+  }
   int flag = 0;
   if (statuses_.size() < requests_.size()) {
     statuses_ = dynamic_array<MPI_Status>(requests_.size());

@@ -5,7 +5,7 @@
 
 #include <mpi.h>
 
-#include <algorithm>        // std::min
+#include <algorithm>        // std::count, std::max, std::min
 #include <atomic>           // std::atomic
 #include <chrono>           // std::chrono::milliseconds
 #include <cstddef>          // std::size_t
@@ -29,6 +29,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/random.hpp"
 #include "gradus/core/text.hpp"
 
 namespace gradus::comm::detail {
@@ -54,17 +55,8 @@ class activity {
 class mpi_process {
  public:
   /// @param limit  how long it waits for the other ranks
-  explicit mpi_process(std::chrono::milliseconds limit) : notices_{limit} {
-    const int ranks_on_node = notices_.call_at_start([ranks = notices_.communicator(), rank = rank()] {
-      MPI_Comm node = MPI_COMM_NULL;
-      int size = 1;
-      if (MPI_Comm_split_type(ranks, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node) == MPI_SUCCESS) {
-        MPI_Comm_size(node, &size);
-        MPI_Comm_free(&node);
-      }
-      return size;
-    });
-    spins_ = static_cast<unsigned>(ranks_on_node) <= std::thread::hardware_concurrency() ? 2000 : 20;
+  explicit mpi_process(std::chrono::milliseconds limit) : limit_{limit}, notices_{limit} {
+    spins_ = static_cast<unsigned>(ranks_on_node()) <= std::thread::hardware_concurrency() ? 2000 : 20;
     answers_ = dynamic_array<std::string>(static_cast<std::size_t>(size()));
     ended_ = dynamic_array<int>(static_cast<std::size_t>(size()));
   }
@@ -141,9 +133,10 @@ class mpi_process {
   }
 
   /// The end of a program without a failure: waits until all ranks have arrived here and no notice is under way, as MPI
-  /// requires before a communicator is freed. Ends early if a rank fails. When the time limit is over, this is the
-  /// failure, which is written to the standard error output: a destructor cannot throw it.
-  void meet_at_end(std::chrono::milliseconds limit) noexcept {
+  /// requires before a communicator is freed. Ranks that still work are waited for as long as they answer. Ends early
+  /// if a rank fails. When nothing has come from a rank for the time limit, this is the failure, which is written to
+  /// the standard error output: a destructor cannot throw it.
+  void meet_at_end() noexcept {
     struct counting {
       dynamic_array<std::int64_t> sent;
       std::int64_t expected = 0;
@@ -156,31 +149,43 @@ class mpi_process {
         }
       }
       auto counts = std::make_unique<counting>();
-      counts->sent = notices_.sent();
-      int counted = 0;
-      int code = enter([&, this] {
-        return MPI_Ireduce_scatter_block(counts->sent.data(), &counts->expected, 1, MPI_INT64_T, MPI_SUM,
-                                         notices_.communicator(), &counts->request);
-      });
-      constexpr std::string_view what = "the end of its program";
-      const clock::time_point deadline = clock::now() + limit;
-      backoff rest{spins_};
-      while (code == MPI_SUCCESS && (counted == 0 || notices_.taken() < counts->expected || !notices_.sweep())) {
-        look_for_notices(what);
-        if (!failed() && clock::now() >= deadline) {
-          report_time_out(what, limit);
-        }
-        if (failed()) {
-          static_cast<void>(counts.release());  // MPI may still write to it
-          return;
-        }
-        if (counted == 0) {
-          code = enter([&] { return MPI_Test(&counts->request, &counted, MPI_STATUS_IGNORE); });
-        }
-        rest.pause();
+      const bool arrived = poll_at_end(
+          *counts, [&, this] { return MPI_Ibarrier(notices_.communicator(), &counts->request); }, [] { return true; },
+          true);
+      // From here on no rank asks or answers, so what is counted is all that comes.
+      at_end_.store(true, std::memory_order_release);
+      if (arrived) {
+        counts->sent = notices_.sent();
+        poll_at_end(
+            *counts,
+            [&, this] {
+              return MPI_Ireduce_scatter_block(counts->sent.data(), &counts->expected, 1, MPI_INT64_T, MPI_SUM,
+                                               notices_.communicator(), &counts->request);
+            },
+            [&, this] { return notices_.taken() >= counts->expected && notices_.sweep(); }, false);
+      }
+      if (failed()) {
+        static_cast<void>(counts.release());  // MPI may still write to it
       }
     } catch (...) {
       // Without memory, rely on MPI_Finalize, which waits for the others too.
+    }
+  }
+
+  /// The program has called MPI_Finalize, and MPI still works: the end of a program whose environment lives. From now
+  /// on objects of the library do nothing, and operations throw.
+  void finalize() noexcept {
+    if (over()) {
+      return;
+    }
+    look_for_notices(std::string_view{"MPI_Finalize"});
+    if (!failed()) {
+      meet_at_end();
+    }
+    if (failed()) {
+      over_.store(true, std::memory_order_release);  // MPI may still use the communicator
+    } else {
+      end();
     }
   }
 
@@ -317,9 +322,74 @@ class mpi_process {
   }
 
  private:
+  /// The ranks whose processors have the name of this one's. At 1 to all that fail to say it.
+  [[nodiscard]] int ranks_on_node() {
+    char text[MPI_MAX_PROCESSOR_NAME + 1] = {};
+    int length = 0;
+    MPI_Get_processor_name(text, &length);
+    const std::uint64_t own = gradus::detail::hash_text({text, static_cast<std::size_t>(length)});
+    dynamic_array<std::uint64_t> names(static_cast<std::size_t>(size()));
+    names[static_cast<std::size_t>(rank())] = own;
+    names = notices_.call_at_start<dynamic_array<std::uint64_t>>(
+        "MPI_Iallgather",
+        [this](dynamic_array<std::uint64_t>& all, MPI_Request* request) {
+          return MPI_Iallgather(MPI_IN_PLACE, 0, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, notices_.communicator(),
+                                request);
+        },
+        std::move(names));
+    return static_cast<int>(std::count(names.begin(), names.end(), own));
+  }
+
+  static constexpr std::string_view end_of_program = "the end of its program";
+
+  /// Begins a collective at the end of the program, and polls until it is complete and settled() is true. False if the
+  /// job has failed.
+  /// @param asks  whether ranks are asked whether they live
+  template <class Counting, class Begin, class Settled>
+  bool poll_at_end(Counting& counts, const Begin& begin, const Settled& settled, bool asks) {
+    const clock::time_point began = clock::now();
+    {
+      const std::scoped_lock lock{mutex_};
+      heard_ = dynamic_array<clock::time_point>(static_cast<std::size_t>(size()), began);
+    }
+    clock::time_point asked = began;
+    const auto between_questions = std::max<clock::duration>(limit_ / 8, std::chrono::milliseconds{100});
+    backoff rest{spins_};
+    int done = 0;
+    for (int code = enter(begin); code == MPI_SUCCESS && (done == 0 || !settled()); rest.pause()) {
+      look_for_notices(end_of_program);
+      const clock::time_point now = clock::now();
+      if (!failed() && asks && now >= asked + between_questions) {
+        notices_.post_to_others(mpi_notice_kind::question);
+        asked = now;
+      }
+      if (!failed() && now >= last_heard_of_all() + limit_) {
+        report_time_out();
+      }
+      if (failed()) {
+        return false;
+      }
+      if (done == 0) {
+        code = enter([&] { return MPI_Test(&counts.request, &done, MPI_STATUS_IGNORE); });
+      }
+    }
+    return !failed();
+  }
+
+  /// When the rank was heard of from which nothing has come for longest.
+  [[nodiscard]] clock::time_point last_heard_of_all() {
+    const std::scoped_lock lock{mutex_};
+    clock::time_point last = clock::now();
+    for (int other = 0; other < size(); ++other) {
+      last = other == rank() ? last : std::min(last, heard_[static_cast<std::size_t>(other)]);
+    }
+    return last;
+  }
+
   /// Fails, with a message on the standard error output, unless another rank does so first.
-  void report_time_out(std::string_view what, std::chrono::milliseconds limit) {
-    const std::string reason = gradus::join({"not complete within ", seconds_text(limit), ask_others(what)});
+  void report_time_out() {
+    const std::string_view what = end_of_program;
+    const std::string reason = gradus::join({"not complete within ", seconds_text(limit_), ask_others(what)});
     if (!failed()) {
       std::fprintf(stderr, "gradus: rank %d is at %s: %s\n", rank(), std::string{what}.c_str(), reason.c_str());
       fail(gradus::join({what, ": ", reason}));
@@ -357,6 +427,9 @@ class mpi_process {
         record(incoming.failed_rank, text);
         break;
       case mpi_notice_kind::question:
+        if (at_end_.load(std::memory_order_acquire)) {
+          break;
+        }
         notices_.post(incoming.sender, mpi_notice_kind::answer, waiting_for.describe());
         break;
       case mpi_notice_kind::left:
@@ -365,6 +438,9 @@ class mpi_process {
       case mpi_notice_kind::answer: {
         const std::scoped_lock lock{mutex_};
         answers_[sender] = text;
+        if (!heard_.empty()) {
+          heard_[sender] = clock::now();
+        }
         break;
       }
       case mpi_notice_kind::ended: {
@@ -385,6 +461,7 @@ class mpi_process {
     return true;
   }
 
+  std::chrono::milliseconds limit_;
   mpi_notices notices_;
   mpi_departures departures_{notices_};
   int spins_ = 0;
@@ -394,7 +471,9 @@ class mpi_process {
   int failed_rank_ = -1;
   std::string unfinished_;
   dynamic_array<std::string> answers_;
-  dynamic_array<int> ended_;  // 1 for each rank that has ended
+  dynamic_array<int> ended_;                // 1 for each rank that has ended
+  dynamic_array<clock::time_point> heard_;  // at the end of the program: when each rank has answered
+  std::atomic<bool> at_end_{false};         // all ranks are at the end of their programs
   std::atomic<bool> failed_{false};
   std::atomic<bool> has_unfinished_{false};
   std::atomic<bool> over_{false};

@@ -3,7 +3,7 @@
 // The files of a folder of checkpoints: what left-over files are removed, and which checkpoints are kept.
 #pragma once
 
-#include <algorithm>    // std::find, std::find_if, std::sort
+#include <algorithm>    // std::find, std::find_if, std::min, std::sort
 #include <cerrno>       // EWOULDBLOCK
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int64_t
@@ -50,12 +50,17 @@ struct job_family {
   }
 };
 
+/// Seconds for which a file whose lock is free stays, because a job makes its file before it locks it: that of a job
+/// from which this one was resumed, and that of another one.
+inline constexpr std::int64_t ancestor_stays = 2;
+inline constexpr std::int64_t stranger_stays = 60;
+
 /// Removes what dead jobs left in the folder. Files of living jobs are locked by them, or young.
 /// @param own  the file that this job writes now
 /// @param now  the time of the file system's clock
-/// @param stale_after  seconds since the last change, after which a file may be removed
+/// @param stale_after  seconds since the last change, after which a file may be removed where there are no locks
 inline void remove_left_over(file_system& files, const std::string& folder, const std::string& own,
-                             std::string_view job, std::int64_t now, std::int64_t stale_after) {
+                             const job_family& family, std::int64_t now, std::int64_t stale_after) {
   std::vector<std::string> names;
   if (uninterrupted([&] { return files.list(folder, names); }) != 0) {
     return;  // the next save tries again
@@ -68,17 +73,22 @@ inline void remove_left_over(file_system& files, const std::string& folder, cons
         !facts.regular) {
       continue;
     }
-    if (other != job) {
-      if (now - facts.modified < stale_after) {
-        continue;
-      }
-      const open_file file{files, path, open_mode::write};
-      if (file.error() != 0 || uninterrupted([&] { return files.lock(file.number()); }) == -EWOULDBLOCK) {
-        continue;  // where there are no locks, age decides
-      }
-      (void)uninterrupted([&] { return files.remove(path); });  // while it is locked
-    } else {
+    if (other == family.job) {
       (void)uninterrupted([&] { return files.remove(path); });
+      continue;
+    }
+    const std::int64_t age = now - facts.modified;
+    const std::int64_t stays = family.has(other) ? ancestor_stays : stranger_stays;
+    if (age < std::min(stays, stale_after)) {
+      continue;
+    }
+    const open_file file{files, path, open_mode::write};
+    if (file.error() != 0) {
+      continue;
+    }
+    const int locked = uninterrupted([&] { return files.lock(file.number()); });
+    if (locked == 0 || (locked != -EWOULDBLOCK && age >= stale_after)) {  // where there are no locks, age decides
+      (void)uninterrupted([&] { return files.remove(path); });            // while it is locked
     }
   }
 }

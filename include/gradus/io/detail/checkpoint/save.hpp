@@ -234,7 +234,7 @@ class checkpoint_save {
             {"ftruncate to ", plan_.layout.header.file_size(), " bytes"}, temporary_);
     file_facts facts;
     if (uninterrupted([&, this] { return files_.facts(file_.number(), facts); }) == 0) {
-      remove_left_over(files_, target_.folder, temporary_, family_.job, facts.modified, target_.stale_after);
+      remove_left_over(files_, target_.folder, temporary_, family_, facts.modified, target_.stale_after);
     }
   }
 

@@ -9,6 +9,7 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/io/detail/output/place.hpp"
 #include "gradus/io/file_system.hpp"
 #include "gradus/io/output_file.hpp"
 
@@ -21,14 +22,25 @@ class onnx_model_files {
   /// @param path   of the model
   /// @param files  the calls of the operating system
   explicit onnx_model_files(const std::filesystem::path& path, file_system& files = operating_system())
-      : files_{files}, path_{path.string()}, name_{path.filename().string()} {}
+      : files_{files}, path_{path.string()} {
+    // Behind links: the model refers to a file in its own folder.
+    if (const output_place place = files.place_of_output(path_); place.error == 0) {
+      path_ = place.path;
+      in_place_ = place.in_place;
+    }
+    name_ = std::filesystem::path{path_}.filename().string();
+  }
   onnx_model_files(const onnx_model_files&) = delete;
   onnx_model_files& operator=(const onnx_model_files&) = delete;
 
   /// Chooses the name of a new file of external data: that of the model and ".data", or ".data-1" and so on while there
   /// is an older one.
-  /// @throws format_error when there are too many
+  /// @throws format_error when there are too many, or the model goes to a pipe
   [[nodiscard]] std::string choose_data_name() {
+    if (in_place_) {
+      raise<format_error>({"write '", path_, "'"}, "a regular file for a model with external data",
+                          "a pipe or a device", "save to a file");
+    }
     file_facts facts;
     for (number_ = 0; files_.facts(data_path(number_), facts) == 0; ++number_) {
       if (number_ + 1 == most_names) {
@@ -72,7 +84,8 @@ class onnx_model_files {
   file_system& files_;
   std::string path_;
   std::string name_;
-  int number_ = 0;  // of the new data
+  bool in_place_ = false;  // a pipe or a device
+  int number_ = 0;         // of the new data
 };
 
 }  // namespace gradus::io::detail

@@ -25,7 +25,9 @@ class onnx_reader {
  public:
   /// @param bytes   the content; it is not referred to after the call
   /// @param folder  where files of external data are looked for; empty: such models are refused
-  onnx_reader(std::string_view bytes, std::filesystem::path folder) : files_{std::move(folder)} {
+  /// @param real    see onnx_external_data
+  onnx_reader(std::string_view bytes, std::filesystem::path folder, std::filesystem::path real = {})
+      : files_{std::move(folder), std::move(real)} {
     try {
       onnx_message model{bytes};
       bool has_graph = false;

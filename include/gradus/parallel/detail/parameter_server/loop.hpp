@@ -162,10 +162,17 @@ class server_loop {
       expect_header(from);
     }
     if (moved) {
-      from.heard = now_;
-      from.lost = false;
+      heard(from);
     }
     return moved;
+  }
+
+  void heard(server_client& from) {
+    from.heard = now_;
+    if (from.lost) {
+      from.lost = false;
+      tell_back(links_->channel().rank(), from.rank);
+    }
   }
 
   void begin_round(server_client& from) {
@@ -431,8 +438,7 @@ class server_loop {
       moved = true;
     }
     if (moved) {
-      to.heard = now_;
-      to.lost = false;
+      heard(to);
     }
     return moved;
   }
@@ -445,6 +451,7 @@ class server_loop {
         if (its_turn && !each.lost && now_ - each.heard > patience_) {
           each.lost = true;
           ++summary_.lost_workers;
+          tell_lost(links_->channel().rank(), each.rank, patience_);
         }
       }
       if (settings_.backup_workers == 0) {

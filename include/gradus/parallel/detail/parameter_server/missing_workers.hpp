@@ -7,6 +7,7 @@
 #include <chrono>     // std::chrono::milliseconds
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::uint64_t
+#include <cstdio>     // std::fprintf
 #include <limits>     // std::numeric_limits
 #include <span>       // std::span
 #include <string>     // std::string
@@ -58,6 +59,17 @@ struct missing_workers {
     return join({"not complete within ", time, "; no answer from ", comm::ranks_text(silent)});
   }
   return join({missing.empty() ? "messages" : comm::ranks_text(missing), " did not arrive within ", time});
+}
+
+/// A server that trains on without a silent worker says so, once, on the standard error output: no other rank notices.
+inline void tell_lost(int server, int worker, std::chrono::milliseconds patience) {
+  std::fprintf(stderr,
+               "gradus: parameter server on rank %d: nothing has come from the worker on rank %d for %s; the training "
+               "goes on without it\n",
+               server, worker, comm::seconds_text(patience).c_str());
+}
+inline void tell_back(int server, int worker) {
+  std::fprintf(stderr, "gradus: parameter server on rank %d: the worker on rank %d is there again\n", server, worker);
 }
 
 /// The gradients of a part have come from all workers.

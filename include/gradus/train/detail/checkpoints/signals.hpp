@@ -38,8 +38,7 @@ class end_signals {
   /// The number of the last signal that has come; 0 for none.
   [[nodiscard]] static int last() noexcept { return received().load(std::memory_order_relaxed); }
 
- private:
-  using handler = void (*)(int);
+  /// Those that are counted.
 #if defined(SIGUSR1)
   static constexpr int count = 2;
   static constexpr int numbers[] = {SIGTERM, SIGUSR1};
@@ -47,6 +46,9 @@ class end_signals {
   static constexpr int count = 1;
   static constexpr int numbers[] = {SIGTERM};
 #endif
+
+ private:
+  using handler = void (*)(int);
 
   static void note(int number) noexcept {
     received().store(number, std::memory_order_relaxed);

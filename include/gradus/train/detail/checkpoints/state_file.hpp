@@ -8,7 +8,6 @@
 #include <cstring>      // std::memcpy
 #include <functional>   // std::less
 #include <map>          // std::map
-#include <memory>       // std::make_unique, std::unique_ptr
 #include <span>         // std::as_writable_bytes, std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
@@ -133,7 +132,7 @@ class state_content {
 /// A checkpoint as what restore reads.
 class state_of_checkpoint final : public state_source {
  public:
-  /// Called by all ranks. @pre file.found()
+  /// Called by all ranks. @pre file.found(); it outlives this object
   explicit state_of_checkpoint(const io::shared_checkpoint& file) : header_{&file.header()} {
     for (const io::safetensors_entry& each : header_->tensors) {
       state_entry& made = entries_.emplace_back();
@@ -154,10 +153,10 @@ class state_of_checkpoint final : public state_source {
       }
     }
     if (file.all_ranks_read()) {
-      reader_ = std::make_unique<io::checkpoint_reader>(file.report().path);
+      reader_ = &file.file();
       return;
     }
-    // Where only rank 0 sees the file, every rank gets all of it.
+    // Where not all ranks have a valid file, every rank gets all of it.
     std::vector<io::checkpoint_fetch> all;
     for (const io::safetensors_entry& each : header_->tensors) {
       std::vector<std::byte>& memory = content_.emplace_back(each.end - each.begin);
@@ -194,7 +193,7 @@ class state_of_checkpoint final : public state_source {
   const io::safetensors_header* header_;
   std::vector<state_entry> entries_;
   std::map<std::string, std::string, std::less<>> facts_;
-  std::unique_ptr<io::checkpoint_reader> reader_;
+  const io::checkpoint_reader* reader_ = nullptr;
   std::vector<std::vector<std::byte>> content_;  // of each tensor, without a reader
 };
 
