@@ -36,9 +36,9 @@ struct reader_options {
 
 /// A data set with examples that vary from epoch to epoch, such as random crops. In addition to `dataset` it has
 /// `d.read(i, epoch, planes)`, which depends only on its arguments and may be called by any number of threads.
-template <class D, class Element>
-concept augmenting_dataset = dataset<D, Element> &&
-    requires(const D& set, index_t i, std::uint64_t epoch, Element* planes) {
+template <class Set, class Element>
+concept augmenting_dataset = dataset<Set, Element> &&
+    requires(const Set& set, index_t i, std::uint64_t epoch, Element* planes) {
   set.read(i, epoch, planes);
 };
 
