@@ -190,8 +190,9 @@ class torch_network {
                 const gradus::nn::value_shape& /*out*/) {
     return [](std::vector<torch::Tensor> x) { return at::relu_(x[0]); };
   }
-  run operation(const std::string& /*name*/, const gradus::nn::max_pool2d& d, const gradus::nn::value_shape& in,
+  run operation(const std::string& /*name*/, const gradus::nn::max_pool2d& options, const gradus::nn::value_shape& in,
                 const gradus::nn::value_shape& out) {
+    const gradus::nn::max_pool2d d = gradus::nn::detail::with_stride(options);
     const pads pad = padding_of(in, out, d.kernel, d.stride, d.padding);
     return [d, pad](std::vector<torch::Tensor> x) {
       const std::vector<int64_t> kernel{d.kernel.height, d.kernel.width};
@@ -200,8 +201,9 @@ class torch_network {
       return at::max_pool2d(x[0], kernel, stride, ceil ? std::vector<int64_t>{0, 0} : pad.amount, 1, ceil);
     };
   }
-  run operation(const std::string& /*name*/, const gradus::nn::average_pool2d& d, const gradus::nn::value_shape& in,
-                const gradus::nn::value_shape& out) {
+  run operation(const std::string& /*name*/, const gradus::nn::average_pool2d& options,
+                const gradus::nn::value_shape& in, const gradus::nn::value_shape& out) {
+    const gradus::nn::average_pool2d d = gradus::nn::detail::with_stride(options);
     const pads pad = padding_of(in, out, d.kernel, d.stride, d.padding);
     if (!pad.symmetric) {
       throw std::runtime_error{"peer: average pooling with asymmetric padding"};

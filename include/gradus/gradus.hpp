@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Everything that needs no other library than Eigen: tensors, networks, training on the CPU, ranks in threads. Tracing
-// is included by choice (gradus/train/traced.hpp).
+// is included by choice (gradus/train/traced.hpp). So is what few programs use; it is declared here for the compiler to
+// show the line that includes it.
 #pragma once
 
 #include "gradus/comm/agreement.hpp"
@@ -49,3 +50,55 @@
 #include "gradus/tensor/tensor_view.hpp"
 #include "gradus/train/progress.hpp"
 #include "gradus/train/trainer.hpp"
+
+namespace gradus::optim {
+struct adagrad;   // #include <gradus/optim/adagrad.hpp>
+struct adam;      // #include <gradus/optim/adam.hpp>
+struct adam_w;    // #include <gradus/optim/adam_w.hpp>
+struct lamb;      // #include <gradus/optim/lamb.hpp>
+struct rms_prop;  // #include <gradus/optim/rms_prop.hpp>
+template <class Rule>
+struct averaged_weights;  // #include <gradus/optim/averaged_weights.hpp>
+template <class Rule>
+struct clipped_norm;  // #include <gradus/optim/clipped_norm.hpp>
+template <class Rule>
+struct clipped_value;  // #include <gradus/optim/clipped_value.hpp>
+template <class Rule>
+struct scaled_loss;  // #include <gradus/optim/scaled_loss.hpp>
+}  // namespace gradus::optim
+
+namespace gradus::nn {
+struct binary_cross_entropy_with_logits;  // #include <gradus/nn/losses.hpp>
+struct cosine_similarity;                 // #include <gradus/nn/losses.hpp>
+struct huber;                             // #include <gradus/nn/losses.hpp>
+struct mean_absolute_error;               // #include <gradus/nn/losses.hpp>
+struct mean_squared_error;                // #include <gradus/nn/losses.hpp>
+template <class Network, class... Steps>
+class sequential;  // #include <gradus/nn/sequential.hpp>
+}  // namespace gradus::nn
+
+namespace gradus::metrics {
+struct accuracy;                 // #include <gradus/nn/metrics.hpp>
+struct confusion_matrix;         // #include <gradus/nn/metrics.hpp>
+struct intersection_over_union;  // #include <gradus/nn/metrics.hpp>
+struct mean_absolute_error;      // #include <gradus/nn/metrics.hpp>
+struct mean_squared_error;       // #include <gradus/nn/metrics.hpp>
+struct r2;                       // #include <gradus/nn/metrics.hpp>
+struct top_k;                    // #include <gradus/nn/metrics.hpp>
+}  // namespace gradus::metrics
+
+namespace gradus::parallel {
+struct hybrid;           // #include <gradus/train/hybrid.hpp>
+struct model_averaging;  // #include <gradus/parallel/model_averaging.hpp>
+template <class Strategy>
+struct reproducible;  // #include <gradus/train/reproducible.hpp>
+}  // namespace gradus::parallel
+
+namespace gradus::train {
+class checkpoints;        // #include <gradus/train/checkpoints.hpp>
+class gradient_norms;     // #include <gradus/train/gradient_norms.hpp>
+class reduce_on_plateau;  // #include <gradus/train/reduce_on_plateau.hpp>
+class update_ratio;       // #include <gradus/train/update_ratio.hpp>
+template <class Loader, class Metrics>
+class evaluate_metrics;  // #include <gradus/train/metrics.hpp>
+}  // namespace gradus::train

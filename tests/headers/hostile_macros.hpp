@@ -49,8 +49,7 @@
 
 #define GRADUS_HOSTILE(name) @name is a macro of somebody else @
 
-// <complex.h>, <sys/sysmacros.h>, <termios.h>, <math.h>
-#undef I
+// <sys/sysmacros.h>, <termios.h>, <math.h>
 #undef major
 #undef minor
 #undef makedev
@@ -59,7 +58,6 @@
 #undef DOMAIN
 #undef OVERFLOW
 #undef UNDERFLOW
-#define I GRADUS_HOSTILE(I)
 #define major GRADUS_HOSTILE(major)
 #define minor GRADUS_HOSTILE(minor)
 #define makedev GRADUS_HOSTILE(makedev)
@@ -68,6 +66,60 @@
 #define DOMAIN GRADUS_HOSTILE(DOMAIN)
 #define OVERFLOW GRADUS_HOSTILE(OVERFLOW)
 #define UNDERFLOW GRADUS_HOSTILE(UNDERFLOW)
+
+// Single capital letters: <complex.h>, matrices and grids of numerical programs
+#undef A
+#undef B
+#undef C
+#undef D
+#undef E
+#undef F
+#undef G
+#undef H
+#undef I
+#undef J
+#undef K
+#undef L
+#undef M
+#undef N
+#undef O
+#undef P
+#undef Q
+#undef R
+#undef S
+#undef T
+#undef U
+#undef V
+#undef W
+#undef X
+#undef Y
+#undef Z
+#define A GRADUS_HOSTILE(A)
+#define B GRADUS_HOSTILE(B)
+#define C GRADUS_HOSTILE(C)
+#define D GRADUS_HOSTILE(D)
+#define E GRADUS_HOSTILE(E)
+#define F GRADUS_HOSTILE(F)
+#define G GRADUS_HOSTILE(G)
+#define H GRADUS_HOSTILE(H)
+#define I GRADUS_HOSTILE(I)
+#define J GRADUS_HOSTILE(J)
+#define K GRADUS_HOSTILE(K)
+#define L GRADUS_HOSTILE(L)
+#define M GRADUS_HOSTILE(M)
+#define N GRADUS_HOSTILE(N)
+#define O GRADUS_HOSTILE(O)
+#define P GRADUS_HOSTILE(P)
+#define Q GRADUS_HOSTILE(Q)
+#define R GRADUS_HOSTILE(R)
+#define S GRADUS_HOSTILE(S)
+#define T GRADUS_HOSTILE(T)
+#define U GRADUS_HOSTILE(U)
+#define V GRADUS_HOSTILE(V)
+#define W GRADUS_HOSTILE(W)
+#define X GRADUS_HOSTILE(X)
+#define Y GRADUS_HOSTILE(Y)
+#define Z GRADUS_HOSTILE(Z)
 
 // GNU mode, X11, Windows, GLib
 #undef linux
@@ -98,8 +150,6 @@
 #define CLAMP GRADUS_HOSTILE(CLAMP)
 
 // Loggers, test frameworks, programs
-#define T GRADUS_HOSTILE(T)
-#define N GRADUS_HOSTILE(N)
 #define CHECK GRADUS_HOSTILE(CHECK)
 #define REQUIRE GRADUS_HOSTILE(REQUIRE)
 #define LOG GRADUS_HOSTILE(LOG)

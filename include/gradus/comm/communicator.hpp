@@ -35,85 +35,87 @@ consteval bool explain_not_copied() {
 
 }  // namespace detail
 
-/// A requirement of `communicator`: C has `C::name`, a constant string.
-template <class C>
+/// A requirement of `communicator`: Communicator has `Communicator::name`, a constant string.
+template <class Communicator>
 concept has_communicator_name = requires {
-  { C::name } -> std::convertible_to<std::string_view>;
+  { Communicator::name } -> std::convertible_to<std::string_view>;
 };
 
-/// A requirement of `communicator`: C has rank() and size().
-template <class C>
-concept has_ranks = requires(const C& communicator) {
+/// A requirement of `communicator`: Communicator has rank() and size().
+template <class Communicator>
+concept has_ranks = requires(const Communicator& communicator) {
   { communicator.rank() } -> std::same_as<int>;
   { communicator.size() } -> std::same_as<int>;
   requires noexcept(communicator.rank())&& noexcept(communicator.size());
 };
 
-/// A requirement of `communicator`: C has `C::supports<Element>`, a constant.
-template <class C>
+/// A requirement of `communicator`: Communicator has `Communicator::supports<Element>`, a constant.
+template <class Communicator>
 concept has_supported_elements = requires {
-  requires C::template supports<float> || !C::template supports<float>;
+  requires Communicator::template supports<float> || !Communicator::template supports<float>;
 };
 
-/// A requirement of `communicator`: C has send and receive.
-template <class C>
-concept has_messages = requires(C& communicator, int peer, std::span<const float> out, std::span<float> in, int tag) {
+/// A requirement of `communicator`: Communicator has send and receive.
+template <class Communicator>
+concept has_messages = requires(Communicator& communicator, int peer, std::span<const float> out, std::span<float> in,
+                                int tag) {
   { communicator.send(peer, out, tag) } -> std::same_as<request>;
   { communicator.receive(peer, in, tag) } -> std::same_as<request>;
 };
 
-/// A requirement of `communicator`: C has all_reduce.
-template <class C>
-concept has_all_reduce = requires(C& communicator, std::span<float> data, reduction operation) {
+/// A requirement of `communicator`: Communicator has all_reduce.
+template <class Communicator>
+concept has_all_reduce = requires(Communicator& communicator, std::span<float> data, reduction operation) {
   { communicator.all_reduce(data, operation) } -> std::same_as<request>;
 };
 
-/// A requirement of `communicator`: C has broadcast.
-template <class C>
-concept has_broadcast = requires(C& communicator, std::span<float> data, int root) {
+/// A requirement of `communicator`: Communicator has broadcast.
+template <class Communicator>
+concept has_broadcast = requires(Communicator& communicator, std::span<float> data, int root) {
   { communicator.broadcast(data, root) } -> std::same_as<request>;
 };
 
-/// A requirement of `communicator`: C has reduce_scatter and all_gather.
-template <class C>
-concept has_scattering_collectives = requires(C& communicator, std::span<const float> input, std::span<float> output,
-                                              reduction operation) {
+/// A requirement of `communicator`: Communicator has reduce_scatter and all_gather.
+template <class Communicator>
+concept has_scattering_collectives = requires(Communicator& communicator, std::span<const float> input,
+                                              std::span<float> output, reduction operation) {
   { communicator.reduce_scatter(input, output, operation) } -> std::same_as<request>;
   { communicator.all_gather(input, output) } -> std::same_as<request>;
 };
 
-/// A requirement of `communicator`: C has barrier().
-template <class C>
-concept has_barrier = requires(C& communicator) {
+/// A requirement of `communicator`: Communicator has barrier().
+template <class Communicator>
+concept has_barrier = requires(Communicator& communicator) {
   { communicator.barrier() } -> std::same_as<request>;
 };
 
-/// A requirement of `communicator`: C has duplicate().
-template <class C>
-concept has_duplicate = requires(C& communicator) {
-  { communicator.duplicate() } -> std::same_as<C>;
+/// A requirement of `communicator`: Communicator has duplicate().
+template <class Communicator>
+concept has_duplicate = requires(Communicator& communicator) {
+  { communicator.duplicate() } -> std::same_as<Communicator>;
 };
 
-/// A requirement of `communicator`: C has time_limit() and set_time_limit().
-template <class C>
-concept has_time_limit = requires(C& communicator, const C& constant, std::chrono::milliseconds limit) {
+/// A requirement of `communicator`: Communicator has time_limit() and set_time_limit().
+template <class Communicator>
+concept has_time_limit = requires(Communicator& communicator, const Communicator& constant,
+                                  std::chrono::milliseconds limit) {
   { constant.time_limit() } -> std::same_as<std::chrono::milliseconds>;
   communicator.set_time_limit(limit);
 };
 
-/// A requirement of `communicator`: C has fail(reason).
-template <class C>
-concept has_failure = requires(C& communicator, std::string_view reason) {
+/// A requirement of `communicator`: Communicator has fail(reason).
+template <class Communicator>
+concept has_failure = requires(Communicator& communicator, std::string_view reason) {
   communicator.fail(reason);
   requires noexcept(communicator.fail(reason));
 };
 
 /// The ranks that train together, and the operations by which they exchange data.
 ///
-/// A type C models `communicator` if it is movable and, for a `C& communicator`,
-///   1. `C::name` is a constant string used in messages;
+/// A type Communicator models `communicator` if it is movable and, for a `Communicator& communicator`,
+///   1. `Communicator::name` is a constant string used in messages;
 ///   2. `rank()` and `size()` do not throw, 0 <= rank() < size(); a moved-from communicator has size() 0;
-///   3. `C::supports<Element>` is a constant, true if Element can be sent and reduced;
+///   3. `Communicator::supports<Element>` is a constant, true if Element can be sent and reduced;
 ///   4. `send(peer, std::span<const Element>, tag)` and `receive(peer, std::span<Element>, tag)` begin a message to or
 ///      from another rank and return a `request`. Messages between two ranks with one tag arrive in the order in which
 ///      they were sent; both sides give the same number and type of elements. A send may wait until the receiver has
@@ -143,45 +145,49 @@ concept has_failure = requires(C& communicator, std::string_view reason) {
 /// All ranks begin collectives in the same order. Any number may be under way, and they may be waited for in any order.
 /// Only one thread at a time uses a communicator and its requests; other threads use duplicates.
 /// A communicator that has failed remains failed. Semantics: tests/conformance/comm.
-template <class C>
-concept communicator = std::movable<C> && has_communicator_name<C> && has_ranks<C> && has_supported_elements<C> &&
-    has_messages<C> && has_all_reduce<C> && has_broadcast<C> && has_scattering_collectives<C> && has_barrier<C> &&
-    has_duplicate<C> && has_time_limit<C> && has_failure<C>;
+template <class Communicator>
+concept communicator = std::movable<Communicator> && has_communicator_name<Communicator> && has_ranks<Communicator> &&
+    has_supported_elements<Communicator> && has_messages<Communicator> && has_all_reduce<Communicator> &&
+    has_broadcast<Communicator> && has_scattering_collectives<Communicator> && has_barrier<Communicator> &&
+    has_duplicate<Communicator> && has_time_limit<Communicator> && has_failure<Communicator>;
 
-/// Reports at compile time which requirement of `communicator` the type C does not meet. Returns true if it compiles.
-template <class C>
+/// Reports at compile time which requirement of `communicator` the type Communicator does not meet. Returns true if it
+/// compiles.
+template <class Communicator>
 consteval bool explain_communicator() {
-  static_assert(std::movable<C>, "gradus: not a communicator: it must be movable (it is a handle; copying may be off)");
-  static_assert(has_communicator_name<C>,
+  static_assert(std::movable<Communicator>,
+                "gradus: not a communicator: it must be movable (it is a handle; copying may be off)");
+  static_assert(has_communicator_name<Communicator>,
                 "gradus: not a communicator: give it a name, e.g. "
                 "static constexpr std::string_view name = \"mpi\";");
-  static_assert(has_ranks<C>,
+  static_assert(has_ranks<Communicator>,
                 "gradus: not a communicator: give it int rank() const noexcept; and int size() const noexcept;");
-  static_assert(has_supported_elements<C>,
+  static_assert(has_supported_elements<Communicator>,
                 "gradus: not a communicator: declare which elements it sends: "
                 "template <class Element> static constexpr bool supports = gradus::comm::transferable<Element>;");
   static_assert(
-      has_messages<C>,
+      has_messages<Communicator>,
       "gradus: not a communicator: give it messages: template <class Element> gradus::comm::request "
       "send(int peer, std::span<const Element>, int tag); and receive(int peer, std::span<Element>, int tag);");
-  static_assert(has_all_reduce<C>,
+  static_assert(has_all_reduce<Communicator>,
                 "gradus: not a communicator: give it all_reduce: template <class Element> gradus::comm::request "
                 "all_reduce(std::span<Element> data, gradus::comm::reduction);");
-  static_assert(has_broadcast<C>,
+  static_assert(has_broadcast<Communicator>,
                 "gradus: not a communicator: give it broadcast: template <class Element> gradus::comm::request "
                 "broadcast(std::span<Element> data, int root);");
-  static_assert(has_scattering_collectives<C>,
+  static_assert(has_scattering_collectives<Communicator>,
                 "gradus: not a communicator: give it reduce_scatter and all_gather: template <class Element> "
                 "gradus::comm::request reduce_scatter(std::span<const Element> input, std::span<Element> output, "
                 "gradus::comm::reduction); "
                 "and all_gather(std::span<const Element> input, std::span<Element> output);");
-  static_assert(has_barrier<C>, "gradus: not a communicator: give it gradus::comm::request barrier();");
-  static_assert(has_duplicate<C>,
+  static_assert(has_barrier<Communicator>, "gradus: not a communicator: give it gradus::comm::request barrier();");
+  static_assert(has_duplicate<Communicator>,
                 "gradus: not a communicator: give it duplicate() that returns a communicator of the same type");
-  static_assert(has_time_limit<C>,
+  static_assert(has_time_limit<Communicator>,
                 "gradus: not a communicator: give it std::chrono::milliseconds time_limit() const; and "
                 "void set_time_limit(std::chrono::milliseconds);");
-  static_assert(has_failure<C>, "gradus: not a communicator: give it void fail(std::string_view reason) noexcept;");
+  static_assert(has_failure<Communicator>,
+                "gradus: not a communicator: give it void fail(std::string_view reason) noexcept;");
   return true;
 }
 
@@ -197,14 +203,14 @@ using element_of = typename span_of<Range>::value_type;
 }  // namespace detail
 
 /// A contiguous range that outlives the call: a span, or a vector or array that has a name.
-template <class R>
+template <class Range>
 concept buffer = requires {
-  typename detail::span_of<R>;
+  typename detail::span_of<Range>;
 };
 
 /// A buffer with elements that can be overwritten.
-template <class R>
-concept mutable_buffer = buffer<R> && !std::is_const_v<typename detail::span_of<R>::element_type>;
+template <class Range>
+concept mutable_buffer = buffer<Range> && !std::is_const_v<typename detail::span_of<Range>::element_type>;
 
 namespace detail {
 

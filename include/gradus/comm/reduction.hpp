@@ -47,9 +47,9 @@ enum class reduction : unsigned char {
 /// Element types that every communicator of the library can send and reduce: float, double, std::int32_t, std::int64_t,
 /// std::uint8_t, bfloat16 and float16. Sums and products of bfloat16 and float16 are computed in float and rounded.
 /// Send other types as bytes.
-template <class E>
-concept transferable = element<E> &&
-    (std::is_arithmetic_v<E> || std::same_as<E, bfloat16> || std::same_as<E, float16>)&&!std::same_as<E, bool>;
+template <class Element>
+concept transferable = element<Element> &&(std::is_arithmetic_v<Element> || std::same_as<Element, bfloat16> ||
+                                           std::same_as<Element, float16>)&&!std::same_as<Element, bool>;
 
 namespace detail {
 

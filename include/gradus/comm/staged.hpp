@@ -21,7 +21,7 @@
 
 namespace gradus::comm {
 
-/// Copies between device memory and the host. A type S models `staging` if, for an `S& staging`,
+/// Copies between device memory and the host. A type Staging models `staging` if, for a `Staging& staging`,
 ///   1. `staging.on_device(pointer)` is true if the memory is the device's, and false if it is the host's;
 ///   2. `staging.allocate(bytes)` returns host memory that the device copies from and to, or throws;
 ///      `staging.deallocate(pointer, bytes)` frees it and does not throw;
@@ -29,8 +29,8 @@ namespace gradus::comm {
 ///      `staging.to_device(device, host, bytes)` when they are on the device; both copy after all earlier work of the
 ///      device.
 /// It is copied with the communicator, and several threads use copies at the same time.
-template <class S>
-concept staging = std::copyable<S> && requires(S& memory, void* device, void* host, std::size_t bytes) {
+template <class Staging>
+concept staging = std::copyable<Staging> && requires(Staging& memory, void* device, void* host, std::size_t bytes) {
   { memory.on_device(device) } -> std::convertible_to<bool>;
   { memory.allocate(bytes) } -> std::same_as<void*>;
   { memory.deallocate(host, bytes) }

@@ -23,52 +23,52 @@ namespace gradus::data {
 
 namespace detail {
 
-template <class D>
-concept has_examples = requires(const D& set) {
+template <class Set>
+concept has_examples = requires(const Set& set) {
   { set.size() } -> std::convertible_to<index_t>;
   { set.example() } -> std::convertible_to<image_extents>;
   { set.hash() } -> std::convertible_to<std::uint64_t>;
 };
 
-template <class D>
-concept has_labels = requires(const D& set, index_t i) {
+template <class Set>
+concept has_labels = requires(const Set& set, index_t i) {
   { set.classes() } -> std::convertible_to<int>;
   { set.label(i) } -> std::convertible_to<std::int32_t>;
 };
 
-template <class D>
-concept has_label_maps = requires(const D& set, index_t i, std::int32_t* labels) {
+template <class Set>
+concept has_label_maps = requires(const Set& set, index_t i, std::int32_t* labels) {
   { set.classes() } -> std::convertible_to<int>;
   { set.label_map() } -> std::convertible_to<image_extents>;
   set.read_labels(i, labels);
 };
 
-template <class D, class Element>
-concept has_real_targets = requires(const D& set, index_t i, Element* planes) {
+template <class Set, class Element>
+concept has_real_targets = requires(const Set& set, index_t i, Element* planes) {
   { set.target() } -> std::convertible_to<image_extents>;
   set.read_target(i, planes);
 };
 
-template <class D, class Element>
-concept has_targets = has_labels<D> || has_label_maps<D> || has_real_targets<D, Element>;
+template <class Set, class Element>
+concept has_targets = has_labels<Set> || has_label_maps<Set> || has_real_targets<Set, Element>;
 
-template <class D, class Element>
-concept has_pixels = requires(const D& set, index_t i, Element* planes) {
+template <class Set, class Element>
+concept has_pixels = requires(const Set& set, index_t i, Element* planes) {
   set.read(i, planes);
 };
 
 // Of a set whose examples differ from epoch to epoch.
 
-template <class D, class Element>
-concept varies_pixels = requires(const D& set, index_t i, std::uint64_t epoch, Element* planes) {
+template <class Set, class Element>
+concept varies_pixels = requires(const Set& set, index_t i, std::uint64_t epoch, Element* planes) {
   set.read(i, epoch, planes);
 };
-template <class D>
-concept varies_label_maps = requires(const D& set, index_t i, std::uint64_t epoch, std::int32_t* labels) {
+template <class Set>
+concept varies_label_maps = requires(const Set& set, index_t i, std::uint64_t epoch, std::int32_t* labels) {
   set.read_labels(i, epoch, labels);
 };
-template <class D, class Element>
-concept varies_real_targets = requires(const D& set, index_t i, std::uint64_t epoch, Element* planes) {
+template <class Set, class Element>
+concept varies_real_targets = requires(const Set& set, index_t i, std::uint64_t epoch, Element* planes) {
   set.read_target(i, epoch, planes);
 };
 
@@ -76,7 +76,7 @@ concept varies_real_targets = requires(const D& set, index_t i, std::uint64_t ep
 
 /// A set of examples, each an image with its target, from which a loader makes batches.
 ///
-/// A type D models `dataset<D, Element>` if, for a const object d,
+/// A type Set models `dataset<Set, Element>` if, for a const object d,
 ///   1. `d.size()` is the number of examples;
 ///   2. `d.example()` is the image_extents of every example, with n = 1;
 ///   3. `d.read(i, planes)` writes the c * h * w elements of example i to `planes`, plane after plane (nchw); it may
@@ -99,47 +99,47 @@ concept varies_real_targets = requires(const D& set, index_t i, std::uint64_t ep
 /// with null pointers. With `d.weight(i)`, a finite number of at least 0, an example's loss counts that many times. If
 /// there is a member `d.watch_batch()`, the loader's thread calls it before it prepares a batch and destroys the result
 /// when the batch is ready.
-template <class D, class Element>
-concept dataset = detail::has_examples<D> && detail::has_targets<D, Element> && detail::has_pixels<D, Element>;
+template <class Set, class Element>
+concept dataset = detail::has_examples<Set> && detail::has_targets<Set, Element> && detail::has_pixels<Set, Element>;
 
 namespace detail {
 
 /// Where images differ from epoch to epoch, so do the targets that belong to their pixels.
-template <class D, class Element>
+template <class Set, class Element>
 inline constexpr bool varies_label_maps_too =
-    !varies_pixels<D, Element> || has_labels<D> || !has_label_maps<D> || varies_label_maps<D>;
-template <class D, class Element>
+    !varies_pixels<Set, Element> || has_labels<Set> || !has_label_maps<Set> || varies_label_maps<Set>;
+template <class Set, class Element>
 inline constexpr bool varies_real_targets_too =
-    !varies_pixels<D, Element> || !has_real_targets<D, Element> || varies_real_targets<D, Element>;
+    !varies_pixels<Set, Element> || !has_real_targets<Set, Element> || varies_real_targets<Set, Element>;
 /// And the other way around.
-template <class D, class Element>
+template <class Set, class Element>
 inline constexpr bool varies_pixels_too =
-    varies_pixels<D, Element> || !(varies_label_maps<D> || varies_real_targets<D, Element>);
+    varies_pixels<Set, Element> || !(varies_label_maps<Set> || varies_real_targets<Set, Element>);
 
 }  // namespace detail
 
-/// Reports at compile time which requirement of `dataset` the type D does not meet. Returns true if it compiles.
-template <class D, class Element>
+/// Reports at compile time which requirement of `dataset` the type Set does not meet. Returns true if it compiles.
+template <class Set, class Element>
 consteval bool explain_dataset() {
-  static_assert(detail::has_examples<D>,
+  static_assert(detail::has_examples<Set>,
                 "gradus: not a data set: it needs size(), example() of type image_extents, and hash() of type "
                 "std::uint64_t, all const");
-  static_assert(detail::has_targets<D, Element>,
+  static_assert(detail::has_targets<Set, Element>,
                 "gradus: not a data set: it needs targets: classes() and label(index_t), or classes(), label_map() and "
                 "read_labels(index_t, std::int32_t*), or target() and read_target(index_t, Element*), all const");
-  static_assert(detail::has_pixels<D, Element>,
+  static_assert(detail::has_pixels<Set, Element>,
                 "gradus: not a data set: it needs read(index_t, Element*) const, which writes one example plane after "
                 "plane");
-  static_assert(detail::varies_label_maps_too<D, Element>,
+  static_assert(detail::varies_label_maps_too<Set, Element>,
                 "gradus: the data set's images vary from epoch to epoch, but its label maps do not: write void "
                 "read_labels(index_t i, std::uint64_t epoch, std::int32_t* labels) const with the variation of "
                 "read(i, epoch, planes)");
   static_assert(
-      detail::varies_real_targets_too<D, Element>,
+      detail::varies_real_targets_too<Set, Element>,
       "gradus: the data set's images vary from epoch to epoch, but its targets do not: write void "
       "read_target(index_t i, std::uint64_t epoch, Element* target) const with the variation of read(i, epoch, "
       "planes); for targets that do not follow the image it calls read_target(i, target)");
-  static_assert(detail::varies_pixels_too<D, Element>,
+  static_assert(detail::varies_pixels_too<Set, Element>,
                 "gradus: the data set's targets vary from epoch to epoch, but its images do not: write void "
                 "read(index_t i, std::uint64_t epoch, Element* planes) const");
   return true;

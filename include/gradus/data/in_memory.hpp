@@ -5,14 +5,16 @@
 
 #include <algorithm>    // std::max
 #include <array>        // std::array
-#include <concepts>     // std::convertible_to
+#include <concepts>     // std::convertible_to, std::integral, std::same_as
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t, std::uint8_t, std::uint64_t
 #include <limits>       // std::numeric_limits
 #include <optional>     // std::optional
-#include <ranges>       // std::ranges::borrowed_range
+#include <ranges>       // std::ranges::borrowed_range, std::ranges::contiguous_range
 #include <span>         // std::span
-#include <type_traits>  // std::is_lvalue_reference_v, std::is_same_v, std::remove_const_t, std::remove_cvref_t
+#include <string>       // std::to_string
+#include <type_traits>  // std::is_arithmetic_v, std::is_lvalue_reference_v, std::remove_const_t, std::remove_cvref_t
+#include <utility>      // std::in_range
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
@@ -45,6 +47,19 @@ concept eigen_matrix = requires(const Matrix& matrix) {
   { matrix.rowStride() } -> std::convertible_to<index_t>;
   { matrix.colStride() } -> std::convertible_to<index_t>;
 };
+
+/// An expression of Eigen: numbers that are not in memory.
+template <class Expression>
+concept eigen_expression = !eigen_matrix<Expression> && requires(const Expression& expression) {
+  { expression.rows() } -> std::convertible_to<index_t>;
+  { expression.cols() } -> std::convertible_to<index_t>;
+  typename Expression::PlainObject;
+};
+
+/// A range of numbers that are adjacent in memory: std::vector, std::array, std::span.
+template <class Range>
+concept range_of_numbers = !eigen_matrix<std::remove_const_t<Range>> && std::ranges::contiguous_range<Range&> &&
+                           std::ranges::sized_range<Range&> && std::is_arithmetic_v<std::ranges::range_value_t<Range&>>;
 
 }  // namespace detail
 
@@ -104,6 +119,22 @@ template <class Element>
           .shape = {count / one, example.c, example.h, example.w},
           .strides = {one, example.h * example.w, example.w, 1}};
 }
+/// The same for a vector or an array, which must outlive the data set.
+template <detail::range_of_numbers Range>
+[[nodiscard]] auto examples_of(Range& elements, const image_extents& example,
+                               error_location where = error_location::current()) {
+  return examples_of(std::span{elements}, example, where);
+}
+/// The vector must outlive the data set.
+template <detail::range_of_numbers Range>
+requires(!std::is_lvalue_reference_v<Range> && !std::ranges::borrowed_range<Range>) void examples_of(
+    Range&& elements, const image_extents& example) = delete;  // name it on the line before and pass the name
+
+/// Examples of one number each: in_memory(x, y) with vectors, arrays or spans.
+template <detail::range_of_numbers Range>
+[[nodiscard]] auto examples_of(Range& elements) {
+  return examples_of(std::span{elements}, image_extents{1, 1, 1, 1});
+}
 
 /// The same array: in_memory takes any mixture of arrays.
 template <class Element>
@@ -153,11 +184,11 @@ struct in_memory_options {
 
 /// A data set of arrays that the program keeps; data::in_memory makes it. Inputs are numbers as they are: normalize
 /// them before, or with a layer. It is immutable; any number of threads may read it.
-/// @tparam Target  std::int32_t: a class for each example, or for each pixel. float or double: real numbers of any
-///                 (c, h, w)
+/// @tparam Target  integers: a class for each example, or for each pixel. float or double: real numbers of any (c, h,
+/// w)
 template <class Input, class Target>
 class in_memory_dataset {
-  static constexpr bool has_classes = std::is_same_v<Target, std::int32_t>;
+  static constexpr bool has_classes = std::integral<Target>;
 
  public:
   /// As in_memory.
@@ -187,8 +218,13 @@ class in_memory_dataset {
       }
       std::int32_t largest = -1;
       for (index_t i = 0; i < size(); ++i) {
-        for_each(targets_, i,
-                 [&, this](std::int32_t label) { largest = label == ignored_ ? largest : std::max(largest, label); });
+        for_each(targets_, i, [&, this](Target value) {
+          if (!std::in_range<std::int32_t>(value)) {
+            refuse("labels of 32 bits", {std::to_string(value), " of example ", i});
+          }
+          const auto label = static_cast<std::int32_t>(value);
+          largest = label == ignored_ ? largest : std::max(largest, label);
+        });
       }
       classes_ = classes_ > 0 ? classes_ : std::max(1, largest + 1);
     }
@@ -236,7 +272,7 @@ class in_memory_dataset {
   static image_extents one_of(const image_extents& all) noexcept { return {1, all.c, all.h, all.w}; }
 
   template <class From, class Body>
-  static void for_each(const example_array<From>& array, index_t i, const Body& body) noexcept {
+  static void for_each(const example_array<From>& array, index_t i, const Body& body) {
     for (index_t c = 0; c < array.shape.c; ++c) {
       for (index_t h = 0; h < array.shape.h; ++h) {
         const From* const row = array.data + i * array.strides[0] + c * array.strides[1] + h * array.strides[2];
@@ -250,10 +286,19 @@ class in_memory_dataset {
   static void copy(const example_array<From>& array, index_t i, To* to) noexcept {
     for_each(array, i, [&](const From& value) { *to++ = static_cast<To>(value); });
   }
+  // Labels of any integer type are one data set.
+  static std::int32_t hashed(const Target& label) noexcept requires(has_classes) {
+    return static_cast<std::int32_t>(label);
+  }
+  template <class From>
+  static From hashed(const From& value) noexcept {
+    return value;
+  }
   template <class From>
   static std::uint64_t hash_of(const example_array<From>& array, std::uint64_t hash) noexcept {
     for (index_t i = 0; i < array.shape.n; ++i) {
-      for_each(array, i, [&](const From& value) {
+      for_each(array, i, [&](const From& number) {
+        const auto value = hashed(number);
         hash = detail::hash_bytes({reinterpret_cast<const std::uint8_t*>(&value), sizeof(value)}, hash);
       });
     }
@@ -268,50 +313,64 @@ class in_memory_dataset {
   std::uint64_t hash_ = 0;
 };
 
+namespace detail {
+
+template <class Array>
+inline constexpr bool is_tensor = false;
+template <class Element, int Rank, class Layout, class Device>
+inline constexpr bool is_tensor<tensor<Element, Rank, Layout, Device>> = true;
+
+/// Arrays that own their elements: tensors, vectors, and matrices of Eigen. Spans, views and maps do not.
+template <class Array>
+concept owns_examples = is_tensor<Array> ||(range_of_numbers<Array> && !std::ranges::borrowed_range<Array>) ||
+                        (eigen_matrix<Array> &&
+                         requires { requires std::same_as<Array, typename Array::PlainObject>; });
+
+/// What in_memory takes.
+template <class Array>
+concept has_examples_of = requires(Array& array) {
+  examples_of(array);
+};
+
+/// Says what to write in place of an argument of in_memory. Always true when it compiles.
+template <class Argument>
+consteval bool explain_examples() {
+  using array = std::remove_cvref_t<Argument>;
+  static_assert(!eigen_expression<array>,
+                "gradus: data::in_memory: this expression of Eigen has no memory: evaluate it first, Eigen::MatrixXf "
+                "values = expression; and pass values");
+  static_assert(
+      !std::ranges::range<array> || has_examples_of<array> || eigen_expression<array>,
+      "gradus: data::in_memory: the numbers of a range are adjacent in memory: copy a vector of vectors, or a "
+      "std::vector<bool>, to one std::vector<float> v and pass data::examples_of(v, {1, c, h, w})");
+  static_assert(has_examples_of<array> || eigen_expression<array> || std::ranges::range<array>,
+                "gradus: data::in_memory takes tensors in host memory, matrices of Eigen with an example in each row, "
+                "vectors with a number for each example, and data::examples_of(vector, {1, c, h, w})");
+  static_assert(
+      std::is_lvalue_reference_v<Argument> || !owns_examples<array>,
+      "gradus: data::in_memory: the data set keeps a reference to its arrays, but a temporary is destroyed at "
+      "the end of this statement: give it a name on the line before and pass the name");
+  return has_examples_of<array>;
+}
+
+}  // namespace detail
+
 /// A data set of arrays of the program, which must outlive it: tensors, matrices of Eigen with an example in each row,
-/// or examples_of(span, {1, c, h, w}).
+/// vectors, arrays and spans with a number for each example, or examples_of(vector, {1, c, h, w}).
 ///
 ///   const auto set = data::in_memory(x, y);                          // real targets: float or double
-///   const auto set = data::in_memory(x, labels, {.classes = 10});    // classes: std::int32_t
-///   const auto set = data::in_memory(x, examples_of(std::span{labels}, {1, 1, h, w}));  // of pixels
+///   const auto set = data::in_memory(x, labels, {.classes = 10});    // classes: integers of any size
+///   const auto set = data::in_memory(x, examples_of(labels, {1, 1, h, w}));  // of pixels
 ///
-/// @throws shape_error when there is not a target (and a weight) for each input
-template <class Input, class Target>
-[[nodiscard]] in_memory_dataset<Input, Target> in_memory(const example_array<Input>& inputs,
-                                                         const example_array<Target>& targets,
-                                                         const in_memory_options& options = {},
-                                                         error_location where = error_location::current()) {
-  return {inputs, targets, options, where};
-}
-/// The same for arrays with an example_array.
+/// @throws shape_error when there is not a target (and a weight) for each input, or a label needs more than 32 bits
 template <class Inputs, class Targets>
-requires requires(Inputs& inputs, Targets& targets) {
-  examples_of(inputs);
-  examples_of(targets);
-}
-[[nodiscard]] auto in_memory(const Inputs& inputs, const Targets& targets, const in_memory_options& options = {},
+[[nodiscard]] auto in_memory(Inputs&& inputs, Targets&& targets, const in_memory_options& options = {},
                              error_location where = error_location::current()) {
-  return in_memory(examples_of(inputs), examples_of(targets), options, where);
-}
-/// Labels must outlive the data set.
-template <class Inputs, class Labels>
-requires(std::convertible_to<Labels&, std::span<const std::int32_t>> && !std::is_lvalue_reference_v<Labels> &&
-         !std::ranges::borrowed_range<Labels>)
-    [[nodiscard]] auto in_memory(const Inputs& inputs, Labels&& labels, const in_memory_options& options = {},
-                                 error_location where = error_location::current()) {
-  static_assert(sizeof(Inputs) == 0,
-                "gradus: the data set keeps a reference to its labels, but a temporary is destroyed at the end of this "
-                "statement: give it a name on the line before and pass the name");
-  return in_memory(inputs, std::span<const std::int32_t>{labels}, options, where);
-}
-/// The same for one class for each example.
-template <class Inputs>
-requires requires(Inputs& inputs) {
-  examples_of(inputs);
-}
-[[nodiscard]] auto in_memory(const Inputs& inputs, std::span<const std::int32_t> labels,
-                             const in_memory_options& options = {}, error_location where = error_location::current()) {
-  return in_memory(examples_of(inputs), examples_of(labels, {1, 1, 1, 1}), options, where);
+  if constexpr (detail::explain_examples<Inputs>() && detail::explain_examples<Targets>()) {
+    return in_memory_dataset{examples_of(inputs), examples_of(targets), options, where};
+  } else {
+    return in_memory_dataset<float, std::int32_t>{{}, {}, options, where};
+  }
 }
 
 }  // namespace gradus::data

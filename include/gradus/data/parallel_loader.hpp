@@ -36,9 +36,9 @@ struct reader_options {
 /// A data set with examples that vary from epoch to epoch, such as random crops. In addition to `dataset` it has
 /// `d.read(i, epoch, planes)`, which depends only on its arguments and may be called by any number of threads, and such
 /// a member for targets that belong to pixels or are numbers.
-template <class D, class Element>
-concept augmenting_dataset = dataset<D, Element> && detail::varies_pixels<D, Element> &&
-    detail::varies_label_maps_too<D, Element> && detail::varies_real_targets_too<D, Element>;
+template <class Set, class Element>
+concept augmenting_dataset = dataset<Set, Element> && detail::varies_pixels<Set, Element> &&
+    detail::varies_label_maps_too<Set, Element> && detail::varies_real_targets_too<Set, Element>;
 
 namespace detail {
 

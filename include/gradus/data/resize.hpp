@@ -16,10 +16,10 @@
 
 namespace gradus::data {
 
-/// Columns and rows of an image.
+/// Columns and rows of an image: {320, 240}, or {224} for both.
 struct image_size {
-  index_t width = 0;   ///< columns
-  index_t height = 0;  ///< rows
+  index_t width = 0;       ///< columns
+  index_t height = width;  ///< rows
 
   /// True if both members are equal.
   friend constexpr bool operator==(const image_size&, const image_size&) noexcept = default;

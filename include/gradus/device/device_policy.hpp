@@ -19,59 +19,59 @@ struct overload_set {};
 
 }  // namespace kernels
 
-/// A requirement of `device_policy`: D has `D::name`, a constant string.
-template <class D>
+/// A requirement of `device_policy`: Device has `Device::name`, a constant string.
+template <class Device>
 concept has_device_name = requires {
-  { D::name } -> std::convertible_to<std::string_view>;
+  { Device::name } -> std::convertible_to<std::string_view>;
 };
 
-/// A requirement of `device_policy`: D has allocate and deallocate.
-template <class D>
-concept has_device_memory = requires(D& device, void* pointer, std::size_t bytes) {
+/// A requirement of `device_policy`: Device has allocate and deallocate.
+template <class Device>
+concept has_device_memory = requires(Device& device, void* pointer, std::size_t bytes) {
   { device.allocate(bytes) } -> std::same_as<void*>;
   { device.deallocate(pointer, bytes) }
   noexcept;
 };
 
-/// A requirement of `device_policy`: D has copies and fill_zero.
-template <class D>
-concept has_device_copies = requires(D& device, void* destination, const void* source, std::size_t bytes) {
+/// A requirement of `device_policy`: Device has copies and fill_zero.
+template <class Device>
+concept has_device_copies = requires(Device& device, void* destination, const void* source, std::size_t bytes) {
   device.copy(destination, source, bytes);
   device.copy_from_host(destination, source, bytes);
   device.copy_to_host(destination, source, bytes);
   device.fill_zero(destination, bytes);
 };
 
-/// A requirement of `device_policy`: D has synchronize().
-template <class D>
-concept has_device_synchronize = requires(D& device) {
+/// A requirement of `device_policy`: Device has synchronize().
+template <class Device>
+concept has_device_synchronize = requires(Device& device) {
   device.synchronize();
 };
 
-/// A device with memory that the host cannot access: `D::host_accessible` is false. Optional; without it the host can
-/// access the memory.
-template <class D>
+/// A device with memory that the host cannot access: `Device::host_accessible` is false. Optional; without it the host
+/// can access the memory.
+template <class Device>
 concept has_memory_of_its_own = requires {
-  requires !D::host_accessible;
+  requires !Device::host_accessible;
 };
 
 /// A device that runs several operations at the same time, each on a stream, which is a device too. `streams()` is
 /// their number, and `parallel_streams(task)` calls task(i) once for each stream i. Optional.
-template <class D>
-concept has_device_streams = requires(D& device, void (&task)(std::ptrdiff_t)) {
+template <class Device>
+concept has_device_streams = requires(Device& device, void (&task)(std::ptrdiff_t)) {
   { device.streams() } -> std::convertible_to<int>;
-  { device.stream(std::size_t{0}) } -> std::same_as<D&>;
+  { device.stream(std::size_t{0}) } -> std::same_as<Device&>;
   device.parallel_streams(task);
 };
 
 /// True if the host can read and write the memory of the device.
-template <class D>
-inline constexpr bool has_host_memory = !has_memory_of_its_own<D>;
+template <class Device>
+inline constexpr bool has_host_memory = !has_memory_of_its_own<Device>;
 
 /// A device: it stores tensors and evaluates expressions.
 ///
-/// A type D models `device_policy` when, for a `D& device`,
-///   1. `D::name` is a constant string used in messages;
+/// A type Device models `device_policy` when, for a `Device& device`,
+///   1. `Device::name` is a constant string used in messages;
 ///   2. `device.allocate(bytes)` returns memory aligned to 64 bytes or throws device_error, and
 ///      `device.deallocate(pointer, bytes)` frees it and does not throw;
 ///   3. `copy`, `copy_from_host`, `copy_to_host` (destination, source, bytes) and `fill_zero` (destination, bytes) run
@@ -80,23 +80,25 @@ inline constexpr bool has_host_memory = !has_memory_of_its_own<D>;
 /// Semantics: tests/conformance/device. Expressions and networks need overloads on the device type too, which
 /// gradus/tensor/device_expressions.hpp and gradus/kernels/device_kernels.hpp list. A device is an object and outlives
 /// the tensors on it.
-template <class D>
-concept device_policy = has_device_name<D> && has_device_memory<D> && has_device_copies<D> && has_device_synchronize<D>;
+template <class Device>
+concept device_policy =
+    has_device_name<Device> && has_device_memory<Device> && has_device_copies<Device> && has_device_synchronize<Device>;
 
-/// Reports at compile time which requirement of `device_policy` the type D does not meet. Returns true if it compiles.
-template <class D>
+/// Reports at compile time which requirement of `device_policy` the type Device does not meet. Returns true if it
+/// compiles.
+template <class Device>
 consteval bool explain_device_policy() {
-  static_assert(has_device_name<D>,
+  static_assert(has_device_name<Device>,
                 "gradus: not a device policy: give it a name, e.g. "
                 "static constexpr std::string_view name = \"cpu\";");
-  static_assert(has_device_memory<D>,
+  static_assert(has_device_memory<Device>,
                 "gradus: not a device policy: give it memory: void* allocate(std::size_t bytes); "
                 "void deallocate(void* pointer, std::size_t bytes) noexcept;");
-  static_assert(has_device_copies<D>,
+  static_assert(has_device_copies<Device>,
                 "gradus: not a device policy: give it copy, copy_from_host, copy_to_host "
                 "(void* destination, const void* source, std::size_t bytes) and fill_zero(void* destination, "
                 "std::size_t bytes)");
-  static_assert(has_device_synchronize<D>, "gradus: not a device policy: give it void synchronize();");
+  static_assert(has_device_synchronize<Device>, "gradus: not a device policy: give it void synchronize();");
   return true;
 }
 

@@ -15,16 +15,16 @@
 namespace gradus {
 
 /// A layout that can order the axes of a tensor of `Rank` axes: row_major for any rank, a layout_policy for rank 4.
-template <class L, int Rank>
-concept tensor_layout = std::same_as<L, row_major> ||(Rank == 4 && layout_policy<L>);
+template <class Layout, int Rank>
+concept tensor_layout = std::same_as<Layout, row_major> ||(Rank == 4 && layout_policy<Layout>);
 
 /// Reports at compile time why L cannot order a tensor of Rank axes. Returns true if it compiles.
-template <class L, int Rank>
+template <class Layout, int Rank>
 consteval bool explain_tensor_layout() {
-  if constexpr (!std::same_as<L, row_major>) {
-    static_assert(Rank == 4 || !layout_policy<L>,
+  if constexpr (!std::same_as<Layout, row_major>) {
+    static_assert(Rank == 4 || !layout_policy<Layout>,
                   "gradus: an image layout orders tensors of rank 4: use gradus::row_major for other ranks");
-    static_assert(explain_layout_policy<L>());
+    static_assert(explain_layout_policy<Layout>());
   }
   return true;
 }

@@ -172,37 +172,37 @@ class batch {
   return static_cast<index_t>(best);
 }
 
-/// A requirement of `metric`: M has a name.
-template <class M>
+/// A requirement of `metric`: Metric has a name.
+template <class Metric>
 concept has_metric_name = requires {
-  { M::name } -> std::convertible_to<std::string_view>;
+  { Metric::name } -> std::convertible_to<std::string_view>;
 };
-/// A requirement of `metric`: M::state is made of the options and the shape of the examples.
-template <class M>
+/// A requirement of `metric`: Metric::state is made of the options and the shape of the examples.
+template <class Metric>
 concept has_metric_state = requires {
-  typename M::state;
-  requires std::constructible_from<typename M::state, const M&, const example_shape&>;
+  typename Metric::state;
+  requires std::constructible_from<typename Metric::state, const Metric&, const example_shape&>;
 };
 /// A requirement of `metric`: a state reads batches.
-template <class M>
-concept has_metric_update = requires(typename M::state& state, const batch& examples) {
+template <class Metric>
+concept has_metric_update = requires(typename Metric::state& state, const batch& examples) {
   state.update(examples);
 };
 /// A requirement of `metric`: a state has sums.
-template <class M>
-concept has_metric_sums = requires(typename M::state& state) {
+template <class Metric>
+concept has_metric_sums = requires(typename Metric::state& state) {
   { state.sums() } -> std::same_as<std::span<double>>;
 };
 /// A requirement of `metric`: a state computes the result.
-template <class M>
-concept has_metric_result = requires(const typename M::state& state) {
+template <class Metric>
+concept has_metric_result = requires(const typename Metric::state& state) {
   state.compute();
 };
 
-/// A metric: an aggregate of options, and a state of sums over examples. A type M models `metric` when
-///   1. `M::name` is a constant string;
-///   2. `M::state(options, shape)` makes a state without examples, from `const M&` and `const example_shape&`. It
-///      throws shape_error where it cannot compare such examples;
+/// A metric: an aggregate of options, and a state of sums over examples. A type Metric models `metric` when
+///   1. `Metric::name` is a constant string;
+///   2. `Metric::state(options, shape)` makes a state without examples, from `const Metric&` and
+///      `const example_shape&`. It throws shape_error where it cannot compare such examples;
 ///   3. `state.update(batch)` adds the examples of a `const metrics::batch&`;
 ///   4. `state.sums()` is the `std::span<double>` of all that the state knows of its examples. Its size depends on
 ///      options and shape only. Ranks add their sums element by element, and each gets those of all;
@@ -210,27 +210,27 @@ concept has_metric_result = requires(const typename M::state& state) {
 /// Optional members:
 ///   * `state.merge(others)` adds the sums of other examples, a `std::span<const double>`, where that is not the sum of
 ///     the elements;
-///   * `M::description()` is a text of name and options, for messages. Ranks compare it;
+///   * `Metric::description()` is a text of name and options, for messages. Ranks compare it;
 ///   * `summary()` is, for a result of another type than a number, the number that train::progress shows.
 /// Semantics: sums of any parts of a data set, added up, are those of the data set. An example counts as often as its
 /// weight says.
-template <class M>
-concept metric =
-    has_metric_name<M> && has_metric_state<M> && has_metric_update<M> && has_metric_sums<M> && has_metric_result<M>;
+template <class Metric>
+concept metric = has_metric_name<Metric> && has_metric_state<Metric> && has_metric_update<Metric> &&
+    has_metric_sums<Metric> && has_metric_result<Metric>;
 
-/// Says which requirement of `metric` the type M does not meet. Always true when it compiles.
-template <class M>
+/// Says which requirement of `metric` the type Metric does not meet. Always true when it compiles.
+template <class Metric>
 consteval bool explain_metric() {
-  static_assert(has_metric_name<M>,
+  static_assert(has_metric_name<Metric>,
                 "gradus: not a metric: give it a name, e.g. static constexpr std::string_view name = \"mine\";");
-  static_assert(has_metric_state<M>,
+  static_assert(has_metric_state<Metric>,
                 "gradus: not a metric: give it a class state with a constructor state(const M& options, const "
                 "metrics::example_shape& shape)");
-  if constexpr (has_metric_state<M>) {
-    static_assert(has_metric_update<M>,
+  if constexpr (has_metric_state<Metric>) {
+    static_assert(has_metric_update<Metric>,
                   "gradus: not a metric: give its state void update(const metrics::batch& examples)");
-    static_assert(has_metric_sums<M>, "gradus: not a metric: give its state std::span<double> sums()");
-    static_assert(has_metric_result<M>, "gradus: not a metric: give its state a result: double compute() const");
+    static_assert(has_metric_sums<Metric>, "gradus: not a metric: give its state std::span<double> sums()");
+    static_assert(has_metric_result<Metric>, "gradus: not a metric: give its state a result: double compute() const");
   }
   return true;
 }

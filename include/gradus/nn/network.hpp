@@ -93,6 +93,8 @@ class network final : public network_base<Element, Device> {
     static_assert(explain_kept_device<Argument>());
   }
 
+  network(const network&) = delete;             // one network has the memory: pass network& to functions
+  network& operator=(const network&) = delete;  // a copy: build a second network and io::load_weights, or copy values()
   /// Takes over the layers and their memory; views of them stay valid. `other` has no layers afterwards.
   network(network&& other) noexcept = default;
   /// As the move constructor.
@@ -152,7 +154,8 @@ class network final : public network_base<Element, Device> {
   /// Plans the execution, allocates memory, and sets the parameters to their initial values.
   /// @throws configuration_error when the network has no layer, a value is never used, or max_batch_size is below 1
   /// @throws device_error when there is too little memory; compile may be called again with a smaller batch
-  void compile(const compile_options& options, error_location where = error_location::current()) {
+  void compile(const compile_options& options,  // net.compile({.max_batch_size = 64, .seed = 1});
+               error_location where = error_location::current()) {
     base::compile(options, &dense_strides<Layout, 4>, where);
     make_parameters();
   }
@@ -169,7 +172,8 @@ class network final : public network_base<Element, Device> {
   /// @throws configuration_error when the network has no layer, a value is never used, max_batch_size is below 1, or
   ///         options.memory is too small; the network is unchanged
   /// @throws device_error when there is too little memory; the network is unchanged
-  void compile_for_inference(const inference_options& options, error_location where = error_location::current()) {
+  void compile_for_inference(const inference_options& options,  // net.compile_for_inference({.max_batch_size = 16});
+                             error_location where = error_location::current()) {
     base::compile_for_inference(options, &dense_strides<Layout, 4>, where);
     make_parameters();
   }
@@ -184,8 +188,8 @@ class network final : public network_base<Element, Device> {
   /// @throws configuration_error as compile, and when the stages are not those of this network, a layer exchanges data
   ///         with other ranks, or there is no loss
   /// @throws device_error when there is too little memory; the network is unchanged
-  void compile_stages(const compile_options& options, const stage_cuts& stages,
-                      error_location where = error_location::current()) {
+  void compile_stages(const compile_options& options,  // {.max_batch_size = 64, .micro_batch_size = 8}
+                      const stage_cuts& stages, error_location where = error_location::current()) {
     base::compile_stages(options, stages, &dense_strides<Layout, 4>, where);
     make_parameters();
   }

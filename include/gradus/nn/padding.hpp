@@ -3,7 +3,9 @@
 // Kernel sizes, strides and padding of convolutions and poolings, and the output extents that follow.
 #pragma once
 
-#include <algorithm>    // std::max
+#include <algorithm>    // std::max, std::min
+#include <concepts>     // std::integral
+#include <limits>       // std::numeric_limits
 #include <string_view>  // std::string_view
 
 #include "gradus/core/config.hpp"
@@ -15,11 +17,19 @@ namespace gradus::nn {
 
 struct size2d;
 
-/// The distances of the taps of a convolution's kernel, in elements: {2, 2} reads every second row and column. It
-/// converts from and to a size2d. A program that sets one compiles the code for dilated convolutions.
+/// The distances of the taps of a convolution's kernel, in elements: 2 reads every second row and column. It converts
+/// from and to a size2d. A program that sets one compiles the code for dilated convolutions.
 struct dilation2d {
   kernels::dilation height = {};  ///< rows from one row of the kernel to the next
   kernels::dilation width = {};   ///< columns from one column of the kernel to the next
+
+  /// Adjacent taps.
+  constexpr dilation2d() noexcept = default;
+  /// One number for both directions: `.dilation = 2`.
+  template <std::integral Integer>
+  constexpr dilation2d(Integer both) noexcept : height{static_cast<index_t>(both)}, width{static_cast<index_t>(both)} {}
+  /// Rows and columns: `.dilation = {2, 1}`.
+  constexpr dilation2d(kernels::dilation rows, kernels::dilation columns) noexcept : height{rows}, width{columns} {}
 
   /// Both distances as numbers.
   constexpr operator size2d() const noexcept;
@@ -29,6 +39,14 @@ struct dilation2d {
 struct size2d {
   index_t height = 1;  ///< vertical extent: rows
   index_t width = 1;   ///< horizontal extent: columns
+
+  /// 1 x 1.
+  constexpr size2d() noexcept = default;
+  /// One number for both extents: `.kernel = 3`.
+  template <std::integral Integer>
+  constexpr size2d(Integer both) noexcept : height{static_cast<index_t>(both)}, width{static_cast<index_t>(both)} {}
+  /// Rows and columns: `.kernel = {3, 5}`.
+  constexpr size2d(index_t rows, index_t columns) noexcept : height{rows}, width{columns} {}
 
   /// The distances of the taps of a kernel.
   constexpr operator dilation2d() const noexcept { return {height, width}; }
@@ -41,11 +59,16 @@ constexpr dilation2d::operator size2d() const noexcept {
   return {height, width};
 }
 
+/// As the stride of a pooling: the kernel's extents, as in PyTorch and ONNX.
+inline constexpr size2d stride_of_kernel = std::numeric_limits<index_t>::min();
+
 /// How many zeros surround an image before a kernel slides over it.
 ///
 ///   same()                   the output extent is ceil(input / stride); an odd element is added below and to the right
 ///                            (as in TensorFlow)
 ///   valid()                  no padding
+///   p                        p elements on every side, as a number is in PyTorch: .padding = 1
+///   {p, q}                   p rows above and below, q columns to the left and to the right
 ///   explicit_padding(p)      p elements on every side
 ///   explicit_padding(top, bottom, left, right)
 class padding {
@@ -53,14 +76,19 @@ class padding {
   /// The rule that sets the padding.
   enum class kind : unsigned char { same, valid, explicit_amount };
 
+  /// `all` elements on every side.
+  template <std::integral Integer>
+  constexpr padding(Integer all) noexcept : padding{static_cast<index_t>(all), static_cast<index_t>(all)} {}
+  /// `rows` above and below, `columns` to the left and to the right.
+  constexpr padding(index_t rows, index_t columns) noexcept
+      : rule_{kind::explicit_amount}, top_{rows}, bottom_{rows}, left_{columns}, right_{columns} {}
+
   /// The output extent is ceil(input / stride).
   [[nodiscard]] static constexpr padding same() noexcept { return padding{kind::same}; }
   /// No padding.
   [[nodiscard]] static constexpr padding valid() noexcept { return padding{kind::valid}; }
   /// `all` elements on every side.
-  [[nodiscard]] static constexpr padding explicit_padding(index_t all) noexcept {
-    return explicit_padding(all, all, all, all);
-  }
+  [[nodiscard]] static constexpr padding explicit_padding(index_t all) noexcept { return all; }
   /// The given number of elements on each side.
   [[nodiscard]] static constexpr padding explicit_padding(index_t top, index_t bottom, index_t left,
                                                           index_t right) noexcept {

@@ -38,9 +38,10 @@ inline void require_epochs(std::string_view schedule_name, double epochs) {
 namespace detail {
 
 /// A function, or an object that has one call operator or can be called with an epoch.
-template <class S>
-concept may_be_schedule = std::is_function_v<std::remove_pointer_t<S>> || std::invocable<S&, double> || requires {
-  &S::operator();
+template <class Schedule>
+concept may_be_schedule =
+    std::is_function_v<std::remove_pointer_t<Schedule>> || std::invocable<Schedule&, double> || requires {
+  &Schedule::operator();
 };
 
 }  // namespace detail
@@ -60,70 +61,70 @@ struct constant {
 
 /// A learning rate as a function of training time.
 ///
-/// A type S models `learning_rate_schedule` when it is copy constructible and, for a `const S& schedule`,
+/// A type Schedule models `learning_rate_schedule` when it is copy constructible and, for a `const Schedule& schedule`,
 ///   1. `schedule(epoch)` returns the learning rate as a double; `epoch` is the number of passes over the training set
 ///      so far, with its fraction: 2.5 is the middle of the third epoch. Equal epochs give equal rates.
 /// Optional: `schedule.at(time)` returns the rate at a training_time, where the rate depends on whole steps: a training
 /// calls it in place of schedule(time.epoch()). `schedule.check()` throws configuration_error for invalid values;
 /// `schedule.description()` returns a text that identifies the schedule, which ranks compare before the first step. An
-/// optional member that cannot be called for a `const S&` does not compile.
-template <class S>
-concept learning_rate_schedule = std::copy_constructible<S> && requires(const S& schedule, double epoch) {
+/// optional member that cannot be called for a `const Schedule&` does not compile.
+template <class Schedule>
+concept learning_rate_schedule = std::copy_constructible<Schedule> && requires(const Schedule& schedule, double epoch) {
   { schedule(epoch) } -> std::convertible_to<double>;
 };
 
 /// An optional member of `learning_rate_schedule`: schedule.check().
-template <class S>
-concept has_schedule_check = requires(const S& schedule) {
+template <class Schedule>
+concept has_schedule_check = requires(const Schedule& schedule) {
   schedule.check();
 };
 /// An optional member of `learning_rate_schedule`: schedule.description(), a text.
-template <class S>
-concept has_schedule_description = requires(const S& schedule) {
+template <class Schedule>
+concept has_schedule_description = requires(const Schedule& schedule) {
   std::string{schedule.description()};
 };
 
 /// An optional member of `learning_rate_schedule`: schedule.at(time), a rate.
-template <class S>
-concept has_schedule_at = requires(const S& schedule, const training_time& time) {
+template <class Schedule>
+concept has_schedule_at = requires(const Schedule& schedule, const training_time& time) {
   { schedule.at(time) } -> std::convertible_to<double>;
 };
 
-/// True if S has one member that is called `at`, whatever it is; false if it is overloaded.
-template <class S>
+/// True if Schedule has one member that is called `at`, whatever it is; false if it is overloaded.
+template <class Schedule>
 concept names_schedule_at = requires {
-  &S::at;
+  &Schedule::at;
 };
-/// True if S has one member that is called `check`, whatever it is; false if it is overloaded.
-template <class S>
+/// True if Schedule has one member that is called `check`, whatever it is; false if it is overloaded.
+template <class Schedule>
 concept names_schedule_check = requires {
-  &S::check;
+  &Schedule::check;
 };
-/// True if S has one member that is called `description`, whatever it is; false if it is overloaded.
-template <class S>
+/// True if Schedule has one member that is called `description`, whatever it is; false if it is overloaded.
+template <class Schedule>
 concept names_schedule_description = requires {
-  &S::description;
+  &Schedule::description;
 };
 
-/// Says which requirement of `learning_rate_schedule` the type S misses, or which optional member would never be
+/// Says which requirement of `learning_rate_schedule` the type Schedule misses, or which optional member would never be
 /// called. Always true when it compiles.
-template <class S>
+template <class Schedule>
 consteval bool explain_learning_rate_schedule() {
-  static_assert(std::copy_constructible<S>, "gradus: not a learning-rate schedule: it must be copyable");
-  static_assert(std::invocable<S&, double>,
+  static_assert(std::copy_constructible<Schedule>, "gradus: not a learning-rate schedule: it must be copyable");
+  static_assert(std::invocable<Schedule&, double>,
                 "gradus: not a learning-rate schedule: it is called with the number of passes over the training set so "
                 "far, and with nothing else: write [](double epoch) { return 0.1 / (1 + epoch); }");
-  static_assert(!std::invocable<S&, double> || std::invocable<const S&, double>,
+  static_assert(!std::invocable<Schedule&, double> || std::invocable<const Schedule&, double>,
                 "gradus: not a learning-rate schedule: equal epochs give equal rates, so it must be callable as a "
                 "constant: write double operator()(double epoch) const, or a lambda that is not mutable");
-  static_assert(!std::invocable<const S&, double> || learning_rate_schedule<S>,
+  static_assert(!std::invocable<const Schedule&, double> || learning_rate_schedule<Schedule>,
                 "gradus: not a learning-rate schedule: it must return the learning rate, a double");
-  static_assert(!names_schedule_at<S> || has_schedule_at<S>,
+  static_assert(!names_schedule_at<Schedule> || has_schedule_at<Schedule>,
                 "gradus: the at of the learning-rate schedule would never be called: write double at(const "
                 "optim::training_time& time) const;");
-  static_assert(!names_schedule_check<S> || has_schedule_check<S>,
+  static_assert(!names_schedule_check<Schedule> || has_schedule_check<Schedule>,
                 "gradus: the check of the learning-rate schedule would never be called: write void check() const;");
-  static_assert(!names_schedule_description<S> || has_schedule_description<S>,
+  static_assert(!names_schedule_description<Schedule> || has_schedule_description<Schedule>,
                 "gradus: the description of the learning-rate schedule would never be called: write std::string "
                 "description() const;");
   return true;
@@ -133,16 +134,18 @@ consteval bool explain_learning_rate_schedule() {
 class schedule {
  public:
   /// @throws configuration_error if the schedule's own check() does
-  template <class S>
-  requires(!std::same_as<std::remove_cvref_t<S>, schedule> && learning_rate_schedule<std::remove_cvref_t<S>>)
-      schedule(S&& rates, error_location where = error_location::current())
-      : self_{at_call(where, [&] { return make(std::forward<S>(rates)); })} {}
+  template <class Schedule>
+  requires(!std::same_as<std::remove_cvref_t<Schedule>, schedule> &&
+           learning_rate_schedule<std::remove_cvref_t<Schedule>>)
+      schedule(Schedule&& rates, error_location where = error_location::current())
+      : self_{at_call(where, [&] { return make(std::forward<Schedule>(rates)); })} {}
 
   /// Any other function or object does not compile.
-  template <class S>
-  requires(!std::same_as<std::remove_cvref_t<S>, schedule> && !learning_rate_schedule<std::remove_cvref_t<S>> &&
-           !std::convertible_to<S, double> && detail::may_be_schedule<std::remove_cvref_t<S>>) schedule(S&& /*rates*/) {
-    static_assert(explain_learning_rate_schedule<std::decay_t<S>>());
+  template <class Schedule>
+  requires(!std::same_as<std::remove_cvref_t<Schedule>, schedule> &&
+           !learning_rate_schedule<std::remove_cvref_t<Schedule>> && !std::convertible_to<Schedule, double> &&
+           detail::may_be_schedule<std::remove_cvref_t<Schedule>>) schedule(Schedule&& /*rates*/) {
+    static_assert(explain_learning_rate_schedule<std::decay_t<Schedule>>());
   }
 
   /// A constant learning rate. @throws configuration_error if it is negative or not finite
@@ -167,35 +170,35 @@ class schedule {
     [[nodiscard]] virtual std::string description() const = 0;
   };
 
-  template <class S>
+  template <class Schedule>
   struct holder final : base {
-    explicit holder(S rates) : rates_{std::move(rates)} {}
+    explicit holder(Schedule rates) : rates_{std::move(rates)} {}
     [[nodiscard]] double rate(double epoch) const override { return static_cast<double>(rates_(epoch)); }
     [[nodiscard]] double rate_at(const training_time& time) const override {
-      if constexpr (has_schedule_at<S>) {
+      if constexpr (has_schedule_at<Schedule>) {
         return static_cast<double>(rates_.at(time));
       } else {
         return rate(time.epoch());
       }
     }
     [[nodiscard]] std::string description() const override {
-      if constexpr (has_schedule_description<S>) {
+      if constexpr (has_schedule_description<Schedule>) {
         return std::string{rates_.description()};
       } else {
         return "user-defined";
       }
     }
-    S rates_;
+    Schedule rates_;
   };
 
-  template <class S>
-  static std::shared_ptr<const base> make(S&& rates) {
-    using kept = std::remove_cvref_t<S>;
+  template <class Schedule>
+  static std::shared_ptr<const base> make(Schedule&& rates) {
+    using kept = std::remove_cvref_t<Schedule>;
     static_assert(explain_learning_rate_schedule<kept>());
     if constexpr (has_schedule_check<kept>) {
       rates.check();
     }
-    return std::make_shared<const holder<kept>>(std::forward<S>(rates));
+    return std::make_shared<const holder<kept>>(std::forward<Schedule>(rates));
   }
 
   std::shared_ptr<const base> self_;  // immutable, so copies share it

@@ -62,53 +62,53 @@ inline void require_inside(std::string_view rule, std::span<const segment> segme
 }  // namespace detail
 
 /// An update rule that needs the loss multiplied by state.scale() in each step: optim::scaled_loss.
-template <class U>
+template <class Rule>
 concept scales_loss = requires {
-  requires U::scales_loss;
+  requires Rule::scales_loss;
 };
 
 /// An update rule that needs the norm of all gradients of a step: optim::clipped_norm.
-template <class U>
+template <class Rule>
 concept clips_norm = requires {
-  requires U::clips_norm;
+  requires Rule::clips_norm;
 };
 
-/// A requirement of `update_rule`: U has `U::name`, a constant string.
-template <class U>
+/// A requirement of `update_rule`: Rule has `Rule::name`, a constant string.
+template <class Rule>
 concept has_update_rule_name = requires {
-  { U::name } -> std::convertible_to<std::string_view>;
+  { Rule::name } -> std::convertible_to<std::string_view>;
 };
 
-/// A requirement of `update_rule`: U has check().
-template <class U>
-concept has_update_rule_check = requires(const U& rule) {
+/// A requirement of `update_rule`: Rule has check().
+template <class Rule>
+concept has_update_rule_check = requires(const Rule& rule) {
   rule.check();
 };
 
-/// A requirement of `update_rule`: U has description().
-template <class U>
-concept has_update_rule_description = requires(const U& rule) {
+/// A requirement of `update_rule`: Rule has description().
+template <class Rule>
+concept has_update_rule_description = requires(const Rule& rule) {
   { rule.description() } -> std::convertible_to<std::string>;
 };
 
 /// A rule that declares that its update of an element depends only on that element, its gradient and its state. Only
 /// such a rule may update parts of parameters.
-template <class U>
+template <class Rule>
 concept elementwise_update_rule = requires {
-  requires bool{U::elementwise};
+  requires bool{Rule::elementwise};
 };
 
-/// A requirement of `update_rule`: U has `state<Element, Device>`.
-template <class U, class Element, class Device>
+/// A requirement of `update_rule`: Rule has `state<Element, Device>`.
+template <class Rule, class Element, class Device>
 concept has_update_rule_state = requires {
-  typename U::template state<Element, Device>;
-  requires std::constructible_from<typename U::template state<Element, Device>, Device&, const U&, index_t>;
+  typename Rule::template state<Element, Device>;
+  requires std::constructible_from<typename Rule::template state<Element, Device>, Device&, const Rule&, index_t>;
 };
 
-/// A requirement of `update_rule`: U has a state with update(...).
-template <class U, class Element, class Device>
-concept has_update_rule_update = has_update_rule_state<U, Element, Device> &&
-    requires(typename U::template state<Element, Device>& state, Device& device, std::span<const segment> segments,
+/// A requirement of `update_rule`: Rule has a state with update(...).
+template <class Rule, class Element, class Device>
+concept has_update_rule_update = has_update_rule_state<Rule, Element, Device> &&
+    requires(typename Rule::template state<Element, Device>& state, Device& device, std::span<const segment> segments,
              Element* values, const Element* gradients, const update_step& step) {
   state.update(device, segments, values, gradients, step);
 };
@@ -121,9 +121,9 @@ concept divides_gradients = requires(State& state, Device& device, std::span<con
 };
 
 /// What the state of a rule with scales_loss offers: see optim::scaled_loss.
-template <class U, class Element, class Device>
-concept has_scaled_update = has_update_rule_state<U, Element, Device> &&
-    requires(typename U::template state<Element, Device>& state, Device& device, std::span<const segment> segments,
+template <class Rule, class Element, class Device>
+concept has_scaled_update = has_update_rule_state<Rule, Element, Device> &&
+    requires(typename Rule::template state<Element, Device>& state, Device& device, std::span<const segment> segments,
              Element* values, const Element* gradients, const update_step& step) {
   { state.scale() } -> std::convertible_to<loss_scale>;
   state.test(device, segments, gradients);
@@ -138,47 +138,47 @@ concept finds_gradient_norm = requires(State& state) {
   { state.take_norm_report() } -> std::same_as<gradient_norm_report>;
 };
 
-/// True if U has a data member `elementwise`, of any type.
-template <class U>
+/// True if Rule has a data member `elementwise`, of any type.
+template <class Rule>
 concept names_elementwise = requires {
-  U::elementwise;
+  Rule::elementwise;
 };
-/// True if U has a data member `scales_loss`, of any type.
-template <class U>
+/// True if Rule has a data member `scales_loss`, of any type.
+template <class Rule>
 concept names_scales_loss = requires {
-  U::scales_loss;
+  Rule::scales_loss;
 };
 
-/// True if U::elementwise is a constant that converts to bool. explain_update_rule requires it of a rule with the
+/// True if Rule::elementwise is a constant that converts to bool. explain_update_rule requires it of a rule with the
 /// member.
-template <class U>
+template <class Rule>
 concept has_constant_elementwise = requires {
-  typename std::bool_constant<U::elementwise>;
+  typename std::bool_constant<Rule::elementwise>;
 };
-/// True if U::scales_loss is a constant that converts to bool. explain_update_rule requires it of a rule with the
+/// True if Rule::scales_loss is a constant that converts to bool. explain_update_rule requires it of a rule with the
 /// member.
-template <class U>
+template <class Rule>
 concept has_constant_scales_loss = requires {
-  typename std::bool_constant<U::scales_loss>;
+  typename std::bool_constant<Rule::scales_loss>;
 };
 
-/// A requirement of `update_rule`: U has a state with visit_buffers(visitor).
-template <class U, class Element, class Device>
-concept has_update_rule_buffers = has_update_rule_state<U, Element, Device> &&
-    requires(typename U::template state<Element, Device>& state) {
+/// A requirement of `update_rule`: Rule has a state with visit_buffers(visitor).
+template <class Rule, class Element, class Device>
+concept has_update_rule_buffers = has_update_rule_state<Rule, Element, Device> &&
+    requires(typename Rule::template state<Element, Device>& state) {
   state.visit_buffers(detail::any_buffer_visitor{});
 };
 
 /// A rule that updates parameters from gradients.
 ///
 /// Parameters are stored in one flat buffer, gradients in another at the same offsets; a `segment` is the range of one
-/// parameter. A type U models `update_rule` for an element type and a device if it is copyable and, for a `const U&
-/// rule`,
-///   1. `U::name` is a constant string used in messages and files;
+/// parameter. A type Rule models `update_rule` for an element type and a device if it is copyable and, for a
+/// `const Rule& rule`,
+///   1. `Rule::name` is a constant string used in messages and files;
 ///   2. `rule.check()` throws configuration_error if a hyper-parameter is invalid;
 ///   3. `rule.description()` is a text that identifies its hyper-parameters: ranks compare it;
-///   4. `U::state<Element, Device>` is constructible from (Device&, rule, number of elements of the flat buffer); the
-///      constructor calls check() and allocates the memory;
+///   4. `Rule::state<Element, Device>` is constructible from (Device&, rule, number of elements of the flat buffer);
+///      the constructor calls check() and allocates the memory;
 ///   5. `state.update(device, segments, values, gradients, step)` runs the step for the parameters in `segments`, any
 ///      subset of all. It may be called several times per step, each time for other parameters and with the same
 ///      update_step. It allocates nothing. The learning rate of a segment is step.learning_rate times its
@@ -191,45 +191,45 @@ concept has_update_rule_buffers = has_update_rule_state<U, Element, Device> &&
 /// update_step::number, which is the same in all calls of a step and, on servers, counted for each parameter. Semantics
 /// (tests/property/optim): the update of a parameter depends neither on the other parameters in the call nor on the
 /// number of threads.
-template <class U, class Element = float, class Device = cpu>
-concept update_rule =
-    std::copyable<U> && has_update_rule_name<U> && has_update_rule_check<U> && has_update_rule_description<U> &&
-    has_update_rule_update<U, Element, Device> && has_update_rule_buffers<U, Element, Device>;
+template <class Rule, class Element = float, class Device = cpu>
+concept update_rule = std::copyable<Rule> && has_update_rule_name<Rule> && has_update_rule_check<Rule> &&
+    has_update_rule_description<Rule> && has_update_rule_update<Rule, Element, Device> &&
+    has_update_rule_buffers<Rule, Element, Device>;
 
-/// Reports at compile time which requirement of `update_rule` the type U does not meet. Returns true if it compiles.
-template <class U, class Element = float, class Device = cpu>
+/// Reports at compile time which requirement of `update_rule` the type Rule does not meet. Returns true if it compiles.
+template <class Rule, class Element = float, class Device = cpu>
 consteval bool explain_update_rule() {
-  static_assert(std::copyable<U>, "gradus: not an update rule: it must be copyable");
-  static_assert(has_update_rule_name<U>,
+  static_assert(std::copyable<Rule>, "gradus: not an update rule: it must be copyable");
+  static_assert(has_update_rule_name<Rule>,
                 "gradus: not an update rule: give it a name, e.g. "
                 "static constexpr std::string_view name = \"sgd\";");
-  static_assert(has_update_rule_check<U>,
+  static_assert(has_update_rule_check<Rule>,
                 "gradus: not an update rule: give it void check() const; that throws gradus::configuration_error for "
                 "invalid values");
   static_assert(
-      has_update_rule_description<U>,
+      has_update_rule_description<Rule>,
       "gradus: not an update rule: give it std::string description() const; with all hyper-parameters, so that "
       "ranks with different ones are detected");
-  static_assert(has_update_rule_state<U, Element, Device>,
+  static_assert(has_update_rule_state<Rule, Element, Device>,
                 "gradus: not an update rule: give it template <class Element, class Device> class state with a "
                 "constructor state(Device&, const rule&, gradus::index_t parameters)");
-  static_assert(has_update_rule_update<U, Element, Device>,
+  static_assert(has_update_rule_update<Rule, Element, Device>,
                 "gradus: not an update rule: give its state void update(Device&, std::span<const "
                 "gradus::optim::segment>, Element* values, const Element* gradients, const "
                 "gradus::optim::update_step&);");
-  static_assert(has_update_rule_buffers<U, Element, Device>,
+  static_assert(has_update_rule_buffers<Rule, Element, Device>,
                 "gradus: not an update rule: give its state template <class Visitor> void visit_buffers(Visitor&&); "
                 "that calls visitor(name, data, count) for every buffer");
-  static_assert(!names_elementwise<U> || has_constant_elementwise<U>,
+  static_assert(!names_elementwise<Rule> || has_constant_elementwise<Rule>,
                 "gradus: elementwise of the update rule is not a constant: write static constexpr bool elementwise = "
                 "true;");
-  static_assert(!names_scales_loss<U> || has_constant_scales_loss<U>,
+  static_assert(!names_scales_loss<Rule> || has_constant_scales_loss<Rule>,
                 "gradus: scales_loss of the update rule is not a constant: write static constexpr bool scales_loss = "
                 "true;");
-  static_assert(!scales_loss<U> || has_scaled_update<U, Element, Device>,
+  static_assert(!scales_loss<Rule> || has_scaled_update<Rule, Element, Device>,
                 "gradus: the update rule scales the loss: give its state scale(), test(device, segments, gradients), "
                 "finish(device, segments, values, gradients, step) and report(), as optim::scaled_loss does");
-  static_assert(names_scales_loss<U> || !has_scaled_update<U, Element, Device>,
+  static_assert(names_scales_loss<Rule> || !has_scaled_update<Rule, Element, Device>,
                 "gradus: the scale of the update rule's state would never be asked for: write static constexpr bool "
                 "scales_loss = true; in the rule");
   return true;

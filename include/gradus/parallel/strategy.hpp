@@ -224,48 +224,50 @@ class server_strategy : public strategy<Element> {
   }
 };
 
-/// A requirement of `gradient_strategy`: S has a name.
-template <class S>
+/// A requirement of `gradient_strategy`: Strategy has a name.
+template <class Strategy>
 concept has_strategy_name = requires {
-  { S::name } -> std::convertible_to<std::string_view>;
+  { Strategy::name } -> std::convertible_to<std::string_view>;
 };
 
 /// What a strategy keeps on a rank.
-template <class S, class Element, class Communicator>
-using strategy_state = typename S::template state<Element, Communicator>;
+template <class Strategy, class Element, class Communicator>
+using strategy_state = typename Strategy::template state<Element, Communicator>;
 
-/// A requirement of `gradient_strategy`: S has `state<Element, Communicator>` with the constructor of a strategy.
-template <class S, class Element = float, class Communicator = comm::self>
+/// A requirement of `gradient_strategy`: Strategy has `state<Element, Communicator>` with the constructor of a
+/// strategy.
+template <class Strategy, class Element = float, class Communicator = comm::self>
 concept has_strategy_state = requires {
-  typename strategy_state<S, Element, Communicator>;
+  typename strategy_state<Strategy, Element, Communicator>;
 }
-&&std::constructible_from<strategy_state<S, Element, Communicator>, const S&, Communicator&,
+&&std::constructible_from<strategy_state<Strategy, Element, Communicator>, const Strategy&, Communicator&,
                           const flat_parameters<Element>&>;
 
-/// A requirement of `gradient_strategy`: the state of S derives from strategy<Element>.
-template <class S, class Element = float, class Communicator = comm::self>
-concept has_strategy_base = has_strategy_state<S, Element, Communicator> &&
-    std::derived_from<strategy_state<S, Element, Communicator>, strategy<Element>>;
+/// A requirement of `gradient_strategy`: the state of Strategy derives from strategy<Element>.
+template <class Strategy, class Element = float, class Communicator = comm::self>
+concept has_strategy_base = has_strategy_state<Strategy, Element, Communicator> &&
+    std::derived_from<strategy_state<Strategy, Element, Communicator>, strategy<Element>>;
 
 /// A way of computing, on several ranks, the update that one process would compute on the batches of all.
 ///
-/// A type S models `gradient_strategy` when it is an aggregate of options, and
-///   1. `S::name` is a constant string used in messages;
-///   2. `S::state<Element, Communicator>` is constructible from (const S&, Communicator&, flat_parameters<Element>)
+/// A type Strategy models `gradient_strategy` when it is an aggregate of options, and
+///   1. `Strategy::name` is a constant string used in messages;
+///   2. `Strategy::state<Element, Communicator>` is constructible from (const Strategy&, Communicator&,
+///   flat_parameters<Element>)
 ///      and derives from `strategy<Element>`, which says what it does. All ranks construct it.
 /// Semantics: tests/conformance/parallel.
-template <class S, class Element = float, class Communicator = comm::self>
-concept gradient_strategy = has_strategy_name<S> && has_strategy_base<S, Element, Communicator>;
+template <class Strategy, class Element = float, class Communicator = comm::self>
+concept gradient_strategy = has_strategy_name<Strategy> && has_strategy_base<Strategy, Element, Communicator>;
 
-/// Says which requirement of `gradient_strategy` the type S misses. Always true when it compiles.
-template <class S, class Element = float, class Communicator = comm::self>
+/// Says which requirement of `gradient_strategy` the type Strategy misses. Always true when it compiles.
+template <class Strategy, class Element = float, class Communicator = comm::self>
 consteval bool explain_strategy() {
-  static_assert(has_strategy_name<S>,
+  static_assert(has_strategy_name<Strategy>,
                 "gradus: not a strategy: give it a name, e.g. "
                 "static constexpr std::string_view name = \"all_reduce\";");
   constexpr bool abstract = [] {
-    if constexpr (requires { typename strategy_state<S, Element, Communicator>; }) {
-      return std::is_abstract_v<strategy_state<S, Element, Communicator>>;
+    if constexpr (requires { typename strategy_state<Strategy, Element, Communicator>; }) {
+      return std::is_abstract_v<strategy_state<Strategy, Element, Communicator>>;
     } else {
       return false;
     }
@@ -273,12 +275,13 @@ consteval bool explain_strategy() {
   static_assert(!abstract,
                 "gradus: not a strategy: its state must override std::string describe() const, void start() and void "
                 "finish(const gradus::parallel::update_call&): write override after each of them");
-  static_assert(abstract || has_strategy_state<S, Element, Communicator>,
+  static_assert(abstract || has_strategy_state<Strategy, Element, Communicator>,
                 "gradus: not a strategy: give it template <class Element, class Communicator> class state with a "
                 "constructor state(const options&, Communicator&, const gradus::parallel::flat_parameters<Element>&)");
-  static_assert(!has_strategy_state<S, Element, Communicator> || has_strategy_base<S, Element, Communicator>,
-                "gradus: not a strategy: derive its state publicly from gradus::parallel::strategy<Element> and write "
-                "override after its functions");
+  static_assert(
+      !has_strategy_state<Strategy, Element, Communicator> || has_strategy_base<Strategy, Element, Communicator>,
+      "gradus: not a strategy: derive its state publicly from gradus::parallel::strategy<Element> and write "
+      "override after its functions");
   return true;
 }
 

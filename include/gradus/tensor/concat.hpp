@@ -127,9 +127,9 @@ void backward(const concat_node<Axis, Nodes>& node, const Adjoint& adjoint, Sink
 }
 
 /// The operand as a stored node, for stack with one more axis of extent 1.
-template <int Axis, bool Stacked, class X>
-[[nodiscard]] auto node_to_join(X&& x) {
-  auto node = detail::stored(as_node(std::forward<X>(x)));
+template <int Axis, bool Stacked, class Operand>
+[[nodiscard]] auto node_to_join(Operand&& x) {
+  auto node = detail::stored(as_node(std::forward<Operand>(x)));
   if constexpr (Stacked) {
     constexpr int rank = decltype(node)::rank + 1;
     std::array<index_t, static_cast<std::size_t>(rank)> shape{};
@@ -153,16 +153,16 @@ template <auto Axis, bool Stacked, class First, class... Rest>
                node_to_join<axis, Stacked>(std::forward<Rest>(rest))...);
 }
 
-template <auto Axis, bool Stacked, class X>
-[[nodiscard]] auto join_all(const std::vector<X>& list, error_location where) {
+template <auto Axis, bool Stacked, class Operand>
+[[nodiscard]] auto join_all(const std::vector<Operand>& list, error_location where) {
   constexpr const char* operation = Stacked ? "stack" : "concat";
-  constexpr int axis = axis_number<Axis, X::rank + (Stacked ? 1 : 0)>();
+  constexpr int axis = axis_number<Axis, Operand::rank + (Stacked ? 1 : 0)>();
   if (list.empty()) {
     raise<shape_error>(operation, "at least one tensor", "an empty std::vector", {}, where);
   }
   equal_nodes<decltype(node_to_join<axis, Stacked>(list.front()))> all;
   all.nodes.reserve(list.size());
-  for (const X& x : list) {
+  for (const Operand& x : list) {
     all.nodes.push_back(node_to_join<axis, Stacked>(x));
   }
   return concat_node<axis, decltype(all)>{std::move(all), operation, where};
@@ -195,8 +195,8 @@ template <auto Axis, operand First, operand Second, operand Third, operand Fourt
 }
 /// The same for a list of tensors, views or expressions of one type, such as split returns.
 /// @throws shape_error when the other extents differ, or the list is empty
-template <auto Axis, operand X>
-[[nodiscard]] auto concat(const std::vector<X>& list, error_location where = error_location::current()) {
+template <auto Axis, operand Operand>
+[[nodiscard]] auto concat(const std::vector<Operand>& list, error_location where = error_location::current()) {
   return detail::join_all<Axis, false>(list, where);
 }
 
@@ -223,8 +223,8 @@ template <auto Axis, operand First, operand Second, operand Third, operand Fourt
 }
 /// The same for a list of tensors, views or expressions of one type.
 /// @throws shape_error when the shapes differ, or the list is empty
-template <auto Axis, operand X>
-[[nodiscard]] auto stack(const std::vector<X>& list, error_location where = error_location::current()) {
+template <auto Axis, operand Operand>
+[[nodiscard]] auto stack(const std::vector<Operand>& list, error_location where = error_location::current()) {
   return detail::join_all<Axis, true>(list, where);
 }
 

@@ -88,13 +88,13 @@ template <int Rank, class Object>
   return tensor_view<std::remove_reference_t<decltype(*data)>, Rank>{device, data, shape};
 }
 
-template <class X>
-[[nodiscard]] auto eigen_map(X* data, const extents<1>& shape) {
-  return Eigen::Map<const_as<X, eigen_vector<X>>>{data, shape[0]};
+template <class Matrix>
+[[nodiscard]] auto eigen_map(Matrix* data, const extents<1>& shape) {
+  return Eigen::Map<const_as<Matrix, eigen_vector<Matrix>>>{data, shape[0]};
 }
-template <class X>
-[[nodiscard]] auto eigen_map(X* data, const extents<2>& shape) {
-  return Eigen::Map<const_as<X, eigen_matrix<X>>>{data, shape[0], shape[1]};
+template <class Matrix>
+[[nodiscard]] auto eigen_map(Matrix* data, const extents<2>& shape) {
+  return Eigen::Map<const_as<Matrix, eigen_matrix<Matrix>>>{data, shape[0], shape[1]};
 }
 
 }  // namespace detail

@@ -30,12 +30,12 @@
 namespace gradus {
 
 /// A tensor, a view or an expression: any operand with a shape, a layout and a device.
-template <class X>
-concept tensor_operand = requires(const std::remove_cvref_t<X>& x) {
-  typename std::remove_cvref_t<X>::value_type;
-  typename std::remove_cvref_t<X>::layout_type;
-  typename std::remove_cvref_t<X>::device_type;
-  { std::remove_cvref_t<X>::rank + 0 } -> std::same_as<int>;
+template <class Operand>
+concept tensor_operand = requires(const std::remove_cvref_t<Operand>& x) {
+  typename std::remove_cvref_t<Operand>::value_type;
+  typename std::remove_cvref_t<Operand>::layout_type;
+  typename std::remove_cvref_t<Operand>::device_type;
+  { std::remove_cvref_t<Operand>::rank + 0 } -> std::same_as<int>;
   x.extents();
   x.device();
 };

@@ -15,7 +15,7 @@ struct expression_base {};
 
 /// An expression of tensors: `a + b`, `sum(x)`, `matmul(a, b)`. It has value_type, rank, layout_type, device_type,
 /// extents() and device(), and can be assigned to a tensor of the same element type, rank, layout and device.
-template <class X>
-concept expression = std::derived_from<std::remove_cvref_t<X>, expression_base>;
+template <class Operand>
+concept expression = std::derived_from<std::remove_cvref_t<Operand>, expression_base>;
 
 }  // namespace gradus

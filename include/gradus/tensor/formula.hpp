@@ -202,16 +202,16 @@ inline constexpr index_t formula_packet_lanes = detail::packet_width<Real>;
 namespace detail {
 
 /// Calls a function with variables.
-template <class Function, std::size_t... K>
-[[nodiscard]] auto call_with_variables(const Function& function, std::index_sequence<K...>) {
-  return function(variable<static_cast<int>(K)>{}...);
+template <class Function, std::size_t... Index>
+[[nodiscard]] auto call_with_variables(const Function& function, std::index_sequence<Index...>) {
+  return function(variable<static_cast<int>(Index)>{}...);
 }
 
 template <class Function, class Indices>
 inline constexpr bool takes_variables = false;
-template <class Function, std::size_t... K>
-inline constexpr bool takes_variables<Function, std::index_sequence<K...>> =
-    std::is_invocable_v<const Function&, variable<static_cast<int>(K)>...>;
+template <class Function, std::size_t... Index>
+inline constexpr bool takes_variables<Function, std::index_sequence<Index...>> =
+    std::is_invocable_v<const Function&, variable<static_cast<int>(Index)>...>;
 
 inline constexpr int most_formula_inputs = 8;
 
@@ -221,9 +221,9 @@ inline constexpr int most_formula_inputs = 8;
 template <class Function>
 inline constexpr int formula_inputs = [] {
   int result = 0;
-  [&]<std::size_t... K>(std::index_sequence<K...>) {
-    ((result == 0 && detail::takes_variables<Function, std::make_index_sequence<K + 1>>
-          ? void(result = static_cast<int>(K) + 1)
+  [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+    ((result == 0 && detail::takes_variables<Function, std::make_index_sequence<Index + 1>>
+          ? void(result = static_cast<int>(Index) + 1)
           : void()),
      ...);
   }

@@ -68,7 +68,7 @@ class gradient_sink {
   template <class Leaf, class Adjoint>
   void add(const Leaf& node, const Adjoint& adjoint) {
     using gradient_type = gradient_of<Leaf>;
-    [&, this ]<std::size_t... K>(std::index_sequence<K...>) {
+    [&, this ]<std::size_t... Index>(std::index_sequence<Index...>) {
       const auto offer = [&, this]<std::size_t Position>(std::integral_constant<std::size_t, Position>) {
         if constexpr (std::same_as<Leaf, leaf_of<typename nth<Position, Tensors...>::type>>) {
           if (node.data() == by_[Position]) {
@@ -79,7 +79,7 @@ class gradient_sink {
           }
         }
       };
-      (offer(std::integral_constant<std::size_t, K>{}), ...);
+      (offer(std::integral_constant<std::size_t, Index>{}), ...);
     }
     (std::index_sequence_for<Tensors...>{});
   }
@@ -178,10 +178,10 @@ void backward(const map<Operation, Children...>& node, const Adjoint& adjoint, S
   constexpr int dependent = (0 + ... + (Sink::template reachable<Children> ? 1 : 0));
   constexpr bool heavy = ((Sink::template reachable<Children> && Children::complexity > 1) || ...);
   const auto settled_adjoint = settled<(dependent > 1 && heavy)>(adjoint);
-  [&]<std::size_t... K>(std::index_sequence<K...>) {
+  [&]<std::size_t... Indices>(std::index_sequence<Indices...>) {
     const auto self = [&]<class... Detached>(Detached... children) {
       return map<Operation, Detached...>{std::move(children)...};
-    }(comparable<(static_cast<int>(K) < Operation::compared)>(node.template child<K>())...);
+    }(comparable<(static_cast<int>(Indices) < Operation::compared)>(node.template child<Indices>())...);
     const auto one = [&]<std::size_t Index>(std::integral_constant<std::size_t, Index>) {
       using child = typename nth<Index, Children...>::type;
       // The condition of where() has no derivative.
@@ -192,12 +192,12 @@ void backward(const map<Operation, Children...>& node, const Adjoint& adjoint, S
         if (sink.reaches(node.template child<Index>())) {
           propagate(node.template child<Index>(),
                     Operation::template derivative<static_cast<int>(Index)>(settled_adjoint, self,
-                                                                            self.template child<K>()...),
+                                                                            self.template child<Indices>()...),
                     sink);
         }
       }
     };
-    (one(std::integral_constant<std::size_t, K>{}), ...);
+    (one(std::integral_constant<std::size_t, Indices>{}), ...);
   }
   (std::index_sequence_for<Children...>{});
 }

@@ -105,7 +105,7 @@ class transpose_of : public expression_base {
   Child child_;
 };
 
-template <class X>
+template <class Operand>
 inline constexpr bool is_transpose = false;
 template <class Child>
 inline constexpr bool is_transpose<transpose_of<Child>> = true;

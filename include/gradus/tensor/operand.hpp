@@ -23,23 +23,24 @@ struct shape_of {
   [[nodiscard]] const gradus::extents<Rank>& extents() const noexcept { return shape; }
 };
 
-template <class X>
+template <class Operand>
 inline constexpr bool is_tensor = false;
 template <class Element, int Rank, class Layout, class Device>
 inline constexpr bool is_tensor<tensor<Element, Rank, Layout, Device>> = true;
 
 /// Returns expressions and scalars unchanged, and tensors as leaves: a view of an lvalue, an owner of an rvalue.
-template <class X>
-[[nodiscard]] auto as_node(X&& x) {
-  using type = std::remove_cvref_t<X>;
+template <class Operand>
+[[nodiscard]] auto as_node(Operand&& x) {
+  using type = std::remove_cvref_t<Operand>;
   if constexpr (requires { x.as_node(); }) {
     return x.as_node();
   } else if constexpr (expression<type> || !tensor_operand<type>) {
-    return type(std::forward<X>(x));
+    return type(std::forward<Operand>(x));
   } else {
     using leaf_type =
         leaf<typename type::value_type, type::rank, typename type::layout_type, typename type::device_type>;
-    if constexpr (is_tensor<type> && !std::is_lvalue_reference_v<X> && !std::is_const_v<std::remove_reference_t<X>>) {
+    if constexpr (is_tensor<type> && !std::is_lvalue_reference_v<Operand> &&
+                  !std::is_const_v<std::remove_reference_t<Operand>>) {
       auto& device = x.device();
       const auto shape = x.extents();
       const auto bytes = static_cast<std::size_t>(shape.size()) * sizeof(typename type::value_type);
@@ -104,15 +105,15 @@ struct formula_base : waiting_operand {
 };
 
 /// An operand of operators: an expression, a tensor or a view.
-template <class X>
-concept operand = expression<X> || tensor_operand<X>;
+template <class Operand>
+concept operand = expression<Operand> || tensor_operand<Operand>;
 
 /// An operand of element-wise functions: the same, and values along some axes of another operand.
-template <class X>
-concept elementwise_operand = operand<X> || std::derived_from<std::remove_cvref_t<X>, waiting_operand>;
+template <class Operand>
+concept elementwise_operand = operand<Operand> || std::derived_from<std::remove_cvref_t<Operand>, waiting_operand>;
 
 /// An operand of binary element-wise functions: the same, and numbers.
-template <class X>
-concept operand_or_scalar = elementwise_operand<X> || std::is_arithmetic_v<std::remove_cvref_t<X>>;
+template <class Operand>
+concept operand_or_scalar = elementwise_operand<Operand> || std::is_arithmetic_v<std::remove_cvref_t<Operand>>;
 
 }  // namespace gradus

@@ -45,16 +45,16 @@ struct print_options {
 namespace detail {
 
 /// A tensor or view: not an expression.
-template <class X>
-concept printed_tensor = requires(const X& x) {
-  typename X::value_type;
-  typename X::layout_type;
-  { X::rank + 0 } -> std::same_as<int>;
+template <class Tensor>
+concept printed_tensor = requires(const Tensor& x) {
+  typename Tensor::value_type;
+  typename Tensor::layout_type;
+  { Tensor::rank + 0 } -> std::same_as<int>;
   x.data();
   x.extents();
   x.device();
 }
-&&!expression<X>;
+&&!expression<Tensor>;
 
 template <class Tensor>
 [[nodiscard]] std::string tensor_text(const Tensor& x, const print_options& options) {
@@ -110,25 +110,28 @@ template <class Tensor>
 
 /// The text of a tensor or view, as above.
 /// @throws configuration_error when an option is out of range
-template <class X>
-requires(detail::printed_tensor<X> || expression<X>) [[nodiscard]] std::string
-    to_string(const X& x, const print_options& options = {}, error_location where = error_location::current()) {
+template <class Tensor>
+requires(detail::printed_tensor<Tensor> || expression<Tensor>) [[nodiscard]] std::string
+    to_string(const Tensor& x, const print_options& options = {}, error_location where = error_location::current()) {
   if (options.precision < 0 || options.precision > 300 || options.edge_items < 1) {
     raise<configuration_error>("to_string", "a precision of 0 to 300 and at least 1 edge item",
                                {"precision ", options.precision, " and ", options.edge_items, " edge items"}, {},
                                where);
   }
-  if constexpr (expression<X>) {
+  if constexpr (expression<Tensor>) {
     return detail::tensor_text(
-        tensor<typename X::value_type, X::rank, typename X::layout_type, typename X::device_type>{x}, options);
+        tensor<typename Tensor::value_type, Tensor::rank, typename Tensor::layout_type, typename Tensor::device_type>{
+            x},
+        options);
   } else {
     return detail::tensor_text(x, options);
   }
 }
 
 /// Writes the text of a tensor, view or expression, without a line break behind it.
-template <class X>
-requires(detail::printed_tensor<X> || expression<X>) std::ostream& operator<<(std::ostream& out, const X& x) {
+template <class Tensor>
+requires(detail::printed_tensor<Tensor> || expression<Tensor>) std::ostream& operator<<(std::ostream& out,
+                                                                                        const Tensor& x) {
   return out << to_string(x);
 }
 

@@ -296,11 +296,11 @@ class metric_evaluation<Network, metrics::list<Metrics...>> {
   /// The report and the results, the same on all ranks.
   [[nodiscard]] std::tuple<evaluation_report, metrics::result_t<Metrics>...> finish(evaluation_report report) {
     observer_.combine(*group_);
-    return [&, this ]<std::size_t... K>(std::index_sequence<K...>) {
+    return [&, this ]<std::size_t... Index>(std::index_sequence<Index...>) {
       std::tuple<evaluation_report, metrics::result_t<Metrics>...> result{std::move(report),
-                                                                          std::get<K>(states_).compute()...};
-      (append_metric(std::get<0>(result).metrics, metrics::describe(std::get<K>(options_)),
-                     shown_number(std::get<K + 1>(result))),
+                                                                          std::get<Index>(states_).compute()...};
+      (append_metric(std::get<0>(result).metrics, metrics::describe(std::get<Index>(options_)),
+                     shown_number(std::get<Index + 1>(result))),
        ...);
       return result;
     }

@@ -68,7 +68,11 @@ using default_strategy =
 /// Every rank has a network, a loader and a trainer; the ranks first compare what they are about to do and throw if
 /// they differ. The trainer gives each rank its share of every batch (with parameter servers: each rank that trains),
 /// so that the same program on any number of ranks computes the update that one process would compute. The network, the
-/// communicator and the device must outlive the trainer.
+/// communicator and the device must outlive the trainer. A trainer stays where it is made. As a member of a class its
+/// types are written, and std::make_unique makes one that can be passed on:
+///
+///   train::trainer<network, optim::sgd> trainer{net, optim::sgd{}};  // network: decltype of net
+///   auto passed_on = std::make_unique<train::trainer<network, optim::sgd>>(net, optim::sgd{});
 ///
 /// A callback is any object with some of the members
 ///   on_start(const run_information&)
@@ -80,7 +84,7 @@ using default_strategy =
 /// float16 are best trained with an optim::scaled_loss as the rule. A step allocates nothing and sends nothing but what
 /// the strategy sends. Over a communicator of trace::traced the steps are traced (train/traced.hpp); given a
 /// captured_network (train/captured_network.cuh), a step on a GPU is a graph that is launched.
-template <class Network, class Update, class Communicator,
+template <class Network, class Update, class Communicator = comm::self,
           class Strategy = default_strategy<Network, Update, Communicator>>
 class trainer final : public detail::trainer_base<Network, typename detail::parts_of_strategy<Strategy>::type> {
   static_assert(detail::explain_trainer_arguments<Network, Update, Communicator>());
@@ -101,6 +105,9 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
       "constexpr bool elementwise = true): train with parallel::all_reduce");
 
  public:
+  trainer(const trainer&) = delete;  // to pass it on: std::make_unique<train::trainer<network, optim::sgd>>(net, rule)
+  trainer& operator=(const trainer&) = delete;  // stays where it is: make another one
+
   /// Compares the ranks' networks and rules, and makes all parameters those of rank 0.
   /// @throws configuration_error if the network is not compiled, the rule is invalid, or ranks differ
   trainer(Network& network, const Update& rule, Communicator& communicator, const Strategy& options = {},
@@ -150,7 +157,8 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
   ///         the batches than this rank's
   /// @throws numeric_error when the loss is not finite, with the step and the layer where that was first seen
   template <class Loader, class... Callbacks>
-  void fit(Loader&& loader, const fit_options& options, Callbacks&&... callbacks) {
+  void fit(Loader&& loader, const fit_options& options,  // {.epochs = 2, .learning_rate = 0.05}
+           Callbacks&&... callbacks) {
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
     static_assert((detail::explain_callback<std::remove_reference_t<Callbacks>, trainer>() && ...));
     if constexpr (detail::loader_for<std::remove_reference_t<Loader>, Network>) {

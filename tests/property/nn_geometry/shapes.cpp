@@ -11,7 +11,10 @@
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/layers/conv2d.hpp"
 #include "gradus/nn/layers/conv_transpose2d.hpp"
+#include "gradus/nn/layers/crop2d.hpp"
 #include "gradus/nn/layers/pad2d.hpp"
+#include "gradus/nn/layers/pool2d.hpp"
+#include "gradus/nn/layers/upsample2d.hpp"
 
 namespace {
 
@@ -79,6 +82,48 @@ BOOST_AUTO_TEST_CASE(outputs_have_the_extents_of_pytorch) {
                nn::value_shape{3, 8, 11}));
 }
 
+// As in PyTorch: kernel_size=3 is 3 x 3.
+BOOST_AUTO_TEST_CASE(one_number_means_both_extents) {
+  const nn::value_shape image{4, 17, 13};
+  const auto same = [&](const auto& with_one, const auto& with_two) {
+    const nn::value_shape two = shape_of(with_two, image);
+    BOOST_TEST_CONTEXT("the shape " << two.channels << " x " << two.height << " x " << two.width) {
+      BOOST_CHECK((shape_of(with_one, image) == two));
+    }
+  };
+  same(nn::conv2d{.out_channels = 2, .kernel = 3}, nn::conv2d{.out_channels = 2, .kernel = {3, 3}});
+  same(nn::conv2d{.out_channels = 2, .kernel = {3}}, nn::conv2d{.out_channels = 2, .kernel = {3, 3}});
+  same(nn::conv2d{2, 3, 2}, nn::conv2d{.out_channels = 2, .kernel = {3, 3}, .stride = {2, 2}});
+  same(nn::conv2d{.out_channels = 2, .kernel = 3, .stride = 2, .dilation = 2},
+       nn::conv2d{.out_channels = 2, .kernel = {3, 3}, .stride = {2, 2}, .dilation = {2, 2}});
+  same(nn::conv2d{.out_channels = 2, .kernel = 3, .padding = 1},
+       nn::conv2d{.out_channels = 2, .kernel = {3, 3}, .padding = nn::padding::explicit_padding(1)});
+  same(nn::conv2d{.out_channels = 2, .kernel = 3, .padding = {2, 1}},
+       nn::conv2d{.out_channels = 2, .kernel = {3, 3}, .padding = nn::padding::explicit_padding(2, 2, 1, 1)});
+  same(nn::conv_transpose2d{.out_channels = 2, .kernel = 3, .stride = 2, .output_padding = 1, .dilation = 3},
+       nn::conv_transpose2d{
+           .out_channels = 2, .kernel = {3, 3}, .stride = {2, 2}, .output_padding = {1, 1}, .dilation = {3, 3}});
+  same(nn::max_pool2d{.kernel = 3, .stride = 2}, nn::max_pool2d{.kernel = {3, 3}, .stride = {2, 2}});
+  same(nn::average_pool2d{.kernel = 3, .stride = 2}, nn::average_pool2d{.kernel = {3, 3}, .stride = {2, 2}});
+  same(nn::upsample2d{.scale = 3}, nn::upsample2d{.scale = {3, 3}});
+  same(nn::upsample2d{.size = 5}, nn::upsample2d{.size = {5, 5}});
+  same(nn::crop2d{.size = 5}, nn::crop2d{.size = {5, 5}});
+  same(nn::pad2d{.padding = 2}, nn::pad2d{.padding = nn::padding::explicit_padding(2)});
+  const std::size_t three = 3;
+  same(nn::conv2d{.out_channels = 2, .kernel = three}, nn::conv2d{.out_channels = 2, .kernel = {3, 3}});
+}
+
+BOOST_AUTO_TEST_CASE(a_pooling_without_a_stride_takes_its_kernel_s) {
+  const nn::value_shape image{4, 17, 13};
+  BOOST_CHECK((shape_of(nn::max_pool2d{.kernel = 3}, image) == nn::value_shape{4, 5, 4}));
+  BOOST_CHECK((shape_of(nn::average_pool2d{.kernel = {5, 4}}, image) == nn::value_shape{4, 3, 3}));
+  BOOST_CHECK((shape_of(nn::max_pool2d{}, image) == nn::value_shape{4, 8, 6}));
+  const inferred_layer<nn::max_pool2d> pool{{.kernel = {5, 4}}, image};
+  BOOST_CHECK((pool.layer.options().stride == nn::size2d{5, 4}));
+  const std::string none = refusal<gradus::configuration_error>(nn::max_pool2d{.kernel = 3, .stride = 0}, image);
+  BOOST_TEST(contains(none, "a stride of at least 1 x 1"), none);
+}
+
 BOOST_AUTO_TEST_CASE(multiply_adds_count_the_taps) {
   const auto count = [](const auto& options) {
     return inferred_layer{options, nn::value_shape{4, 9, 9}}.layer.multiply_adds();
@@ -125,7 +170,7 @@ BOOST_AUTO_TEST_CASE(dilations_and_padding_modes_convert_as_numbers_do) {
   BOOST_TEST(options.dilation.height * 10 + options.dilation.width == 45);
   options.dilation.height = 1;
   BOOST_TEST((options.dilation.height == 1));
-  options.dilation = {.height = 6, .width = 7};
+  options.dilation = {6, 7};
   BOOST_TEST(static_cast<int>(options.dilation.width) == 7);
   BOOST_TEST((options.padding_mode == padding_mode::reflect));
   BOOST_TEST(static_cast<int>(options.padding_mode) == static_cast<int>(padding_mode::reflect));

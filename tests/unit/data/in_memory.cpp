@@ -191,4 +191,32 @@ BOOST_AUTO_TEST_CASE(arrays_that_do_not_fit_are_refused) {
                          "expected a multiple of the 2 elements of an example of (1, 2, 1, 1), got 7 elements");
 }
 
+BOOST_AUTO_TEST_CASE(vectors_have_a_number_for_each_example) {
+  const std::vector<float> x{1, 2, 3};
+  const std::vector<double> y{4, 5, 6};
+  const auto set = data::in_memory(x, y);
+  BOOST_TEST(set.size() == 3);
+  BOOST_TEST(in_memory_input(set, 1) == (std::vector<double>{2}), boost::test_tools::per_element());
+  BOOST_TEST(in_memory_target(set, 2) == (std::vector<double>{6}), boost::test_tools::per_element());
+  const auto planes = data::examples_of(x, {1, 3, 1, 1});
+  BOOST_TEST((planes.shape == gradus::image_extents{1, 3, 1, 1}));
+}
+
+BOOST_AUTO_TEST_CASE(labels_are_integers_of_any_type) {
+  const Eigen::MatrixXf x = Eigen::MatrixXf::Zero(3, 2);
+  const std::vector<long> wide{2, 0, 1};
+  const std::vector<unsigned char> narrow{2, 0, 1};
+  const std::vector<std::int32_t> usual{2, 0, 1};
+  const auto set = data::in_memory(x, wide);
+  BOOST_TEST(set.classes() == 3);
+  std::int32_t label = -1;
+  set.read_labels(0, &label);
+  BOOST_TEST(label == 2);
+  BOOST_TEST(set.hash() == data::in_memory(x, usual).hash());
+  BOOST_TEST(data::in_memory(x, narrow).hash() == data::in_memory(x, usual).hash());
+  const std::vector<long> large{1, 1L << 40, 0};
+  require_in_memory_text(text_of_failure([&] { static_cast<void>(data::in_memory(x, large)); }),
+                         "expected labels of 32 bits, got 1099511627776 of example 1");
+}
+
 BOOST_AUTO_TEST_SUITE_END()

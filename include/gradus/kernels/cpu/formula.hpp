@@ -153,13 +153,13 @@ struct formula_load {
   index_t channel;
   Access access;
 
-  template <int K>
-  GRADUS_ALWAYS_INLINE auto operator()(std::integral_constant<int, K>) const noexcept {
-    if constexpr (K < Inputs) {
-      return access.load(arguments.inputs[static_cast<std::size_t>(K)] + i);
-    } else if constexpr (K < Inputs + Parameters) {
-      return load_parameter<Adjacent>(arguments, static_cast<std::size_t>(K - Inputs), channel, access);
-    } else if constexpr (K == Inputs + Parameters) {
+  template <int Index>
+  GRADUS_ALWAYS_INLINE auto operator()(std::integral_constant<int, Index>) const noexcept {
+    if constexpr (Index < Inputs) {
+      return access.load(arguments.inputs[static_cast<std::size_t>(Index)] + i);
+    } else if constexpr (Index < Inputs + Parameters) {
+      return load_parameter<Adjacent>(arguments, static_cast<std::size_t>(Index - Inputs), channel, access);
+    } else if constexpr (Index == Inputs + Parameters) {
       return access.load(dy + i);
     } else {
       return access.load(y + i);
@@ -182,10 +182,10 @@ struct formula_store {
   index_t i;
   Access access;
 
-  template <int R>
-  GRADUS_ALWAYS_INLINE void operator()(std::integral_constant<int, R>,
+  template <int Result>
+  GRADUS_ALWAYS_INLINE void operator()(std::integral_constant<int, Result>,
                                        typename formula_memory<Element>::value result) const noexcept {
-    constexpr auto k = static_cast<std::size_t>(R);
+    constexpr auto k = static_cast<std::size_t>(Result);
     if constexpr (Overwrite) {
       access.write(to.inputs[k] + i, result, false);
     } else if constexpr (Inputs == 1 && Parameters == 0) {
@@ -251,11 +251,11 @@ void formula_backward_with_parameters(cpu& device, const formula_shape& shape, c
     const auto to = gradients;
     for_each_formula_packet<Element>(0, length, [&](const auto& access, index_t i) {
       evaluate(make_formula_load<Adjacent>(from, dy, y, offset + i, Adjacent ? i : channel, access),
-               [&]<int R>(std::integral_constant<int, R>, value result) {
-                 if constexpr (R < Inputs) {
-                   make_formula_store<false>(to, offset + i, access)(std::integral_constant<int, R>{}, result);
+               [&]<int Result>(std::integral_constant<int, Result>, value result) {
+                 if constexpr (Result < Inputs) {
+                   make_formula_store<false>(to, offset + i, access)(std::integral_constant<int, Result>{}, result);
                  } else {
-                   add_up(access, R - Inputs, i, result);
+                   add_up(access, Result - Inputs, i, result);
                  }
                });
     });
@@ -424,17 +424,17 @@ template <class Node, bool Mean, network_element Element>
     detail::for_each_formula_packet<Element>(
         begin, end, [&]<bool Whole>(const detail::formula_access<Element, Whole>& access, index_t i) {
           evaluate(
-              [&]<int K>(std::integral_constant<int, K>) {
-                if constexpr (K == 0) {
+              [&]<int Index>(std::integral_constant<int, Index>) {
+                if constexpr (Index == 0) {
                   return access.load(scores + i);
-                } else if constexpr (K == 1) {
+                } else if constexpr (Index == 1) {
                   return detail::formula_access<real, Whole>{access.count}.load(targets + i);
                 } else {
                   return factor;
                 }
               },
-              [&]<int R>(std::integral_constant<int, R>, value result) {
-                if constexpr (R == 1) {
+              [&]<int Result>(std::integral_constant<int, Result>, value result) {
+                if constexpr (Result == 1) {
                   access.add_up(terms.data(), result);
                 } else if (gradient != nullptr) {
                   access.write(gradient + i, result, false);

@@ -51,9 +51,9 @@ struct softmax_pixels_of_device {
   }
 };
 
-template <bool Shared, class E>
-__global__ void channel_softmax_kernel(softmax_pixels_of_device<Shared> pixels, const E* x, E* y) {
-  using real = device_real<E>;
+template <bool Shared, class Element>
+__global__ void channel_softmax_kernel(softmax_pixels_of_device<Shared> pixels, const Element* x, Element* y) {
+  using real = device_real<Element>;
   pixels.for_each_pixel([&](index_t at) {
     real largest = -static_cast<real>(INFINITY);
     pixels.for_each_channel([&](index_t c) {
@@ -62,20 +62,20 @@ __global__ void channel_softmax_kernel(softmax_pixels_of_device<Shared> pixels, 
     });
     largest = pixels.combine(largest, [](real& a, real b) { a = b > a ? b : a; });
     real sum = 0;
-    pixels.for_each_channel([&](index_t c) { sum += exp(widen(x[at + c]) - largest); });
+    pixels.for_each_channel([&](index_t c) { sum += ::exp(widen(x[at + c]) - largest); });
     sum = pixels.combine(sum, [](real& a, real b) { a += b; });
-    const real shift = pixels.shape.logarithm ? log(sum) : real{0};
+    const real shift = pixels.shape.logarithm ? ::log(sum) : real{0};
     pixels.for_each_channel([&](index_t c) {
       const real above = widen(x[at + c]) - largest;
-      y[at + c] = narrow<E>(pixels.shape.logarithm ? above - shift : exp(above) / sum);
+      y[at + c] = narrow<Element>(pixels.shape.logarithm ? above - shift : ::exp(above) / sum);
     });
   });
 }
 
-template <bool Shared, class E>
-__global__ void channel_softmax_backward_kernel(softmax_pixels_of_device<Shared> pixels, const E* y, const E* dy, E* dx,
-                                                bool accumulate) {
-  using real = device_real<E>;
+template <bool Shared, class Element>
+__global__ void channel_softmax_backward_kernel(softmax_pixels_of_device<Shared> pixels, const Element* y,
+                                                const Element* dy, Element* dx, bool accumulate) {
+  using real = device_real<Element>;
   const bool logarithm = pixels.shape.logarithm;
   pixels.for_each_pixel([&](index_t at) {
     real sum = 0;
@@ -85,8 +85,8 @@ __global__ void channel_softmax_backward_kernel(softmax_pixels_of_device<Shared>
     pixels.for_each_channel([&](index_t c) {
       const real value = widen(y[at + c]);
       const real above = widen(dy[at + c]);
-      const real gradient = logarithm ? above - exp(value) * sum : value * (above - sum);
-      dx[at + c] = narrow<E>(accumulate ? widen(dx[at + c]) + gradient : gradient);
+      const real gradient = logarithm ? above - ::exp(value) * sum : value * (above - sum);
+      dx[at + c] = narrow<Element>(accumulate ? widen(dx[at + c]) + gradient : gradient);
     });
   });
 }

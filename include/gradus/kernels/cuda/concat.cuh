@@ -19,12 +19,12 @@ namespace gradus::kernels {
 namespace detail {
 
 /// Adds `length` elements of each of `blocks` blocks; from_block and to_block are the distances of blocks, in elements.
-template <class E>
-__global__ void add_runs_kernel(index_t blocks, std::uint32_t length, const E* from, index_t from_block, E* to,
-                                index_t to_block) {
+template <class Element>
+__global__ void add_runs_kernel(index_t blocks, std::uint32_t length, const Element* from, index_t from_block,
+                                Element* to, index_t to_block) {
   for_each_in_images(blocks, length, [&](index_t block, std::uint32_t i) {
-    E& target = to[block * to_block + i];
-    target = narrow<E>(widen(target) + widen(from[block * from_block + i]));
+    Element& target = to[block * to_block + i];
+    target = narrow<Element>(widen(target) + widen(from[block * from_block + i]));
   });
 }
 

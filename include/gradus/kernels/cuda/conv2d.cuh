@@ -26,27 +26,27 @@ namespace gradus::kernels {
 namespace detail {
 
 /// Copies images into larger ones with zeros around them, and omits pixels outside them.
-template <class Layout, class E>
+template <class Layout, class Element>
 __global__ void pad_kernel(device_images<Layout> in, device_images<Layout> out, std::int32_t top, std::int32_t left,
-                           const E* x, E* y) {
+                           const Element* x, Element* y) {
   for_each_in_images(out.examples, out.image_size(), [&](index_t n, std::uint32_t i) {
     const image_place at = out.place(i);
     const std::uint32_t h = at.h - static_cast<std::uint32_t>(top);  // wraps around above and left of the image
     const std::uint32_t w = at.w - static_cast<std::uint32_t>(left);
     y[n * out.image_size() + i] =
-        h < in.height && w < in.width ? x[n * in.image_size() + in.offset(at.c, h, w)] : narrow<E>(0);
+        h < in.height && w < in.width ? x[n * in.image_size() + in.offset(at.c, h, w)] : narrow<Element>(0);
   });
 }
 
 /// The gradient of pad_kernel.
-template <class Layout, class E>
+template <class Layout, class Element>
 __global__ void crop_kernel(device_images<Layout> in, device_images<Layout> out, std::int32_t top, std::int32_t left,
-                            const E* padded, E* dx, device_epilogue<E> epilogue) {
+                            const Element* padded, Element* dx, device_epilogue<Element> epilogue) {
   for_each_in_images(in.examples, in.image_size(), [&](index_t n, std::uint32_t i) {
     const image_place at = in.place(i);
     const std::uint32_t h = at.h + static_cast<std::uint32_t>(top);
     const std::uint32_t w = at.w + static_cast<std::uint32_t>(left);
-    device_real<E> gradient = 0;
+    device_real<Element> gradient = 0;
     if (h < out.height && w < out.width) {
       gradient = widen(padded[n * out.image_size() + out.offset(at.c, h, w)]);
     }

@@ -38,26 +38,26 @@ struct cosine_factors {
   double targets;
 
   static __device__ cosine_factors of(const cosine_terms& sums, double epsilon, double factor) {
-    const double norm = sqrt(sums.scores);
+    const double norm = ::sqrt(sums.scores);
     const double divisor = norm < epsilon ? epsilon : norm;
-    const double other = sqrt(sums.targets);
+    const double other = ::sqrt(sums.targets);
     const double both = divisor * (other < epsilon ? epsilon : other);
     const double cosine = sums.product / both;
     return {1 - cosine, norm == 0 ? 0.0 : factor * cosine / divisor / norm, factor / both};
   }
 };
 
-template <class E>
-__device__ E cosine_gradient(const cosine_factors& factors, E y, device_real<E> t) {
-  return narrow<E>(static_cast<device_real<E>>(factors.scores * static_cast<double>(widen(y)) -
-                                               factors.targets * static_cast<double>(t)));
+template <class Element>
+__device__ Element cosine_gradient(const cosine_factors& factors, Element y, device_real<Element> t) {
+  return narrow<Element>(static_cast<device_real<Element>>(factors.scores * static_cast<double>(widen(y)) -
+                                                           factors.targets * static_cast<double>(t)));
 }
 
 /// One thread for each vector.
-template <class E>
-__global__ void cosine_pixels_kernel(cosine_vectors<device_real<E>> shape, const E* scores,
-                                     const device_real<E>* targets, double scale, const double* loss_scale, E* gradient,
-                                     loss_sums* block_sums) {
+template <class Element>
+__global__ void cosine_pixels_kernel(cosine_vectors<device_real<Element>> shape, const Element* scores,
+                                     const device_real<Element>* targets, double scale, const double* loss_scale,
+                                     Element* gradient, loss_sums* block_sums) {
   if (loss_scale != nullptr) {
     scale *= *loss_scale;
   }
@@ -79,7 +79,7 @@ __global__ void cosine_pixels_kernel(cosine_vectors<device_real<E>> shape, const
     own.loss += weight * factors.loss;
     for (index_t c = 0; c < shape.channels && gradient != nullptr; ++c) {
       const index_t at = offset + c * channel_stride;
-      gradient[at] = cosine_gradient<E>(factors, scores[at], targets[at]);
+      gradient[at] = cosine_gradient<Element>(factors, scores[at], targets[at]);
     }
   }
   own = combine_in_block(own, [](loss_sums& a, const loss_sums& b) { a += b; });
@@ -89,9 +89,10 @@ __global__ void cosine_pixels_kernel(cosine_vectors<device_real<E>> shape, const
 }
 
 /// One block for each vector, whose numbers are adjacent.
-template <class E>
-__global__ void cosine_rows_kernel(cosine_vectors<device_real<E>> shape, const E* scores, const device_real<E>* targets,
-                                   double scale, const double* loss_scale, E* gradient, loss_sums* block_sums) {
+template <class Element>
+__global__ void cosine_rows_kernel(cosine_vectors<device_real<Element>> shape, const Element* scores,
+                                   const device_real<Element>* targets, double scale, const double* loss_scale,
+                                   Element* gradient, loss_sums* block_sums) {
   if (loss_scale != nullptr) {
     scale *= *loss_scale;
   }
@@ -113,7 +114,7 @@ __global__ void cosine_rows_kernel(cosine_vectors<device_real<E>> shape, const E
     const cosine_factors factors = cosine_factors::of(sums, shape.epsilon, scale * weight);
     own.loss += weight * factors.loss;  // the same in all threads
     for (index_t c = threadIdx.x; c < shape.channels && gradient != nullptr; c += softmax_threads) {
-      gradient[offset + c] = cosine_gradient<E>(factors, scores[offset + c], targets[offset + c]);
+      gradient[offset + c] = cosine_gradient<Element>(factors, scores[offset + c], targets[offset + c]);
     }
   }
   if (threadIdx.x == 0) {

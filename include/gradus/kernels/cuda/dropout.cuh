@@ -19,8 +19,8 @@ namespace gradus::kernels {
 
 namespace detail {
 
-template <class Layout, class E>
-__global__ void dropout_kernel(device_images<Layout> images, const E* x, E* y, device_real<E> scale,
+template <class Layout, class Element>
+__global__ void dropout_kernel(device_images<Layout> images, const Element* x, Element* y, device_real<Element> scale,
                                std::uint32_t threshold, random_stream stream, std::uint64_t step,
                                std::uint64_t first_example, const step_numbers* recorded, std::uint8_t* mask) {
   if (recorded != nullptr) {
@@ -33,20 +33,20 @@ __global__ void dropout_kernel(device_images<Layout> images, const E* x, E* y, d
     const bool kept = dropout_keeps(stream, step, first_example + static_cast<std::uint64_t>(n),
                                     static_cast<index_t>(logical), threshold);
     const index_t place = n * images.image_size() + i;
-    const device_real<E> value = widen(x[place]);
-    y[place] = narrow<E>(value * (kept ? scale : device_real<E>{0}));  // 0 * NaN is NaN
+    const device_real<Element> value = widen(x[place]);
+    y[place] = narrow<Element>(value * (kept ? scale : device_real<Element>{0}));  // 0 * NaN is NaN
     if (mask != nullptr) {
       mask[place] = kept ? 1 : 0;
     }
   });
 }
 
-template <class E>
-__global__ void dropout_backward_kernel(index_t count, const E* dy, const std::uint8_t* mask, device_real<E> scale,
-                                        E* dx, bool accumulate) {
+template <class Element>
+__global__ void dropout_backward_kernel(index_t count, const Element* dy, const std::uint8_t* mask,
+                                        device_real<Element> scale, Element* dx, bool accumulate) {
   for (index_t i = thread_index(); i < count; i += thread_count()) {
-    const device_real<E> value = widen(dy[i]) * (mask[i] != 0 ? scale : device_real<E>{0});
-    dx[i] = narrow<E>(accumulate ? widen(dx[i]) + value : value);
+    const device_real<Element> value = widen(dy[i]) * (mask[i] != 0 ? scale : device_real<Element>{0});
+    dx[i] = narrow<Element>(accumulate ? widen(dx[i]) + value : value);
   }
 }
 

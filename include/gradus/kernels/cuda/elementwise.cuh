@@ -20,36 +20,37 @@ namespace gradus::kernels {
 namespace detail {
 
 /// out[i] = function(inputs[i]...), computed in device_real<E>.
-template <class E, class Function, class... Input>
-__global__ void map_kernel(index_t count, bool packets, Function function, E* out, const Input*... inputs) {
-  constexpr int width = packet_width<E>;
+template <class Element, class Function, class... Input>
+__global__ void map_kernel(index_t count, bool packets, Function function, Element* out, const Input*... inputs) {
+  constexpr int width = packet_width<Element>;
   index_t done = 0;
   if (packets) {
     done = count / width * width;
     for (index_t i = thread_index() * width; i < done; i += thread_count() * width) {
-      device_packet<E, width> result;
+      device_packet<Element, width> result;
       [&](auto... loaded) {
 #pragma unroll
         for (int k = 0; k < width; ++k) {
-          result.values[k] = narrow<E>(function(widen(loaded.values[k])...));
+          result.values[k] = narrow<Element>(function(widen(loaded.values[k])...));
         }
       }(load_packet<width>(inputs + i)...);
       store_packet<width>(out + i, result);
     }
   }
   for (index_t i = done + thread_index(); i < count; i += thread_count()) {
-    out[i] = narrow<E>(function(widen(inputs[i])...));
+    out[i] = narrow<Element>(function(widen(inputs[i])...));
   }
 }
 
-template <class E, class Function, class... Input>
-void map(cuda& device, std::string_view name, index_t count, const Function& function, E* out, const Input*... inputs) {
+template <class Element, class Function, class... Input>
+void map(cuda& device, std::string_view name, index_t count, const Function& function, Element* out,
+         const Input*... inputs) {
   if (count == 0) {
     return;
   }
   const bool packets = on_packets(out, inputs...);
-  launch(device, name, blocks_for(packets ? (count + packet_width<E> - 1) / packet_width<E> : count), block_threads,
-         &map_kernel<E, Function, Input...>, count, packets, function, out, inputs...);
+  launch(device, name, blocks_for(packets ? (count + packet_width<Element> - 1) / packet_width<Element> : count),
+         block_threads, &map_kernel<Element, Function, Input...>, count, packets, function, out, inputs...);
 }
 
 struct identity_value {

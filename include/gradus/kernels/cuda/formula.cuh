@@ -29,11 +29,11 @@ namespace detail {
 inline constexpr int longest_packed_formula = 16;
 
 /// Variables of a formula in device memory.
-template <class E, int Inputs, int Parameters>
+template <class Element, int Inputs, int Parameters>
 struct device_formula {
-  formula_arguments<E, Inputs, Parameters> arguments;
-  const E* dy;
-  const E* y;
+  formula_arguments<Element, Inputs, Parameters> arguments;
+  const Element* dy;
+  const Element* y;
   formula_shape shape;
 
   [[nodiscard]] __device__ index_t channel_of(index_t i) const {
@@ -44,21 +44,21 @@ struct device_formula {
     return i / shape.inner % shape.channels;
   }
 
-  template <int K>
-  [[nodiscard]] __device__ device_real<E> parameter(index_t i) const {
-    return arguments.parameters[K][arguments.per_channel[K] ? channel_of(i) : 0];
+  template <int Index>
+  [[nodiscard]] __device__ device_real<Element> parameter(index_t i) const {
+    return arguments.parameters[Index][arguments.per_channel[Index] ? channel_of(i) : 0];
   }
-  /// Where variable K is stored, if it is an element of images.
-  template <int K>
-  [[nodiscard]] __device__ const E* image() const {
-    if constexpr (K < Inputs) {
-      return arguments.inputs[K];
+  /// Where variable Index is stored, if it is an element of images.
+  template <int Index>
+  [[nodiscard]] __device__ const Element* image() const {
+    if constexpr (Index < Inputs) {
+      return arguments.inputs[Index];
     } else {
-      return K == Inputs + Parameters ? dy : y;
+      return Index == Inputs + Parameters ? dy : y;
     }
   }
-  template <int K>
-  static constexpr bool is_parameter = Inputs <= K&& K < Inputs + Parameters;
+  template <int Index>
+  static constexpr bool is_parameter = Inputs <= Index&& Index < Inputs + Parameters;
 
   /// Calls store(k, r, value) with the results of Width elements from i on.
   template <int Width, class Evaluator, class Store>
@@ -70,10 +70,10 @@ struct device_formula {
   template <int Width>
   struct no_packet {};
 
-  template <int Width, class Evaluator, int K>
+  template <int Width, class Evaluator, int Index>
   [[nodiscard]] __device__ auto load_image(index_t i) const {
-    if constexpr (Evaluator::template reads<K> && !is_parameter<K>) {
-      return load_packet<Width>(image<K>() + i);
+    if constexpr (Evaluator::template reads<Index> && !is_parameter<Index>) {
+      return load_packet<Width>(image<Index>() + i);
     } else {
       return no_packet<Width>{};
     }
@@ -82,13 +82,14 @@ struct device_formula {
   [[nodiscard]] static __device__ const First& at(std::integral_constant<int, 0>, const First& first, const Rest&...) {
     return first;
   }
-  template <int K, class First, class... Rest>
-  [[nodiscard]] static __device__ const auto& at(std::integral_constant<int, K>, const First&, const Rest&... rest) {
-    return at(std::integral_constant<int, K - 1>{}, rest...);
+  template <int Index, class First, class... Rest>
+  [[nodiscard]] static __device__ const auto& at(std::integral_constant<int, Index>, const First&,
+                                                 const Rest&... rest) {
+    return at(std::integral_constant<int, Index - 1>{}, rest...);
   }
-  template <int Width, class Evaluator, class Store, std::size_t... K>
-  __device__ void run(const Evaluator& evaluate, index_t i, const Store& store, std::index_sequence<K...>) const {
-    run_loaded<Width>(evaluate, i, store, load_image<Width, Evaluator, static_cast<int>(K)>(i)...);
+  template <int Width, class Evaluator, class Store, std::size_t... Index>
+  __device__ void run(const Evaluator& evaluate, index_t i, const Store& store, std::index_sequence<Index...>) const {
+    run_loaded<Width>(evaluate, i, store, load_image<Width, Evaluator, static_cast<int>(Index)>(i)...);
   }
   template <int Width, class Evaluator, class Store, class... Loaded>
   __device__ void run_loaded(const Evaluator& evaluate, index_t i, const Store& store, const Loaded&... loaded) const {
@@ -103,51 +104,52 @@ struct device_formula {
               return widen(at(variable, loaded...).values[k]);
             }
           },
-          [&](auto result, device_real<E> value) { store(k, result, value); });
+          [&](auto result, device_real<Element> value) { store(k, result, value); });
     }
   }
 };
 
 /// y = f(...)
-template <int Width, class E, class Evaluator, int Inputs, int Parameters>
-__global__ void formula_forward_kernel(device_formula<E, Inputs, Parameters> function, Evaluator evaluate,
-                                       index_t count, E* y) {
+template <int Width, class Element, class Evaluator, int Inputs, int Parameters>
+__global__ void formula_forward_kernel(device_formula<Element, Inputs, Parameters> function, Evaluator evaluate,
+                                       index_t count, Element* y) {
   const index_t whole = count / Width * Width;
   for (index_t i = thread_index() * Width; i < whole; i += thread_count() * Width) {
-    device_packet<E, Width> packet;
-    function.template run<Width>(evaluate, i,
-                                 [&](int k, auto, device_real<E> value) { packet.values[k] = narrow<E>(value); });
+    device_packet<Element, Width> packet;
+    function.template run<Width>(
+        evaluate, i, [&](int k, auto, device_real<Element> value) { packet.values[k] = narrow<Element>(value); });
     store_packet<Width>(y + i, packet);
   }
   for (index_t i = whole + thread_index(); i < count; i += thread_count()) {
-    function.template run<1>(evaluate, i, [&](int, auto, device_real<E> value) { y[i] = narrow<E>(value); });
+    function.template run<1>(evaluate, i,
+                             [&](int, auto, device_real<Element> value) { y[i] = narrow<Element>(value); });
   }
 }
 
 /// Writes or adds the results of a packet to the gradients of the inputs.
-template <int Width, class E, int Inputs, int Parameters>
+template <int Width, class Element, int Inputs, int Parameters>
 struct device_gradients {
-  formula_gradients<E, Inputs, Parameters> to;
-  device_real<E> values[Inputs][Width];
+  formula_gradients<Element, Inputs, Parameters> to;
+  device_real<Element> values[Inputs][Width];
 
-  template <int R>
-  __device__ void take(int k, std::integral_constant<int, R>, device_real<E> value) {
-    if constexpr (R < Inputs) {
-      values[R][k] = value;
+  template <int Result>
+  __device__ void take(int k, std::integral_constant<int, Result>, device_real<Element> value) {
+    if constexpr (Result < Inputs) {
+      values[Result][k] = value;
     }
   }
   __device__ void store(index_t i) const {
 #pragma unroll
     for (int r = 0; r < Inputs; ++r) {
-      E* const dx = to.inputs[r];
+      Element* const dx = to.inputs[r];
       if (dx != nullptr) {
-        device_packet<E, Width> packet;
+        device_packet<Element, Width> packet;
         if (to.accumulate[r]) {
-          packet = load_packet<Width>(static_cast<const E*>(dx) + i);
+          packet = load_packet<Width>(static_cast<const Element*>(dx) + i);
         }
 #pragma unroll
         for (int k = 0; k < Width; ++k) {
-          packet.values[k] = narrow<E>(to.accumulate[r] ? widen(packet.values[k]) + values[r][k] : values[r][k]);
+          packet.values[k] = narrow<Element>(to.accumulate[r] ? widen(packet.values[k]) + values[r][k] : values[r][k]);
         }
         store_packet<Width>(dx + i, packet);
       }
@@ -155,33 +157,33 @@ struct device_gradients {
   }
 };
 
-template <int Width, class E, class Evaluator, int Inputs, int Parameters>
-__global__ void formula_backward_kernel(device_formula<E, Inputs, Parameters> function, Evaluator evaluate,
-                                        index_t count, formula_gradients<E, Inputs, Parameters> gradients) {
+template <int Width, class Element, class Evaluator, int Inputs, int Parameters>
+__global__ void formula_backward_kernel(device_formula<Element, Inputs, Parameters> function, Evaluator evaluate,
+                                        index_t count, formula_gradients<Element, Inputs, Parameters> gradients) {
   const index_t whole = count / Width * Width;
   for (index_t i = thread_index() * Width; i < whole; i += thread_count() * Width) {
-    device_gradients<Width, E, Inputs, Parameters> results{gradients, {}};
-    function.template run<Width>(evaluate, i,
-                                 [&](int k, auto result, device_real<E> value) { results.take(k, result, value); });
+    device_gradients<Width, Element, Inputs, Parameters> results{gradients, {}};
+    function.template run<Width>(
+        evaluate, i, [&](int k, auto result, device_real<Element> value) { results.take(k, result, value); });
     results.store(i);
   }
   for (index_t i = whole + thread_index(); i < count; i += thread_count()) {
-    device_gradients<1, E, Inputs, Parameters> results{gradients, {}};
+    device_gradients<1, Element, Inputs, Parameters> results{gradients, {}};
     function.template run<1>(evaluate, i,
-                             [&](int k, auto result, device_real<E> value) { results.take(k, result, value); });
+                             [&](int k, auto result, device_real<Element> value) { results.take(k, result, value); });
     results.store(i);
   }
 }
 
 /// The terms of the gradient of one parameter.
-template <int Result, class E, class Evaluator, int Inputs, int Parameters>
+template <int Result, class Element, class Evaluator, int Inputs, int Parameters>
 struct formula_terms {
-  device_formula<E, Inputs, Parameters> function;
+  device_formula<Element, Inputs, Parameters> function;
   Evaluator evaluate;
 
   template <int Width, bool Across>
   __device__ void add(index_t offset, index_t, double (&a)[Width], double (&)[Width]) const {
-    function.template run<Width>(evaluate, offset, [&](int k, auto result, device_real<E> value) {
+    function.template run<Width>(evaluate, offset, [&](int k, auto result, device_real<Element> value) {
       if constexpr (decltype(result)::value == Result) {
         a[k] += static_cast<double>(value);
       }
@@ -199,8 +201,8 @@ struct formula_terms {
 }
 
 /// The elements of a packet for an evaluator, if all pointers allow it.
-template <class E, class Evaluator>
-inline constexpr int formula_width = Evaluator::operation_count <= longest_packed_formula ? packet_width<E> : 1;
+template <class Element, class Evaluator>
+inline constexpr int formula_width = Evaluator::operation_count <= longest_packed_formula ? packet_width<Element> : 1;
 
 }  // namespace detail
 
@@ -273,14 +275,15 @@ void formula_backward(cuda& device, const formula_shape& shape, const formula<No
   }
   if constexpr (Parameters > 0) {
     auto* const partial = reinterpret_cast<double*>(workspace.data());
-    const auto sum = [&]<std::size_t P>(std::integral_constant<std::size_t, P>) {
-      using terms = detail::formula_terms<Inputs + static_cast<int>(P), Element, evaluator_type, Inputs, Parameters>;
-      detail::channel_sums(device, "formula_backward", detail::formula_view(shape, arguments.per_channel[P]),
+    const auto sum = [&]<std::size_t Index>(std::integral_constant<std::size_t, Index>) {
+      using terms =
+          detail::formula_terms<Inputs + static_cast<int>(Index), Element, evaluator_type, Inputs, Parameters>;
+      detail::channel_sums(device, "formula_backward", detail::formula_view(shape, arguments.per_channel[Index]),
                            detail::on_packets(dy) && packets, terms{variables, evaluator},
-                           detail::store_sum<real>{gradients.parameters[P]}, partial);
+                           detail::store_sum<real>{gradients.parameters[Index]}, partial);
     };
-    [&]<std::size_t... P>(std::index_sequence<P...>) {
-      (sum(std::integral_constant<std::size_t, P>{}), ...);
+    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+      (sum(std::integral_constant<std::size_t, Index>{}), ...);
     }
     (std::make_index_sequence<static_cast<std::size_t>(Parameters)>{});
   }
@@ -289,11 +292,12 @@ void formula_backward(cuda& device, const formula_shape& shape, const formula<No
 namespace detail {
 
 /// The sums of a loss by a formula, one for each block, and its gradient.
-template <class E, class Evaluator>
-__global__ void formula_loss_kernel(Evaluator evaluate, index_t count, index_t per_example, const E* scores,
-                                    const device_real<E>* targets, const device_real<E>* weights, double part,
-                                    double scale, const double* loss_scale, E* gradient, loss_sums* block_sums) {
-  using real = device_real<E>;
+template <class Element, class Evaluator>
+__global__ void formula_loss_kernel(Evaluator evaluate, index_t count, index_t per_example, const Element* scores,
+                                    const device_real<Element>* targets, const device_real<Element>* weights,
+                                    double part, double scale, const double* loss_scale, Element* gradient,
+                                    loss_sums* block_sums) {
+  using real = device_real<Element>;
   if (loss_scale != nullptr) {
     scale *= *loss_scale;
   }
@@ -316,7 +320,7 @@ __global__ void formula_loss_kernel(Evaluator evaluate, index_t count, index_t p
           if constexpr (decltype(result)::value == 1) {
             own.loss += weight * static_cast<double>(value);
           } else if (gradient != nullptr) {
-            gradient[i] = narrow<E>(value);
+            gradient[i] = narrow<Element>(value);
           }
         });
   }

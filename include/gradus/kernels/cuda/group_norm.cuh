@@ -98,22 +98,22 @@ struct norm_sets {
 };
 
 /// The state, as on the CPU: means, inverse deviations, and what rounding the mean takes from xhat.
-template <class P>
+template <class Parameter>
 struct set_statistics {
-  P* mean;
-  P* inverse;
-  P* rest;
+  Parameter* mean;
+  Parameter* inverse;
+  Parameter* rest;
 
   set_statistics(std::span<std::byte> state, const norm_sets& sets)
-      : mean{reinterpret_cast<P*>(state.data())}, inverse{mean + sets.sets()}, rest{inverse + sets.sets()} {}
+      : mean{reinterpret_cast<Parameter*>(state.data())}, inverse{mean + sets.sets()}, rest{inverse + sets.sets()} {}
 
-  __device__ P normalized(P x, index_t set) const { return (x - mean[set]) * inverse[set] + rest[set]; }
+  __device__ Parameter normalized(Parameter x, index_t set) const { return (x - mean[set]) * inverse[set] + rest[set]; }
 };
 
 /// Terms of the moments of a set, around its first element.
-template <class E>
+template <class Element>
 struct set_moments {
-  const E* x;
+  const Element* x;
   norm_sets sets;
 
   __device__ void add(index_t set, index_t at, double& a, double& b) const {
@@ -123,11 +123,11 @@ struct set_moments {
   }
 };
 
-template <class E, class P>
+template <class Element, class Parameter>
 struct finish_set_moments {
-  const E* x;
+  const Element* x;
   norm_sets sets;
-  set_statistics<P> statistics;
+  set_statistics<Parameter> statistics;
   double epsilon;
 
   __device__ void operator()(index_t set, double sum, double squares) const {
@@ -135,24 +135,24 @@ struct finish_set_moments {
     const double mean = static_cast<double>(widen(x[sets.at(set, 0)])) + offset;
     const double centered = squares / sets.count - offset * offset;
     const double inverse = 1.0 / ::sqrt((centered < 0 ? 0.0 : centered) + epsilon);  // keeps a NaN
-    const auto rounded = static_cast<P>(mean);
+    const auto rounded = static_cast<Parameter>(mean);
     statistics.mean[set] = rounded;
-    statistics.inverse[set] = static_cast<P>(inverse);
-    statistics.rest[set] = static_cast<P>((static_cast<double>(rounded) - mean) * inverse);
+    statistics.inverse[set] = static_cast<Parameter>(inverse);
+    statistics.rest[set] = static_cast<Parameter>((static_cast<double>(rounded) - mean) * inverse);
   }
 };
 
 /// Terms of the means of gamma * g and gamma * g * xhat.
-template <class E, class P>
+template <class Element, class Parameter>
 struct set_gradients {
-  const E* x;
-  const E* dy;
-  const P* gamma;  // null: 1
+  const Element* x;
+  const Element* dy;
+  const Parameter* gamma;  // null: 1
   norm_sets sets;
-  set_statistics<P> statistics;
+  set_statistics<Parameter> statistics;
 
   __device__ void add(index_t set, index_t at, double& a, double& b) const {
-    P gradient = widen(dy[at]);
+    Parameter gradient = widen(dy[at]);
     if (gamma != nullptr) {
       gradient *= gamma[sets.channel(static_cast<std::uint32_t>(at % sets.image))];
     }
@@ -161,15 +161,15 @@ struct set_gradients {
   }
 };
 
-template <class P>
+template <class Parameter>
 struct finish_set_gradients {
   norm_sets sets;
-  P* first;
-  P* second;
+  Parameter* first;
+  Parameter* second;
 
   __device__ void operator()(index_t set, double sum, double product) const {
-    first[set] = static_cast<P>(sum / sets.count);
-    second[set] = static_cast<P>(product / sets.count);
+    first[set] = static_cast<Parameter>(sum / sets.count);
+    second[set] = static_cast<Parameter>(product / sets.count);
   }
 };
 
@@ -241,31 +241,31 @@ void set_sums(cuda& device, std::string_view name, const norm_sets& sets, const 
 }
 
 /// The arguments of the passes over all elements.
-template <class E, class P>
+template <class Element, class Parameter>
 struct set_pass {
   norm_sets sets;
-  set_statistics<P> statistics;
-  const E* x;
-  const P* gamma = nullptr;
-  const P* beta = nullptr;
-  const E* residual = nullptr;
-  device_activation<P> act = {};
-  E* y = nullptr;
-  const E* dy = nullptr;
-  const P* first = nullptr;
-  const P* second = nullptr;
-  device_epilogue<E> epilogue = {};
-  E* dx = nullptr;
+  set_statistics<Parameter> statistics;
+  const Element* x;
+  const Parameter* gamma = nullptr;
+  const Parameter* beta = nullptr;
+  const Element* residual = nullptr;
+  device_activation<Parameter> act = {};
+  Element* y = nullptr;
+  const Element* dy = nullptr;
+  const Parameter* first = nullptr;
+  const Parameter* second = nullptr;
+  device_epilogue<Element> epilogue = {};
+  Element* dx = nullptr;
 };
 
 /// y = act(gamma * xhat + beta + residual)
-template <class E, class P>
-__global__ void normalize_sets_kernel(set_pass<E, P> pass) {
+template <class Element, class Parameter>
+__global__ void normalize_sets_kernel(set_pass<Element, Parameter> pass) {
   for_each_in_images(pass.sets.examples, pass.sets.image, [&](index_t n, std::uint32_t i) {
     const index_t at = n * pass.sets.image + i;
     const index_t set = n * pass.sets.per_example + pass.sets.set_of(i);
     const std::uint32_t channel = pass.sets.channel(i);
-    P value = pass.statistics.normalized(widen(pass.x[at]), set);
+    Parameter value = pass.statistics.normalized(widen(pass.x[at]), set);
     if (pass.gamma != nullptr) {
       value *= pass.gamma[channel];
     }
@@ -275,33 +275,33 @@ __global__ void normalize_sets_kernel(set_pass<E, P> pass) {
     if (pass.residual != nullptr) {
       value += widen(pass.residual[at]);
     }
-    pass.y[at] = narrow<E>(pass.act(value));
+    pass.y[at] = narrow<Element>(pass.act(value));
   });
 }
 
 /// dx = inverse * (gamma * g - first - xhat * second)
-template <class E, class P>
-__global__ void differentiate_sets_kernel(set_pass<E, P> pass) {
+template <class Element, class Parameter>
+__global__ void differentiate_sets_kernel(set_pass<Element, Parameter> pass) {
   for_each_in_images(pass.sets.examples, pass.sets.image, [&](index_t n, std::uint32_t i) {
     const index_t at = n * pass.sets.image + i;
     const index_t set = n * pass.sets.per_example + pass.sets.set_of(i);
-    P gradient = widen(pass.dy[at]);
+    Parameter gradient = widen(pass.dy[at]);
     if (pass.gamma != nullptr) {
       gradient *= pass.gamma[pass.sets.channel(i)];
     }
-    const P xhat = pass.statistics.normalized(widen(pass.x[at]), set);
-    const P value = pass.statistics.inverse[set] * (gradient - pass.first[set] - xhat * pass.second[set]);
+    const Parameter xhat = pass.statistics.normalized(widen(pass.x[at]), set);
+    const Parameter value = pass.statistics.inverse[set] * (gradient - pass.first[set] - xhat * pass.second[set]);
     pass.dx[at] = pass.epilogue.apply(value, pass.dx, at);
   });
 }
 
 /// Terms of the gradients of gamma and beta.
-template <class E, class P>
+template <class Element, class Parameter>
 struct affine_terms {
-  const E* x;
-  const E* dy;
+  const Element* x;
+  const Element* dy;
   norm_sets sets;
-  set_statistics<P> statistics;
+  set_statistics<Parameter> statistics;
 
   template <int Width, bool Across>
   __device__ void add(index_t offset, index_t /*channel*/, double (&a)[Width], double (&b)[Width]) const {
@@ -319,16 +319,16 @@ struct affine_terms {
   }
 };
 
-template <class P>
+template <class Parameter>
 struct store_affine {
-  group_norm_gradients<P> gradients;
+  group_norm_gradients<Parameter> gradients;
 
   __device__ void operator()(index_t channel, double sum, double product) const {
     if (gradients.gamma != nullptr) {
-      gradients.gamma[channel] = static_cast<P>(product);
+      gradients.gamma[channel] = static_cast<Parameter>(product);
     }
     if (gradients.beta != nullptr) {
-      gradients.beta[channel] = static_cast<P>(sum);
+      gradients.beta[channel] = static_cast<Parameter>(sum);
     }
   }
 };

@@ -19,9 +19,9 @@ namespace gradus::kernels {
 namespace detail {
 
 /// Local response normalization at one pixel.
-template <class Layout, class E>
+template <class Layout, class Element>
 struct device_response {
-  using real = device_real<E>;
+  using real = device_real<Element>;
 
   device_images<Layout> images;
   std::int32_t radius;
@@ -40,12 +40,12 @@ struct device_response {
     return c + radius < end ? c + radius : end;
   }
 
-  __device__ real value(const E* image, std::int32_t c, const image_place& at) const {
+  __device__ real value(const Element* image, std::int32_t c, const image_place& at) const {
     return widen(image[images.offset(static_cast<std::uint32_t>(c), at.h, at.w)]);
   }
 
   /// d(c) of kernels/local_response_norm.hpp.
-  __device__ real divisor(const E* image, std::int32_t c, const image_place& at) const {
+  __device__ real divisor(const Element* image, std::int32_t c, const image_place& at) const {
     real sum = 0;
     for (std::int32_t j = first(c); j <= last(c); ++j) {
       const real x = value(image, j, at);
@@ -55,32 +55,32 @@ struct device_response {
   }
 };
 
-template <class Layout, class E>
-__global__ void response_norm_kernel(device_response<Layout, E> norm, const E* x, E* y) {
+template <class Layout, class Element>
+__global__ void response_norm_kernel(device_response<Layout, Element> norm, const Element* x, Element* y) {
   const device_images<Layout>& images = norm.images;
   for_each_in_images(images.examples, images.image_size(), [&](index_t n, std::uint32_t i) {
-    const E* const image = x + n * images.image_size();
+    const Element* const image = x + n * images.image_size();
     const image_place at = images.place(i);
     const auto d = norm.divisor(image, static_cast<std::int32_t>(at.c), at);
-    y[n * images.image_size() + i] = narrow<E>(widen(image[i]) * pow(d, -norm.beta));
+    y[n * images.image_size() + i] = narrow<Element>(widen(image[i]) * ::pow(d, -norm.beta));
   });
 }
 
-template <class Layout, class E>
-__global__ void response_norm_backward_kernel(device_response<Layout, E> norm, const E* x, const E* dy, E* dx,
-                                              device_epilogue<E> epilogue) {
-  using real = device_real<E>;
+template <class Layout, class Element>
+__global__ void response_norm_backward_kernel(device_response<Layout, Element> norm, const Element* x,
+                                              const Element* dy, Element* dx, device_epilogue<Element> epilogue) {
+  using real = device_real<Element>;
   const device_images<Layout>& images = norm.images;
   for_each_in_images(images.examples, images.image_size(), [&](index_t n, std::uint32_t i) {
-    const E* const image = x + n * images.image_size();
-    const E* const gradient = dy + n * images.image_size();
+    const Element* const image = x + n * images.image_size();
+    const Element* const gradient = dy + n * images.image_size();
     const image_place at = images.place(i);
     const auto own = static_cast<std::int32_t>(at.c);
     real sum = 0;
     real result = 0;
     for (std::int32_t c = norm.first(own); c <= norm.last(own); ++c) {
       const real d = norm.divisor(image, c, at);
-      const real power = pow(d, -norm.beta);
+      const real power = ::pow(d, -norm.beta);
       const real g = norm.value(gradient, c, at);
       sum += g * norm.value(image, c, at) * power / d;
       if (c == own) {

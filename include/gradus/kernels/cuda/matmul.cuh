@@ -26,19 +26,20 @@ namespace gradus::kernels {
 
 namespace detail {
 
-template <class E>
-inline constexpr cudaDataType_t cuda_type = std::is_same_v<E, double>     ? CUDA_R_64F
-                                            : std::is_same_v<E, float>    ? CUDA_R_32F
-                                            : std::is_same_v<E, bfloat16> ? CUDA_R_16BF
-                                                                          : CUDA_R_16F;
+template <class Element>
+inline constexpr cudaDataType_t cuda_type = std::is_same_v<Element, double>     ? CUDA_R_64F
+                                            : std::is_same_v<Element, float>    ? CUDA_R_32F
+                                            : std::is_same_v<Element, bfloat16> ? CUDA_R_16BF
+                                                                                : CUDA_R_16F;
 
 /// Applies the rest of an epilogue after the product and the sum: bias, activation, mask. y is (rows, columns) or an
 /// image batch; the channel of an element is index / inner % channels.
-template <class E, class P>
-__global__ void epilogue_kernel(index_t count, index_t channels, index_t inner, const P* bias, const E* residual,
-                                device_activation<P> act, const E* relu_output, device_derivative<P> derivative, E* y) {
+template <class Element, class Parameter>
+__global__ void epilogue_kernel(index_t count, index_t channels, index_t inner, const Parameter* bias,
+                                const Element* residual, device_activation<Parameter> act, const Element* relu_output,
+                                device_derivative<Parameter> derivative, Element* y) {
   for (index_t i = thread_index(); i < count; i += thread_count()) {
-    P value = widen(y[i]);
+    Parameter value = widen(y[i]);
     if (bias != nullptr) {
       const index_t channel =
           count <= std::numeric_limits<std::uint32_t>::max()
@@ -53,18 +54,20 @@ __global__ void epilogue_kernel(index_t count, index_t channels, index_t inner, 
     if (relu_output != nullptr) {
       value = derivative.times(widen(relu_output[i]), value);
     }
-    y[i] = narrow<E>(value);
+    y[i] = narrow<Element>(value);
   }
 }
 
 /// @param inner  elements between channels: 1 for the columns of a matrix
-template <class E, class P>
-void apply_epilogue(cuda& device, index_t count, index_t channels, index_t inner, const P* bias, const E* residual,
-                    const activation& act, const E* relu_output, E* y, const activation& mask = activation::relu) {
+template <class Element, class Parameter>
+void apply_epilogue(cuda& device, index_t count, index_t channels, index_t inner, const Parameter* bias,
+                    const Element* residual, const activation& act, const Element* relu_output, Element* y,
+                    const activation& mask = activation::relu) {
   const bool activated = act != activation::identity;
   if (count != 0 && (bias != nullptr || residual != nullptr || activated || relu_output != nullptr)) {
-    launch(device, "epilogue", blocks_for(count), block_threads, &epilogue_kernel<E, P>, count, channels, inner, bias,
-           residual, device_activation<P>{act}, relu_output, device_derivative<P>{mask}, y);
+    launch(device, "epilogue", blocks_for(count), block_threads, &epilogue_kernel<Element, Parameter>, count, channels,
+           inner, bias, residual, device_activation<Parameter>{act}, relu_output, device_derivative<Parameter>{mask},
+           y);
   }
 }
 
@@ -143,15 +146,15 @@ void matmul(cuda& device, const matmul_shape& shape, const Element* a, const Ele
 namespace detail {
 
 /// One thread for each column adds the rows in order; for batches of vectors, which have few rows.
-template <class E, class P>
-__global__ void column_sums_kernel(index_t rows, index_t columns, const E* a, P* sums) {
+template <class Element, class Parameter>
+__global__ void column_sums_kernel(index_t rows, index_t columns, const Element* a, Parameter* sums) {
   for (index_t column = thread_index(); column < columns; column += thread_count()) {
     double sum = 0;
 #pragma unroll 8
     for (index_t row = 0; row < rows; ++row) {
       sum += static_cast<double>(widen(a[row * columns + column]));
     }
-    sums[column] = static_cast<P>(sum);
+    sums[column] = static_cast<Parameter>(sum);
   }
 }
 

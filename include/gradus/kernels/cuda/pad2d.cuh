@@ -18,14 +18,14 @@ namespace gradus::kernels {
 
 namespace detail {
 
-template <class Layout, class E>
+template <class Layout, class Element>
 __global__ void pad2d_kernel(device_images<Layout> in, device_images<Layout> out, padded_axis rows, padded_axis columns,
-                             device_real<E> value, const E* x, E* y) {
+                             device_real<Element> value, const Element* x, Element* y) {
   for_each_in_images(out.examples, out.image_size(), [&](index_t n, std::uint32_t i) {
     const image_place at = out.place(i);
     const index_t h = rows.source(at.h);
     const index_t w = columns.source(at.w);
-    E result = narrow<E>(value);
+    Element result = narrow<Element>(value);
     if (h >= 0 && w >= 0) {
       result = x[n * in.image_size() + in.offset(at.c, static_cast<std::uint32_t>(h), static_cast<std::uint32_t>(w))];
     }
@@ -34,15 +34,15 @@ __global__ void pad2d_kernel(device_images<Layout> in, device_images<Layout> out
 }
 
 /// Adds up the copies of each element of dx, in the order of rows and columns.
-template <class Layout, class E>
+template <class Layout, class Element>
 __global__ void fold2d_kernel(device_images<Layout> in, device_images<Layout> out, padded_axis rows,
-                              padded_axis columns, const E* dy, E* dx, device_epilogue<E> epilogue) {
+                              padded_axis columns, const Element* dy, Element* dx, device_epilogue<Element> epilogue) {
   for_each_in_images(in.examples, in.image_size(), [&](index_t n, std::uint32_t i) {
     const image_place at = in.place(i);
     const padded_axis::copies h = rows.copies_of(at.h);
     const padded_axis::copies w = columns.copies_of(at.w);
-    const E* const image = dy + n * out.image_size();
-    device_real<E> gradient = 0;
+    const Element* const image = dy + n * out.image_size();
+    device_real<Element> gradient = 0;
     const auto add_row = [&](index_t row) {
       const auto add = [&](index_t column) {
         gradient += widen(image[out.offset(at.c, static_cast<std::uint32_t>(row), static_cast<std::uint32_t>(column))]);

@@ -62,18 +62,18 @@ struct covering_windows {
   }
 };
 
-template <class Layout, class E>
-__global__ void max_pool_kernel(device_windows windows, device_images<Layout> in, device_images<Layout> out, const E* x,
-                                E* y, std::uint8_t* choice) {
+template <class Layout, class Element>
+__global__ void max_pool_kernel(device_windows windows, device_images<Layout> in, device_images<Layout> out,
+                                const Element* x, Element* y, std::uint8_t* choice) {
   for_each_in_images(out.examples, out.image_size(), [&](index_t n, std::uint32_t i) {
     const image_place at = out.place(i);
     const device_window window{windows, in, at.h, at.w};
-    const E* const image = x + n * in.image_size();
-    device_real<E> largest = 0;
+    const Element* const image = x + n * in.image_size();
+    device_real<Element> largest = 0;
     std::int32_t best = -1;
     for (std::int32_t h = window.top; h < window.bottom; ++h) {
       for (std::int32_t w = window.left; w < window.right; ++w) {
-        const device_real<E> value =
+        const device_real<Element> value =
             widen(image[in.offset(at.c, static_cast<std::uint32_t>(h), static_cast<std::uint32_t>(w))]);
         if (best < 0 || value > largest || (value != value && largest == largest)) {  // the first NaN is kept
           largest = value;
@@ -82,21 +82,22 @@ __global__ void max_pool_kernel(device_windows windows, device_images<Layout> in
       }
     }
     const index_t place = n * out.image_size() + i;
-    y[place] = narrow<E>(largest);
+    y[place] = narrow<Element>(largest);
     if (choice != nullptr) {
       choice[place] = static_cast<std::uint8_t>(best);
     }
   });
 }
 
-template <class Layout, class E>
+template <class Layout, class Element>
 __global__ void max_pool_backward_kernel(device_windows windows, device_images<Layout> in, device_images<Layout> out,
-                                         const E* dy, const std::uint8_t* choice, E* dx, device_epilogue<E> epilogue) {
+                                         const Element* dy, const std::uint8_t* choice, Element* dx,
+                                         device_epilogue<Element> epilogue) {
   for_each_in_images(in.examples, in.image_size(), [&](index_t n, std::uint32_t i) {
     const image_place at = in.place(i);
     const covering_windows rows{at.h, windows.pad_top, windows.kernel_height, windows.stride_height, out.height};
     const covering_windows columns{at.w, windows.pad_left, windows.kernel_width, windows.stride_width, out.width};
-    device_real<E> sum = 0;
+    device_real<Element> sum = 0;
     for (std::int32_t p = rows.first; p <= rows.last; ++p) {
       for (std::int32_t q = columns.first; q <= columns.last; ++q) {
         const index_t place =
@@ -113,14 +114,14 @@ __global__ void max_pool_backward_kernel(device_windows windows, device_images<L
   });
 }
 
-template <class Layout, class E>
+template <class Layout, class Element>
 __global__ void average_pool_kernel(device_windows windows, device_images<Layout> in, device_images<Layout> out,
-                                    const E* x, E* y, bool count_padding) {
+                                    const Element* x, Element* y, bool count_padding) {
   for_each_in_images(out.examples, out.image_size(), [&](index_t n, std::uint32_t i) {
     const image_place at = out.place(i);
     const device_window window{windows, in, at.h, at.w};
-    const E* const image = x + n * in.image_size();
-    device_real<E> sum = 0;
+    const Element* const image = x + n * in.image_size();
+    device_real<Element> sum = 0;
     for (std::int32_t h = window.top; h < window.bottom; ++h) {
       for (std::int32_t w = window.left; w < window.right; ++w) {
         sum += widen(image[in.offset(at.c, static_cast<std::uint32_t>(h), static_cast<std::uint32_t>(w))]);
@@ -128,19 +129,19 @@ __global__ void average_pool_kernel(device_windows windows, device_images<Layout
     }
     const std::int32_t entries = count_padding ? windows.kernel_height * windows.kernel_width
                                                : (window.bottom - window.top) * (window.right - window.left);
-    y[n * out.image_size() + i] = narrow<E>(sum / static_cast<device_real<E>>(entries));
+    y[n * out.image_size() + i] = narrow<Element>(sum / static_cast<device_real<Element>>(entries));
   });
 }
 
-template <class Layout, class E>
+template <class Layout, class Element>
 __global__ void average_pool_backward_kernel(device_windows windows, device_images<Layout> in,
-                                             device_images<Layout> out, const E* dy, E* dx, bool count_padding,
-                                             device_epilogue<E> epilogue) {
+                                             device_images<Layout> out, const Element* dy, Element* dx,
+                                             bool count_padding, device_epilogue<Element> epilogue) {
   for_each_in_images(in.examples, in.image_size(), [&](index_t n, std::uint32_t i) {
     const image_place at = in.place(i);
     const covering_windows rows{at.h, windows.pad_top, windows.kernel_height, windows.stride_height, out.height};
     const covering_windows columns{at.w, windows.pad_left, windows.kernel_width, windows.stride_width, out.width};
-    device_real<E> sum = 0;
+    device_real<Element> sum = 0;
     for (std::int32_t p = rows.first; p <= rows.last; ++p) {
       for (std::int32_t q = columns.first; q <= columns.last; ++q) {
         const device_window window{windows, in, static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(q)};
@@ -148,7 +149,7 @@ __global__ void average_pool_backward_kernel(device_windows windows, device_imag
                                                    : (window.bottom - window.top) * (window.right - window.left);
         sum += widen(dy[n * out.image_size() +
                         out.offset(at.c, static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(q))]) /
-               static_cast<device_real<E>>(entries);
+               static_cast<device_real<Element>>(entries);
       }
     }
     const index_t place = n * in.image_size() + i;

@@ -44,17 +44,17 @@ struct device_resize {
         bilinear{g.mode == interpolation::bilinear} {}
 };
 
-template <class Integer, class E>
-__global__ void resize2d_kernel(device_resize<Integer> r, const E* x, E* y) {
-  using real = device_real<E>;
+template <class Integer, class Element>
+__global__ void resize2d_kernel(device_resize<Integer> r, const Element* x, Element* y) {
+  using real = device_real<Element>;
   for_each_in_images(r.planes, r.out_size, [&](index_t n, std::uint32_t i) {
     const std::uint32_t c = i % r.run;
     const std::uint32_t pixel = i / r.run;
     const resize_tap<real> v = r.rows.template tap<real>(pixel / r.out_width);
     const resize_tap<real> h = r.columns.template tap<real>(pixel % r.out_width);
-    const E* const plane = x + n * r.in_size + c;
+    const Element* const plane = x + n * r.in_size + c;
     const auto at = [&](index_t row, index_t column) { return plane[(row * r.in_width + column) * r.run]; };
-    E& to = y[n * r.out_size + i];
+    Element& to = y[n * r.out_size + i];
     if (!r.bilinear) {
       to = at(v.low, h.low);
       return;
@@ -62,18 +62,19 @@ __global__ void resize2d_kernel(device_resize<Integer> r, const E* x, E* y) {
     const real up = real{1} - v.weight;
     const real left = widen(at(v.low, h.low)) * up + widen(at(v.high, h.low)) * v.weight;
     const real right = widen(at(v.low, h.high)) * up + widen(at(v.high, h.high)) * v.weight;
-    to = narrow<E>(left * (real{1} - h.weight) + right * h.weight);
+    to = narrow<Element>(left * (real{1} - h.weight) + right * h.weight);
   });
 }
 
-template <class Integer, class E>
-__global__ void resize2d_backward_kernel(device_resize<Integer> r, const E* dy, E* dx, device_epilogue<E> epilogue) {
-  using real = device_real<E>;
+template <class Integer, class Element>
+__global__ void resize2d_backward_kernel(device_resize<Integer> r, const Element* dy, Element* dx,
+                                         device_epilogue<Element> epilogue) {
+  using real = device_real<Element>;
   for_each_in_images(r.planes, r.in_size, [&](index_t n, std::uint32_t i) {
     const std::uint32_t pixel = i / r.run;
     const index_t row = pixel / r.in_width;
     const index_t column = pixel % r.in_width;
-    const E* const plane = dy + n * r.out_size + i % r.run;
+    const Element* const plane = dy + n * r.out_size + i % r.run;
     const index_t bottom = r.rows.end_of_readers(row);
     const index_t right = r.columns.end_of_readers(column);
     real sum = 0;

@@ -16,25 +16,25 @@ namespace gradus::kernels {
 namespace detail {
 
 /// to (+)= factors * x; an image has `count` elements.
-template <class E>
-__global__ void scale_channels_kernel(scale_channels_shape s, std::uint32_t count, const E* x, const E* factors, E* to,
-                                      bool accumulate) {
+template <class Element>
+__global__ void scale_channels_kernel(scale_channels_shape s, std::uint32_t count, const Element* x,
+                                      const Element* factors, Element* to, bool accumulate) {
   const auto channels = static_cast<std::uint32_t>(s.channels);
   const auto pixels = static_cast<std::uint32_t>(s.pixels);
   for_each_in_images(s.examples, count, [&](index_t n, std::uint32_t i) {
     const std::uint32_t c = s.channels_last ? i % channels : i / pixels;
     const index_t at = n * count + i;
     const auto product = widen(x[at]) * widen(factors[n * channels + c]);
-    to[at] = narrow<E>(accumulate ? widen(to[at]) + product : product);
+    to[at] = narrow<Element>(accumulate ? widen(to[at]) + product : product);
   });
 }
 
 /// dfactors (+)= the sum of x * dy over the pixels of a channel. A block sums `Channels` neighboring channels of an
 /// image, in a fixed order.
-template <int Channels, class E>
-__global__ void sum_channels_kernel(scale_channels_shape s, index_t groups, const E* x, const E* dy, E* dfactors,
-                                    bool accumulate) {
-  using real = device_real<E>;
+template <int Channels, class Element>
+__global__ void sum_channels_kernel(scale_channels_shape s, index_t groups, const Element* x, const Element* dy,
+                                    Element* dfactors, bool accumulate) {
+  using real = device_real<Element>;
   constexpr unsigned lanes = block_threads / Channels;
   __shared__ real sums[block_threads];
   const index_t channel_stride = s.channels_last ? index_t{1} : s.pixels;
@@ -57,18 +57,18 @@ __global__ void sum_channels_kernel(scale_channels_shape s, index_t groups, cons
       __syncthreads();
     }
     if (threadIdx.x < Channels && c < s.channels) {
-      E& to = dfactors[n * s.channels + c];
-      to = narrow<E>(accumulate ? widen(to) + sums[threadIdx.x] : sums[threadIdx.x]);
+      Element& to = dfactors[n * s.channels + c];
+      to = narrow<Element>(accumulate ? widen(to) + sums[threadIdx.x] : sums[threadIdx.x]);
     }
   }
 }
 
-template <class E>
-void launch_scale_channels(cuda& device, const scale_channels_shape& s, const E* x, const E* factors, E* to,
-                           bool accumulate) {
+template <class Element>
+void launch_scale_channels(cuda& device, const scale_channels_shape& s, const Element* x, const Element* factors,
+                           Element* to, bool accumulate) {
   const std::uint32_t count = elements_in_32_bits(s.channels * s.pixels);
-  launch(device, "scale_channels", image_grid(s.examples, count), block_threads, &scale_channels_kernel<E>, s, count, x,
-         factors, to, accumulate);
+  launch(device, "scale_channels", image_grid(s.examples, count), block_threads, &scale_channels_kernel<Element>, s,
+         count, x, factors, to, accumulate);
 }
 
 }  // namespace detail

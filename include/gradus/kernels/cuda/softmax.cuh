@@ -152,15 +152,16 @@ __device__ Value combine_in_block(Value own, const Combine& combine) {
 }
 
 /// One block for each row. Without labels it writes probabilities.
-template <class E>
-__global__ void softmax_kernel(index_t rows, index_t classes, const E* logits, const std::int32_t* labels,
-                               device_real<E> scale, const double* loss_scale, E* out, loss_sums* row_sums) {
-  using real = device_real<E>;
+template <class Element>
+__global__ void softmax_kernel(index_t rows, index_t classes, const Element* logits, const std::int32_t* labels,
+                               device_real<Element> scale, const double* loss_scale, Element* out,
+                               loss_sums* row_sums) {
+  using real = device_real<Element>;
   if (loss_scale != nullptr) {
     scale *= static_cast<real>(*loss_scale);
   }
   for (index_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const E* const x = logits + row * classes;
+    const Element* const x = logits + row * classes;
     larger_first<real> largest{real{0}, -1};
     for (index_t i = threadIdx.x; i < classes; i += softmax_threads) {
       largest.meet({widen(x[i]), i});
@@ -168,30 +169,30 @@ __global__ void softmax_kernel(index_t rows, index_t classes, const E* logits, c
     largest = combine_in_block(largest, [](auto& a, const auto& b) { a.meet(b); });
     real sum = 0;
     for (index_t i = threadIdx.x; i < classes; i += softmax_threads) {
-      sum += exp(widen(x[i]) - largest.value);
+      sum += ::exp(widen(x[i]) - largest.value);
     }
     sum = combine_in_block(sum, [](real& a, real b) { a += b; });
     const index_t label = labels == nullptr ? -1 : labels[row];
     if (labels != nullptr && threadIdx.x == 0) {
       // A label that is not a class gives a NaN loss.
       const real at_label = label >= 0 && label < classes ? widen(x[label]) : static_cast<real>(NAN);
-      row_sums[row] = {log(static_cast<double>(sum)) - static_cast<double>(at_label - largest.value),
+      row_sums[row] = {::log(static_cast<double>(sum)) - static_cast<double>(at_label - largest.value),
                        largest.at == label ? index_t{1} : index_t{0}, 1};
     }
     __syncthreads();  // out may be logits
     for (index_t i = threadIdx.x; i < classes && out != nullptr; i += softmax_threads) {
-      const real probability = exp(widen(x[i]) - largest.value) / sum;
-      out[row * classes + i] = narrow<E>(scale * (i == label ? probability - real{1} : probability));
+      const real probability = ::exp(widen(x[i]) - largest.value) / sum;
+      out[row * classes + i] = narrow<Element>(scale * (i == label ? probability - real{1} : probability));
     }
   }
 }
 
 /// The cross-entropy of labeled pixels: blocks of threads share the pixels of an example, one thread for each pixel.
-template <class E>
-__global__ void pixel_cross_entropy_kernel(pixel_cross_entropy<device_real<E>> shape, index_t blocks_per_example,
-                                           const E* logits, const std::int32_t* labels, double scale,
-                                           const double* loss_scale, E* out, loss_sums* block_sums) {
-  using real = device_real<E>;
+template <class Element>
+__global__ void pixel_cross_entropy_kernel(pixel_cross_entropy<device_real<Element>> shape, index_t blocks_per_example,
+                                           const Element* logits, const std::int32_t* labels, double scale,
+                                           const double* loss_scale, Element* out, loss_sums* block_sums) {
+  using real = device_real<Element>;
   if (loss_scale != nullptr) {
     scale *= *loss_scale;
   }
@@ -206,7 +207,7 @@ __global__ void pixel_cross_entropy_kernel(pixel_cross_entropy<device_real<E>> s
     loss_sums own;
     for (index_t pixel = block % blocks_per_example * softmax_threads + threadIdx.x; pixel < shape.pixels;
          pixel += blocks_per_example * softmax_threads) {
-      const E* const x = logits + example * shape.pixels * shape.classes + pixel * pixel_stride;
+      const Element* const x = logits + example * shape.pixels * shape.classes + pixel * pixel_stride;
       const index_t label = labels[example * shape.pixels + pixel];
       const bool counts = !(shape.ignores && label == shape.ignored_label);
       larger_first<real> largest{real{0}, -1};
@@ -218,7 +219,7 @@ __global__ void pixel_cross_entropy_kernel(pixel_cross_entropy<device_real<E>> s
       double total = 0;     // of the class weights
       for (index_t k = 0; k < shape.classes; ++k) {
         const real above = widen(x[k * class_stride]) - largest.value;
-        sum += exp(above);
+        sum += ::exp(above);
         weighted += static_cast<double>(weight_of(k)) * static_cast<double>(above);
         total += static_cast<double>(weight_of(k));
       }
@@ -229,7 +230,7 @@ __global__ void pixel_cross_entropy_kernel(pixel_cross_entropy<device_real<E>> s
       if (counts) {
         // A label that is not a class gives a NaN loss.
         const real at_label = valid ? widen(x[label * class_stride]) : static_cast<real>(NAN);
-        const double log_sum = log(static_cast<double>(sum));
+        const double log_sum = ::log(static_cast<double>(sum));
         double loss = of_label * (log_sum - static_cast<double>(at_label - largest.value));
         if (of_all > 0) {
           loss += of_all * (total * log_sum - weighted);
@@ -237,16 +238,16 @@ __global__ void pixel_cross_entropy_kernel(pixel_cross_entropy<device_real<E>> s
         own += {weight * loss, largest.at == label ? index_t{1} : index_t{0}, 1};
       }
       if (out != nullptr) {
-        E* const to = out + (x - logits);
+        Element* const to = out + (x - logits);
         const double factor = scale * weight;
         for (index_t k = 0; k < shape.classes; ++k) {
           double value = 0;
           if (counts) {
-            const real probability = exp(widen(x[k * class_stride]) - largest.value) / sum;
+            const real probability = ::exp(widen(x[k * class_stride]) - largest.value) / sum;
             value = factor * ((of_label + of_all * total) * static_cast<double>(probability) -
                               of_all * static_cast<double>(weight_of(k)) - (k == label ? of_label : 0.0));
           }
-          to[k * class_stride] = narrow<E>(static_cast<real>(value));
+          to[k * class_stride] = narrow<Element>(static_cast<real>(value));
         }
       }
     }

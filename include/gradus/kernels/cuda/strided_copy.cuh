@@ -46,8 +46,9 @@ struct device_copy {
   }
 };
 
-template <class E>
-__global__ void strided_copy_kernel(device_copy copy, std::uint32_t count, const E* from, E* to, bool accumulate) {
+template <class Element>
+__global__ void strided_copy_kernel(device_copy copy, std::uint32_t count, const Element* from, Element* to,
+                                    bool accumulate) {
   for_each_in_images(copy.outer.extent, count, [&](index_t n, std::uint32_t i) {
     index_t source = n * copy.outer.from;
     index_t target = n * copy.outer.to;
@@ -58,7 +59,7 @@ __global__ void strided_copy_kernel(device_copy copy, std::uint32_t count, const
       source += at * copy.from[k];
       target += at * copy.to[k];
     }
-    to[target] = accumulate ? narrow<E>(widen(to[target]) + widen(from[source])) : from[source];
+    to[target] = accumulate ? narrow<Element>(widen(to[target]) + widen(from[source])) : from[source];
   });
 }
 

@@ -25,9 +25,9 @@ namespace gradus::kernels {
 namespace detail {
 
 /// Stores the mean of a channel and the sum of squares around it.
-template <class E>
+template <class Element>
 struct store_moments {
-  channel_origin<E> origin;
+  channel_origin<Element> origin;
   double count;
   double* moments;  // (2, C)
   index_t channels;
@@ -41,11 +41,11 @@ struct store_moments {
 };
 
 /// Stores the sums of g and of g * (x - mean), and the gradients of gamma and beta.
-template <class P>
+template <class Parameter>
 struct store_gradient_sums {
-  const P* inverse_deviation;
-  P* dgamma;
-  P* dbeta;
+  const Parameter* inverse_deviation;
+  Parameter* dgamma;
+  Parameter* dbeta;
   double* sums;  // (2, C)
   index_t channels;
 
@@ -53,46 +53,47 @@ struct store_gradient_sums {
     sums[c] = sum;
     sums[channels + c] = product;
     if (dgamma != nullptr) {
-      dgamma[c] = static_cast<P>(product * static_cast<double>(inverse_deviation[c]));
+      dgamma[c] = static_cast<Parameter>(product * static_cast<double>(inverse_deviation[c]));
     }
     if (dbeta != nullptr) {
-      dbeta[c] = static_cast<P>(sum);
+      dbeta[c] = static_cast<Parameter>(sum);
     }
   }
 };
 
 /// What finish_moments computes, from moments.
-template <class P>
+template <class Parameter>
 __global__ void store_statistics_kernel(index_t channels, const double* moments, double count, double epsilon,
-                                        batch_norm_affine<P> affine, batch_norm_running<P> running,
-                                        batch_norm_saved<P> saved) {
+                                        batch_norm_affine<Parameter> affine, batch_norm_running<Parameter> running,
+                                        batch_norm_saved<Parameter> saved) {
   for (index_t c = thread_index(); c < channels; c += thread_count()) {
     const double mean = moments[c];
     const double variance = moments[channels + c] / count;
     const double inverse = 1.0 / ::sqrt(variance + epsilon);
-    const auto stored_mean = static_cast<P>(mean);
+    const auto stored_mean = static_cast<Parameter>(mean);
     const double scale = inverse * (affine.gamma == nullptr ? 1.0 : static_cast<double>(affine.gamma[c]));
     const double beta = affine.beta == nullptr ? 0.0 : static_cast<double>(affine.beta[c]);
     saved.mean[c] = stored_mean;
-    saved.inverse_deviation[c] = static_cast<P>(inverse);
+    saved.inverse_deviation[c] = static_cast<Parameter>(inverse);
     saved.coefficients[c] = stored_mean;
-    saved.coefficients[channels + c] = static_cast<P>(scale);
-    saved.coefficients[2 * channels + c] = static_cast<P>(beta + (static_cast<double>(stored_mean) - mean) * scale);
+    saved.coefficients[channels + c] = static_cast<Parameter>(scale);
+    saved.coefficients[2 * channels + c] =
+        static_cast<Parameter>(beta + (static_cast<double>(stored_mean) - mean) * scale);
     const double keep = 1.0 - running.momentum;
     if (running.mean != nullptr) {
-      running.mean[c] = static_cast<P>(keep * static_cast<double>(running.mean[c]) + running.momentum * mean);
+      running.mean[c] = static_cast<Parameter>(keep * static_cast<double>(running.mean[c]) + running.momentum * mean);
     }
     if (running.variance != nullptr) {
       const double unbiased = count > 1 ? variance * count / (count - 1) : variance;
       running.variance[c] =
-          static_cast<P>(keep * static_cast<double>(running.variance[c]) + running.momentum * unbiased);
+          static_cast<Parameter>(keep * static_cast<double>(running.variance[c]) + running.momentum * unbiased);
     }
   }
 }
 
 /// What finish_gradients computes for dx, from sums.
-template <class P>
-__global__ void gradient_coefficients_kernel(index_t channels, const double* sums, finish_gradients<P> finish) {
+template <class Parameter>
+__global__ void gradient_coefficients_kernel(index_t channels, const double* sums, finish_gradients<Parameter> finish) {
   for (index_t c = thread_index(); c < channels; c += thread_count()) {
     finish(c, sums[c], sums[channels + c]);
   }

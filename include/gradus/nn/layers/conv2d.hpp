@@ -75,7 +75,7 @@ class conv2d_base : public layer_base {
   GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     require_at_least(kind(), "out_channels", 1, options_.out_channels,
-                     "say how many channels it makes: nn::conv2d{.out_channels = 16, .kernel = {3, 3}}");
+                     "say how many channels it makes: nn::conv2d{.out_channels = 16, .kernel = 3}");
     require_at_least(kind(), "groups", 1, options_.groups);
     const value_shape& in = inputs[0];
     require_image(kind(), in, "put the convolution before nn::flatten");

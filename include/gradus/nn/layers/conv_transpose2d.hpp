@@ -75,7 +75,7 @@ class conv_transpose2d_base : public layer_base {
     const conv_transpose2d& o = options_;
     require_inputs(kind(), 1, inputs.size());
     require_at_least(kind(), "out_channels", 1, o.out_channels,
-                     "say how many channels it makes: nn::conv_transpose2d{.out_channels = 16, .kernel = {3, 3}}");
+                     "say how many channels it makes: nn::conv_transpose2d{.out_channels = 16, .kernel = 3}");
     require_at_least(kind(), "groups", 1, o.groups);
     const value_shape& in = inputs[0];
     require_image(kind(), in, "put the transposed convolution before nn::flatten");

@@ -275,8 +275,8 @@ template <class Function, std::size_t Parameters>
 [[nodiscard]] auto elementwise(const Function& function, const elementwise_parameter (&parameters)[Parameters]) {
   if constexpr (detail::explain_elementwise_function<Function, static_cast<int>(Parameters)>()) {
     auto compiled = formula_of<formula_inputs<Function>>(function);
-    return [&]<std::size_t... K>(std::index_sequence<K...>) {
-      return elementwise_options<decltype(compiled), static_cast<int>(Parameters)>{compiled, {parameters[K]...}};
+    return [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+      return elementwise_options<decltype(compiled), static_cast<int>(Parameters)>{compiled, {parameters[Index]...}};
     }
     (std::make_index_sequence<Parameters>{});
   }

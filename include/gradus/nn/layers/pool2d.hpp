@@ -27,8 +27,8 @@ namespace gradus::nn {
 ///         than 256 elements
 /// @throws shape_error (network::add) for a flattened image, or when the kernel does not fit the padded image
 struct max_pool2d {
-  size2d kernel{2, 2};                         ///< rows and columns of the kernel
-  size2d stride{2, 2};                         ///< rows and columns from one output to the next
+  size2d kernel = 2;                           ///< rows and columns of the kernel
+  size2d stride = stride_of_kernel;            ///< rows and columns from one output to the next
   nn::padding padding = nn::padding::valid();  ///< around the input; a maximum never takes it
 
   /// The layer for one element type, layout and device.
@@ -47,8 +47,8 @@ struct max_pool2d {
 /// @throws configuration_error (network::add) when kernel, stride or padding is not possible
 /// @throws shape_error (network::add) for a flattened image, or when the kernel does not fit the padded image
 struct average_pool2d {
-  size2d kernel{2, 2};                         ///< rows and columns of the kernel
-  size2d stride{2, 2};                         ///< rows and columns from one output to the next
+  size2d kernel = 2;                           ///< rows and columns of the kernel
+  size2d stride = stride_of_kernel;            ///< rows and columns from one output to the next
   nn::padding padding = nn::padding::valid();  ///< zeros around the input
   bool count_padding = false;                  ///< divide by the whole kernel area, also at the border of the image
 
@@ -95,6 +95,15 @@ inline kernels::pool2d_geometry pool_geometry(std::string_view kind, std::span<c
   return geometry;
 }
 
+/// The options of a pooling with the stride that it has.
+template <class Options>
+[[nodiscard]] Options with_stride(Options options) {
+  if (options.stride == stride_of_kernel) {
+    options.stride = options.kernel;
+  }
+  return options;
+}
+
 inline value_shape pooled_shape(const kernels::pool2d_geometry& geometry) {
   return {geometry.channels, geometry.out_height, geometry.out_width};
 }
@@ -102,7 +111,7 @@ inline value_shape pooled_shape(const kernels::pool2d_geometry& geometry) {
 /// The part of the layer that does not depend on element type, layout and device.
 class max_pool2d_base : public layer_base {
  public:
-  explicit max_pool2d_base(const max_pool2d& options) : options_{options} {}
+  explicit max_pool2d_base(const max_pool2d& options) : options_{with_stride(options)} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "max_pool2d"; }
 
@@ -122,7 +131,7 @@ class max_pool2d_base : public layer_base {
             .recomputable = true};
   }
 
-  /// What the layer was made of.
+  /// What the layer was made of, with a stride.
   [[nodiscard]] const max_pool2d& options() const noexcept { return options_; }
 
  protected:
@@ -171,7 +180,7 @@ namespace detail {
 /// The part of the layer that does not depend on element type, layout and device.
 class average_pool2d_base : public layer_base {
  public:
-  explicit average_pool2d_base(const average_pool2d& options) : options_{options} {}
+  explicit average_pool2d_base(const average_pool2d& options) : options_{with_stride(options)} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "average_pool2d"; }
 
@@ -187,7 +196,7 @@ class average_pool2d_base : public layer_base {
             .recomputable = true};
   }
 
-  /// What the layer was made of.
+  /// What the layer was made of, with a stride.
   [[nodiscard]] const average_pool2d& options() const noexcept { return options_; }
 
  protected:

@@ -80,9 +80,9 @@ class elementwise_state {
     require_learning_rate(Rule::name, step.learning_rate);
     require_inside(Rule::name, segments, parameters_);
     rule_.with_pass([&, this]<class Pass>(const Pass& pass) {
-      [&, this ]<std::size_t... K>(std::index_sequence<K...>) {
+      [&, this ]<std::size_t... Index>(std::index_sequence<Index...>) {
         apply_pass(device, segments, pass, step, scale,
-                   pass_arrays<Element, 1 + sizeof...(K)>{values, buffers_[K].data()...},
+                   pass_arrays<Element, 1 + sizeof...(Index)>{values, buffers_[Index].data()...},
                    pass_arrays<const Element, 1>{gradients});
       }
       (std::make_index_sequence<std::tuple_size_v<decltype(pass.buffers())>>{});

@@ -25,19 +25,19 @@ template <class Node>
 inline constexpr bool same_as_packet = std::same_as<typename Node::value_type, typename Node::packet_element>;
 
 /// The K-th type of a list.
-template <std::size_t K, class First, class... Rest>
-struct nth : nth<K - 1, Rest...> {};
+template <std::size_t Index, class First, class... Rest>
+struct nth : nth<Index - 1, Rest...> {};
 template <class First, class... Rest>
 struct nth<0, First, Rest...> {
   using type = First;
 };
 
-template <std::size_t K, class First, class... Rest>
+template <std::size_t Index, class First, class... Rest>
 [[nodiscard]] const auto& pick([[maybe_unused]] const First& first, const Rest&... rest) noexcept {
-  if constexpr (K == 0) {
+  if constexpr (Index == 0) {
     return first;
   } else {
-    return pick<K - 1>(rest...);
+    return pick<Index - 1>(rest...);
   }
 }
 
@@ -46,7 +46,7 @@ class map;
 
 /// One of several values of a node. As a base class it compiles in a fraction of the time of a std::tuple, and an
 /// expression with its derivatives has hundreds of them.
-template <std::size_t K, class Value>
+template <std::size_t Index, class Value>
 struct part {
   Value value;
 };
@@ -54,21 +54,21 @@ struct part {
 template <class Operation, class Indices, class... Cursors>
 class map_cursor;
 
-template <class Operation, std::size_t... K, class... Cursors>
-class map_cursor<Operation, std::index_sequence<K...>, Cursors...> : part<K, Cursors>... {
+template <class Operation, std::size_t... Index, class... Cursors>
+class map_cursor<Operation, std::index_sequence<Index...>, Cursors...> : part<Index, Cursors>... {
  public:
   static constexpr bool approximated = Operation::approximated || (Cursors::approximated || ...);
-  explicit map_cursor(const Cursors&... children) noexcept : part<K, Cursors>{children}... {}
+  explicit map_cursor(const Cursors&... children) noexcept : part<Index, Cursors>{children}... {}
   GRADUS_ALWAYS_INLINE auto scalar(index_t j) const noexcept {
-    return Operation::scalar(part<K, Cursors>::value.scalar(j)...);
+    return Operation::scalar(part<Index, Cursors>::value.scalar(j)...);
   }
   template <class Packet>
   GRADUS_ALWAYS_INLINE Packet packet(index_t j) const noexcept {
-    return Operation::packet(part<K, Cursors>::value.template packet<Packet>(j)...);
+    return Operation::packet(part<Index, Cursors>::value.template packet<Packet>(j)...);
   }
   template <class Packet>
   GRADUS_ALWAYS_INLINE Packet first_lanes(index_t j, index_t count) const noexcept {
-    return Operation::packet(part<K, Cursors>::value.template first_lanes<Packet>(j, count)...);
+    return Operation::packet(part<Index, Cursors>::value.template first_lanes<Packet>(j, count)...);
   }
 };
 
@@ -76,19 +76,21 @@ template <class Operation, class Indices, class... Children>
 class map_children;
 
 /// The functions of a map that call all of its children.
-template <class Operation, std::size_t... K, class... Children>
-class map_children<Operation, std::index_sequence<K...>, Children...> : part<K, Children>... {
+template <class Operation, std::size_t... Index, class... Children>
+class map_children<Operation, std::index_sequence<Index...>, Children...> : part<Index, Children>... {
  public:
-  using cursor = map_cursor<Operation, std::index_sequence<K...>, typename Children::cursor...>;
+  using cursor = map_cursor<Operation, std::index_sequence<Index...>, typename Children::cursor...>;
 
-  [[nodiscard]] cursor row(index_t r) const noexcept { return cursor{part<K, Children>::value.row(r)...}; }
+  [[nodiscard]] cursor row(index_t r) const noexcept { return cursor{part<Index, Children>::value.row(r)...}; }
   [[nodiscard]] auto detached() const {
-    return map<Operation, std::remove_cvref_t<decltype(part<K, Children>::value.detached())>...>{
-        part<K, Children>::value.detached()...};
+    return map<Operation, std::remove_cvref_t<decltype(part<Index, Children>::value.detached())>...>{
+        part<Index, Children>::value.detached()...};
   }
-  [[nodiscard]] bool reads(const void* data) const noexcept { return (part<K, Children>::value.reads(data) || ...); }
+  [[nodiscard]] bool reads(const void* data) const noexcept {
+    return (part<Index, Children>::value.reads(data) || ...);
+  }
   [[nodiscard]] bool overlaps(const void* begin, const void* end) const noexcept {
-    return (part<K, Children>::value.overlaps(begin, end) || ...);
+    return (part<Index, Children>::value.overlaps(begin, end) || ...);
   }
 
   template <std::size_t Position>
@@ -97,7 +99,7 @@ class map_children<Operation, std::index_sequence<K...>, Children...> : part<K, 
   }
 
  protected:
-  explicit map_children(Children&... children) : part<K, Children>{std::move(children)}... {}
+  explicit map_children(Children&... children) : part<Index, Children>{std::move(children)}... {}
 };
 
 /// Operation(children...), element by element. The children have the same shape, layout and device.
@@ -105,8 +107,8 @@ template <class Operation, class... Children>
 class map : public expression_base, public map_children<Operation, std::index_sequence_for<Children...>, Children...> {
  public:
   static constexpr std::size_t last = sizeof...(Children) - 1;
-  template <std::size_t K>
-  using child_type = typename nth<K, Children...>::type;
+  template <std::size_t Index>
+  using child_type = typename nth<Index, Children...>::type;
 
   using operation_type = Operation;
   using value_type = typename Operation::template result<typename Children::value_type...>::type;

@@ -65,7 +65,7 @@ struct add_operation : operation_base {
   static Packet packet(const Packet& a, const Packet& b) noexcept {
     return packets::padd(a, b);
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto&, const auto&) {
     return adjoint;
   }
@@ -81,9 +81,9 @@ struct subtract_operation : operation_base {
   static Packet packet(const Packet& a, const Packet& b) noexcept {
     return packets::psub(a, b);
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto&, const auto&) {
-    if constexpr (K == 0) {
+    if constexpr (Index == 0) {
       return adjoint;
     } else {
       return -adjoint;
@@ -101,9 +101,9 @@ struct multiply_operation : operation_base {
   static Packet packet(const Packet& a, const Packet& b) noexcept {
     return packets::pmul(a, b);
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& a, const auto& b) {
-    if constexpr (K == 0) {
+    if constexpr (Index == 0) {
       return adjoint * b;
     } else {
       return adjoint * a;
@@ -121,9 +121,9 @@ struct divide_operation : operation_base {
   static Packet packet(const Packet& a, const Packet& b) noexcept {
     return packets::pdiv(a, b);
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto& self, const auto&, const auto& b) {
-    if constexpr (K == 0) {
+    if constexpr (Index == 0) {
       return adjoint / b;
     } else {
       return -(adjoint * self / b);
@@ -145,9 +145,9 @@ struct minimum_operation : operation_base {
   static Packet packet(const Packet& a, const Packet& b) noexcept {
     return packets::pselect(packets::por(packets::pcmp_lt(b, a), packets::pcmp_lt_or_nan(b, b)), b, a);
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& a, const auto& b) {
-    if constexpr (K == 0) {
+    if constexpr (Index == 0) {
       return where(a == b, adjoint * 0.5, where(b < a, 0, adjoint));
     } else {
       return where(a == b, adjoint * 0.5, where(a < b, 0, adjoint));
@@ -167,9 +167,9 @@ struct maximum_operation : operation_base {
   static Packet packet(const Packet& a, const Packet& b) noexcept {
     return packets::pselect(packets::por(packets::pcmp_lt(a, b), packets::pcmp_lt_or_nan(b, b)), b, a);
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& a, const auto& b) {
-    if constexpr (K == 0) {
+    if constexpr (Index == 0) {
       return where(a == b, adjoint * 0.5, where(a < b, 0, adjoint));
     } else {
       return where(a == b, adjoint * 0.5, where(b < a, 0, adjoint));
@@ -191,11 +191,11 @@ struct clamp_operation : operation_base {
   static Packet packet(const Packet& x, const Packet& low, const Packet& high) noexcept {
     return minimum_operation::packet(maximum_operation::packet(x, low), high);
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& x, const auto& low, const auto& high) {
-    if constexpr (K == 0) {
+    if constexpr (Index == 0) {
       return where(x < low || high < x, 0, adjoint);
-    } else if constexpr (K == 1) {
+    } else if constexpr (Index == 1) {
       return where(x < low && !(high < low), adjoint, 0);
     } else {
       return where(high < x || high < low, adjoint, 0);
@@ -216,7 +216,7 @@ struct negate_operation : operation_base {
     using element_type = typename packets::unpacket_traits<Packet>::type;
     return packets::pxor(a, packets::pset1<Packet>(-element_type{0}));
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto&) {
     return -adjoint;
   }
@@ -235,7 +235,7 @@ struct exp_operation : operation_base {
   static Packet packet(const Packet& a) noexcept {
     return exp_packet(a);
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto& self, const auto&) {
     return adjoint * self;
   }
@@ -254,7 +254,7 @@ struct log_operation : operation_base {
   static Packet packet(const Packet& a) noexcept {
     return log_packet(a);
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& a) {
     return adjoint / a;
   }
@@ -272,7 +272,7 @@ struct sqrt_operation : operation_base {
   static Packet packet(const Packet& a) noexcept {
     return sqrt_packet(a);
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto& self, const auto&) {
     return adjoint * 0.5 / self;
   }
@@ -281,7 +281,7 @@ struct sqrt_operation : operation_base {
 /// The root of a sum of squares. Where it is 0, its derivative is 0, the smallest subgradient.
 struct norm_operation : sqrt_operation {
   static constexpr std::string_view name = "norm_l2";
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto& self, const auto&) {
     return where(self == 0, 0, adjoint * 0.5 / self);
   }
@@ -300,7 +300,7 @@ struct tanh_operation : operation_base {
   static Packet packet(const Packet& a) noexcept {
     return packets::ptanh(a);
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto& self, const auto&) {
     return adjoint * (1 - square(self));
   }
@@ -323,7 +323,7 @@ struct sigmoid_operation : operation_base {
     // Outside the range of pexp the result is 1, or below the smallest normal number.
     return packets::pdiv(one, packets::padd(one, packets::pexp(packets::pnegate(a))));
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto& self, const auto&) {
     return adjoint * self * (1 - self);
   }
@@ -342,7 +342,7 @@ struct erf_operation : operation_base {
   static Packet packet(const Packet& a) noexcept {
     return erf_packet(a);
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& a) {
     return adjoint * (1.1283791670955126 * exp(-square(a)));  // 2 / sqrt(pi)
   }
@@ -363,7 +363,7 @@ struct softplus_operation : operation_base {
   static Packet packet(const Packet& a) noexcept {
     return softplus_packet(a);
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& a) {
     return adjoint * sigmoid(a);
   }
@@ -381,7 +381,7 @@ struct relu_operation : operation_base {
   static Packet packet(const Packet& a) noexcept {
     return packets::pmax(a, packets::pzero(a));  // a where it is NaN
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& a) {
     return masked(a > 0, adjoint);
   }
@@ -399,7 +399,7 @@ struct abs_operation : operation_base {
   static Packet packet(const Packet& a) noexcept {
     return packets::pabs(a);
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& a) {
     return where(a < 0, -adjoint, where(a == 0, 0, adjoint));
   }
@@ -415,7 +415,7 @@ struct square_operation : operation_base {
   static Packet packet(const Packet& a) noexcept {
     return packets::pmul(a, a);
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& a) {
     return adjoint * (2 * a);
   }
@@ -430,9 +430,9 @@ struct pow_operation : operation_base {
   GRADUS_HOST_DEVICE static Element scalar(Element a, Element b) noexcept {
     return static_cast<Element>(std::pow(a, b));
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& a, const auto& b) {
-    static_assert(K == 0);
+    static_assert(Index == 0);
     // x^0 is 1 everywhere, but its derivative 0 x^-1 would be NaN at 0.
     return adjoint * (b.value() * pow(a, b.value() == 0 ? b.value() : b.value() - 1));
   }
@@ -456,7 +456,7 @@ struct cast_operation : operation_traits {
   static Packet packet(const Packet& a) noexcept {
     return a;
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& a) {
     using source = typename std::remove_cvref_t<decltype(a)>::value_type;
     static_assert(real_element<source> && real_element<Target>,
@@ -484,9 +484,9 @@ struct where_operation : operation_traits {
   static Packet packet(const Packet& mask, const Packet& a, const Packet& b) noexcept {
     return packets::pselect(mask, a, b);
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& condition, const auto&, const auto&) {
-    if constexpr (K == 1) {
+    if constexpr (Index == 1) {
       return masked(condition, adjoint);
     } else {
       return masked(!condition, adjoint);
@@ -514,7 +514,7 @@ struct masked_operation : operation_traits {
   static Packet packet(const Packet& mask, const Packet& a) noexcept {
     return packets::pand(mask, a);
   }
-  template <int K>
+  template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& condition, const auto&) {
     return masked(condition, adjoint);
   }

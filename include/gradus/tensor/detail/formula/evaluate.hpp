@@ -63,8 +63,8 @@ struct packet_arithmetic {
     const std::array<lanes, sizeof...(Values)> operands{stored<lanes>(values)...};
     lanes result;
     for (std::size_t lane = 0; lane < width; ++lane) {
-      result[lane] = [&]<std::size_t... K>(std::index_sequence<K...>) {
-        return Operation::scalar(operands[K][lane]...);
+      result[lane] = [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+        return Operation::scalar(operands[Index][lane]...);
       }
       (std::index_sequence_for<Values...>{});
     }
@@ -85,9 +85,9 @@ struct formula_evaluator {
   static constexpr int constant_count = Source::program.constants;
   /// The steps that compute something.
   static constexpr int operation_count = Source::program.operation_count();
-  /// True if variable K is loaded.
-  template <int K>
-  static constexpr bool reads = Source::program.reads(K, K + 1);
+  /// True if variable Index is loaded.
+  template <int Index>
+  static constexpr bool reads = Source::program.reads(Index, Index + 1);
   value constants[constant_count == 0 ? 1 : static_cast<std::size_t>(constant_count)];
 
   /// Calls load(k) for each variable k that the program reads, and store(r, value) for each result r; both get an

@@ -18,7 +18,7 @@ namespace gradus::detail {
 
 /// Variable number K of a formula: an input, or in a derivative an operand, the result or the adjoint. Value is bool
 /// for a condition.
-template <int K, class Value = double>
+template <int Index, class Value = double>
 struct variable : formula_base {
   using value_type = Value;
 };
@@ -32,9 +32,9 @@ struct formula_number {
 
 template <class Indices, class... Children>
 struct formula_children;
-template <std::size_t... K, class... Children>
-struct formula_children<std::index_sequence<K...>, Children...> : part<K, Children>... {
-  explicit formula_children(const Children&... each) : part<K, Children>{each}... {}
+template <std::size_t... Index, class... Children>
+struct formula_children<std::index_sequence<Index...>, Children...> : part<Index, Children>... {
+  explicit formula_children(const Children&... each) : part<Index, Children>{each}... {}
 };
 
 /// Operation(children...)
@@ -47,9 +47,9 @@ struct formula_node : formula_base {
 };
 
 /// A child of a node.
-template <std::size_t K, class Operation, class... Children>
+template <std::size_t Index, class Operation, class... Children>
 [[nodiscard]] const auto& child_of(const formula_node<Operation, Children...>& node) noexcept {
-  return static_cast<const part<K, typename nth<K, Children...>::type>&>(node.children).value;
+  return static_cast<const part<Index, typename nth<Index, Children...>::type>&>(node.children).value;
 }
 
 /// A sum or mean of a formula over all elements: what a loss ends with.

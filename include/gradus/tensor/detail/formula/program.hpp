@@ -64,9 +64,9 @@ consteval int count_operands() {
 
 /// Operand K of an operation in its derivative: a variable, where 0 is the adjoint and 1 the result. The exponent of
 /// pow is a number, and the first operand of where a condition.
-template <class Operation, std::size_t K>
+template <class Operation, std::size_t Index>
 struct operand_in_derivative {
-  using type = variable<static_cast<int>(K) + 2>;
+  using type = variable<static_cast<int>(Index) + 2>;
 };
 template <>
 struct operand_in_derivative<pow_operation, 1> {
@@ -79,14 +79,14 @@ struct operand_in_derivative<Operation, 0> {
 };
 
 /// True if operand K may have a derivative.
-template <class Operation, int K>
+template <class Operation, int Index>
 inline constexpr bool has_derivative =
     !std::same_as<typename Operation::template result<double, double, double>::type, bool> &&
-    !(std::same_as<Operation, pow_operation> && K == 1) &&
-    !(K == 0 && std::same_as<typename operand_in_derivative<Operation, 0>::type, variable<2, bool>>);
+    !(std::same_as<Operation, pow_operation> && Index == 1) &&
+    !(Index == 0 && std::same_as<typename operand_in_derivative<Operation, 0>::type, variable<2, bool>>);
 
 /// The adjoint of operand K as a formula of the adjoint, the result and the operands.
-template <class Operation, int K>
+template <class Operation, int Index>
 [[nodiscard]] auto derivative_formula(double exponent) {
   const auto operand = [&]<class Type>(std::type_identity<Type>) {
     if constexpr (std::same_as<Type, formula_number>) {
@@ -96,7 +96,7 @@ template <class Operation, int K>
     }
   };
   return [&]<std::size_t... Operand>(std::index_sequence<Operand...>) {
-    return Operation::template derivative<K>(
+    return Operation::template derivative<Index>(
         variable<0>{}, variable<1>{},
         operand(std::type_identity<typename operand_in_derivative<Operation, Operand>::type>{})...);
   }
@@ -189,11 +189,11 @@ struct formula_program {
 /// collect_constants.
 template <class Node>
 struct formula_appender;
-template <int K, class Value>
-struct formula_appender<variable<K, Value>> {
+template <int Index, class Value>
+struct formula_appender<variable<Index, Value>> {
   template <class Program>
   static constexpr int append(Program& /*program*/, const int* slots) {
-    return slots[K];
+    return slots[Index];
   }
 };
 template <>
@@ -217,16 +217,16 @@ struct formula_appender<formula_node<Operation, Children...>> {
   }
 };
 
-template <int K, class Value, class Numbers>
-void collect_constants(const variable<K, Value>& /*node*/, Numbers& /*numbers*/) {}
+template <int Index, class Value, class Numbers>
+void collect_constants(const variable<Index, Value>& /*node*/, Numbers& /*numbers*/) {}
 template <class Numbers>
 void collect_constants(const formula_number& node, Numbers& numbers) {
   numbers.add(node.value());
 }
 template <class Operation, class... Children, class Numbers>
 void collect_constants(const formula_node<Operation, Children...>& node, Numbers& numbers) {
-  [&]<std::size_t... K>(std::index_sequence<K...>) {
-    (collect_constants(child_of<K>(node), numbers), ...);
+  [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+    (collect_constants(child_of<Index>(node), numbers), ...);
   }
   (std::index_sequence_for<Children...>{});
 }
@@ -243,18 +243,18 @@ struct formula_differentiation {
     sum = sum < 0 ? adjoint : program.add({formula_operations::number<add_operation>(), {sum, adjoint, -1}});
   }
 
-  template <class Operation, int K>
+  template <class Operation, int Index>
   constexpr void by_operand(int step) {
     const program_step current = program.steps[Program::at(step)];
-    const int operand = current.operands[static_cast<std::size_t>(K)];
-    if constexpr (has_derivative<Operation, K>) {
+    const int operand = current.operands[static_cast<std::size_t>(Index)];
+    if constexpr (has_derivative<Operation, Index>) {
       if (varies[Program::at(operand)]) {
-        using node = decltype(derivative_formula<Operation, K>(0.0));
+        using node = decltype(derivative_formula<Operation, Index>(0.0));
         const int slots[]{adjoints[Program::at(step)], step, current.operands[0], current.operands[1],
                           current.operands[2]};
         const int exponent =
             std::same_as<Operation, pow_operation> ? program.steps[Program::at(current.operands[1])].operands[0] : 0;
-        program.derivatives[Program::at(program.derivative_count++)] = {current.operation, K, exponent};
+        program.derivatives[Program::at(program.derivative_count++)] = {current.operation, Index, exponent};
         add_adjoint(operand, formula_appender<node>::append(program, slots));
       }
     }
@@ -273,8 +273,8 @@ struct formula_differentiation {
   /// Fills `adjoints` from `root` down to the variables in [0, inputs).
   constexpr void run(int root, int adjoint, int inputs) {
     using rule = void (*)(formula_differentiation&, int);
-    constexpr auto rules = []<std::size_t... K>(std::index_sequence<K...>) {
-      return std::array<rule, sizeof...(K)>{&of_step<formula_operations::at<static_cast<int>(K)>>...};
+    constexpr auto rules = []<std::size_t... Index>(std::index_sequence<Index...>) {
+      return std::array<rule, sizeof...(Index)>{&of_step<formula_operations::at<static_cast<int>(Index)>>...};
     }
     (std::make_index_sequence<static_cast<std::size_t>(formula_operations::size)>{});
     adjoints.fill(-1);
@@ -361,14 +361,14 @@ template <class Source>
 [[nodiscard]] constant_list<Source::program.constants> constants_of(const typename Source::node& node) {
   constant_list<Source::program.constants> list;
   collect_constants(node, list);
-  [&]<std::size_t... K>(std::index_sequence<K...>) {
+  [&]<std::size_t... Index>(std::index_sequence<Index...>) {
     [[maybe_unused]] const auto one = [&]<std::size_t Position>(std::integral_constant<std::size_t, Position>) {
       constexpr formula_derivative derivative = Source::program.derivatives[Position];
       using operation = formula_operations::at<derivative.operation>;
       const double exponent = list.numbers[static_cast<std::size_t>(derivative.exponent)];
       collect_constants(derivative_formula<operation, derivative.operand>(exponent), list);
     };
-    (one(std::integral_constant<std::size_t, K>{}), ...);
+    (one(std::integral_constant<std::size_t, Index>{}), ...);
   }
   (std::make_index_sequence<static_cast<std::size_t>(Source::program.derivative_count)>{});
   return list;

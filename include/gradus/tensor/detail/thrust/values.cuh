@@ -170,10 +170,10 @@ struct map_values {
   }
 
  private:
-  template <int Width, std::size_t... K>
+  template <int Width, std::size_t... Index>
   [[nodiscard]] GRADUS_HOST_DEVICE element_pack<value_type, Width> load_children(
-      index_t i, std::index_sequence<K...>) const noexcept {
-    return combine<Width>(::cuda::std::get<K>(children).template load<Width>(i)...);
+      index_t i, std::index_sequence<Index...>) const noexcept {
+    return combine<Width>(::cuda::std::get<Index>(children).template load<Width>(i)...);
   }
   template <int Width>
   [[nodiscard]] GRADUS_HOST_DEVICE static element_pack<value_type, Width> combine(
@@ -184,9 +184,9 @@ struct map_values {
     }
     return result;
   }
-  template <int Width, std::size_t... K>
-  [[nodiscard]] bool children_read_packs(std::index_sequence<K...>) const noexcept {
-    return (::cuda::std::get<K>(children).template reads_packs<Width>() && ...);
+  template <int Width, std::size_t... Index>
+  [[nodiscard]] bool children_read_packs(std::index_sequence<Index...>) const noexcept {
+    return (::cuda::std::get<Index>(children).template reads_packs<Width>() && ...);
   }
 };
 
@@ -232,9 +232,9 @@ template <class Value, int Rank, class Layout, unsigned Mask>
 
 template <class Operation, class... Children>
 [[nodiscard]] auto values_of(const map<Operation, Children...>& node) noexcept {
-  return [&]<std::size_t... K>(std::index_sequence<K...>) {
-    using values = map_values<Operation, decltype(values_of(node.template child<K>()))...>;
-    return values{decltype(values::children){values_of(node.template child<K>())...}};
+  return [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+    using values = map_values<Operation, decltype(values_of(node.template child<Index>()))...>;
+    return values{decltype(values::children){values_of(node.template child<Index>())...}};
   }
   (std::index_sequence_for<Children...>{});
 }

@@ -45,11 +45,11 @@ inline void check_cudnn(cudnnStatus_t status, std::string_view call,
   }
 }
 
-template <class E>
-inline constexpr cudnnDataType_t cudnn_type = std::is_same_v<E, double>     ? CUDNN_DATA_DOUBLE
-                                              : std::is_same_v<E, float>    ? CUDNN_DATA_FLOAT
-                                              : std::is_same_v<E, bfloat16> ? CUDNN_DATA_BFLOAT16
-                                                                            : CUDNN_DATA_HALF;
+template <class Element>
+inline constexpr cudnnDataType_t cudnn_type = std::is_same_v<Element, double>     ? CUDNN_DATA_DOUBLE
+                                              : std::is_same_v<Element, float>    ? CUDNN_DATA_FLOAT
+                                              : std::is_same_v<Element, bfloat16> ? CUDNN_DATA_BFLOAT16
+                                                                                  : CUDNN_DATA_HALF;
 
 /// Extents and strides in cuDNN's order: n, c, h, w, in elements.
 struct cudnn_shape {

@@ -30,7 +30,7 @@ class float16;
 namespace kernels::detail {
 
 /// Conversion instructions for a type that is stored in 16 bits.
-template <class E>
+template <class Element>
 struct device_conversion;
 template <>
 struct device_conversion<bfloat16> {
@@ -43,50 +43,50 @@ struct device_conversion<float16> {
   static __device__ std::uint16_t narrow(float value) { return __half_as_ushort(__float2half_rn(value)); }
 };
 
-/// The type in which a kernel computes elements of type E.
-template <class E>
-using device_real = std::conditional_t<std::is_same_v<E, double>, double, float>;
+/// The type in which a kernel computes elements of type Element.
+template <class Element>
+using device_real = std::conditional_t<std::is_same_v<Element, double>, double, float>;
 
-template <class E>
-__device__ inline device_real<E> widen(E value) {
-  if constexpr (storage_element<E>) {
-    return device_conversion<E>::widen(value.bits());
+template <class Element>
+__device__ inline device_real<Element> widen(Element value) {
+  if constexpr (storage_element<Element>) {
+    return device_conversion<Element>::widen(value.bits());
   } else {
-    return static_cast<device_real<E>>(value);
+    return static_cast<device_real<Element>>(value);
   }
 }
 
-template <class E>
-__device__ inline E narrow(std::type_identity_t<device_real<E>> value) {
-  if constexpr (storage_element<E>) {
-    return E::from_bits(device_conversion<E>::narrow(value));
+template <class Element>
+__device__ inline Element narrow(std::type_identity_t<device_real<Element>> value) {
+  if constexpr (storage_element<Element>) {
+    return Element::from_bits(device_conversion<Element>::narrow(value));
   } else {
-    return static_cast<E>(value);
+    return static_cast<Element>(value);
   }
 }
 
 /// Elements that one instruction loads or stores.
-template <class E, int Width>
-struct alignas(sizeof(E) * Width) device_packet {
-  E values[Width];
+template <class Element, int Width>
+struct alignas(sizeof(Element) * Width) device_packet {
+  Element values[Width];
 };
 
 /// The number of elements in 16 bytes.
-template <class E>
-inline constexpr int packet_width = 16 / static_cast<int>(sizeof(E));
+template <class Element>
+inline constexpr int packet_width = 16 / static_cast<int>(sizeof(Element));
 
-template <int Width, class E>
-__device__ inline device_packet<E, Width> load_packet(const E* from) {
-  return *reinterpret_cast<const device_packet<E, Width>*>(from);
+template <int Width, class Element>
+__device__ inline device_packet<Element, Width> load_packet(const Element* from) {
+  return *reinterpret_cast<const device_packet<Element, Width>*>(from);
 }
-template <int Width, class E>
-__device__ inline void store_packet(E* to, const device_packet<E, Width>& packet) {
-  *reinterpret_cast<device_packet<E, Width>*>(to) = packet;
+template <int Width, class Element>
+__device__ inline void store_packet(Element* to, const device_packet<Element, Width>& packet) {
+  *reinterpret_cast<device_packet<Element, Width>*>(to) = packet;
 }
 
 /// True if packets may begin at these addresses; null pointers are allowed.
-template <class... E>
-[[nodiscard]] bool on_packets(const E*... pointers) noexcept {
+template <class... Element>
+[[nodiscard]] bool on_packets(const Element*... pointers) noexcept {
   return (... && (reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0));
 }
 
@@ -191,25 +191,25 @@ __device__ inline void for_each_in_images(index_t examples, std::uint32_t per_im
   }
 }
 
-template <class E>
+template <class Element>
 struct device_epilogue {
-  const E* relu_output = nullptr;
+  const Element* relu_output = nullptr;
   bool accumulate = false;
-  device_derivative<device_real<E>> derivative = {};
+  device_derivative<device_real<Element>> derivative = {};
 
   device_epilogue() = default;
-  explicit device_epilogue(const backward_epilogue<E>& epilogue)
+  explicit device_epilogue(const backward_epilogue<Element>& epilogue)
       : relu_output{epilogue.relu_output}, accumulate{epilogue.accumulate}, derivative{epilogue.mask} {}
 
   /// The value to store at dx[i] for a gradient; see backward_epilogue.
-  __device__ E apply(device_real<E> gradient, const E* dx, index_t i) const {
+  __device__ Element apply(device_real<Element> gradient, const Element* dx, index_t i) const {
     if (accumulate) {
       gradient += widen(dx[i]);
     }
     if (relu_output != nullptr) {
       gradient = derivative.times(widen(relu_output[i]), gradient);
     }
-    return narrow<E>(gradient);
+    return narrow<Element>(gradient);
   }
 };
 

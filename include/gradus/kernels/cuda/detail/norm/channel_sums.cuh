@@ -169,9 +169,9 @@ void channel_sums(cuda& device, std::string_view name, const channel_view& view,
 }
 
 /// Terms whose first sum is that of the elements; the second stays 0.
-template <class E>
+template <class Element>
 struct plain_terms {
-  const E* x;
+  const Element* x;
 
   template <int Width, bool Across>
   __device__ void add(index_t offset, index_t, double (&a)[Width], double (&)[Width]) const {
@@ -183,11 +183,11 @@ struct plain_terms {
   }
 };
 
-template <class P>
+template <class Parameter>
 struct store_sum {
-  P* sums;
+  Parameter* sums;
 
-  __device__ void operator()(index_t channel, double a, double) const { sums[channel] = static_cast<P>(a); }
+  __device__ void operator()(index_t channel, double a, double) const { sums[channel] = static_cast<Parameter>(a); }
 };
 
 }  // namespace gradus::kernels::detail
