@@ -326,7 +326,7 @@ inline void require_at_least(std::string_view kind, std::string_view option, ind
   }
 }
 
-/// The most elements of a value of a batch, and of a parameter: bytes of many such fit index_t.
+/// The most elements of a value of one example, and of a parameter: bytes of many such fit index_t.
 inline constexpr index_t most_elements = index_t{1} << 48U;
 
 /// @throws configuration_error when a layer would add more channels than a value has elements

@@ -26,9 +26,9 @@ namespace gradus::nn::detail {
       "parameters are named after their layer; nn::sequential (gradus/nn/sequential.hpp) makes names", where);
 }
 
-/// True if the product of the extents is at most most_elements.
-[[nodiscard]] constexpr bool has_few_elements(const image_extents& shape) noexcept {
-  index_t left = most_elements;
+/// True if the product of the extents is at most `most`.
+[[nodiscard]] constexpr bool has_few_elements(const image_extents& shape, index_t most = most_elements) noexcept {
+  index_t left = most;
   for (const index_t extent : {shape.n, shape.c, shape.h, shape.w}) {
     left /= extent < 1 ? index_t{1} : extent;
   }
@@ -50,12 +50,13 @@ inline void require_extents(std::string_view kind, const value_shape& shape) {
   }
 }
 
-/// @throws configuration_error when a value of a batch has more than most_elements
+/// @throws configuration_error when a value of a batch has so many elements that bytes of several do not fit index_t
 inline void require_memory_of(std::string_view asked_by, std::span<const value_shape> values, index_t batch) {
+  constexpr index_t most = index_t{1} << 55U;
   for (const value_shape& each : values) {
-    if (!has_few_elements(each.batch(batch))) {
-      raise<configuration_error>(asked_by, {"values of at most ", most_elements, " elements"},
-                                 {to_string(each.batch(batch))}, "compile for a smaller max_batch_size");
+    if (!has_few_elements(each.batch(batch), most)) {
+      raise<configuration_error>(asked_by, {"values of at most ", most, " elements"}, {to_string(each.batch(batch))},
+                                 "compile for a smaller max_batch_size");
     }
   }
 }
