@@ -2,7 +2,8 @@
 //
 // Reads ONNX files as networks in both layouts and compares their scores with those beside the files:
 //
-//   read_models FOLDER   of all NAME.onnx with NAME.input.npy and NAME.output.npy
+//   read_models FOLDER             of all NAME.onnx with NAME.input.npy and NAME.output.npy
+//   read_models --results FOLDER   prints for each NAME the distance, or "refused" and why
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -13,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
 #include "gradus/data/npy_array.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/io/onnx_import.hpp"
@@ -24,6 +27,26 @@ namespace {
 using gradus::index_t;
 
 constexpr double tolerance = 1e-4;  // of the largest score
+
+/// Whether scores have the extents of a file, whose axes behind the last one are of extent 1; of two axes, (N, C).
+template <class Scores>
+[[nodiscard]] bool same_extents(const Scores& scores, std::span<const index_t> expected) {
+  if (expected.size() == 2) {
+    return scores.extent(0) == expected[0] && scores.size() == expected[0] * expected[1];
+  }
+  for (int k = 0; k < 4; ++k) {
+    const auto at = static_cast<std::size_t>(k);
+    if (scores.extent(k) != (at < expected.size() ? expected[at] : 1)) {
+      return false;
+    }
+  }
+  return expected.size() > 1 && expected.size() <= 4;
+}
+
+/// The distance of two numbers; 0 for equal infinities and two NaNs.
+[[nodiscard]] double apart(double a, double b) {
+  return a == b || (std::isnan(a) && std::isnan(b)) ? 0 : std::abs(a - b);
+}
 
 /// The distance of the network's scores from the expected ones, over the largest of them.
 template <class Layout>
@@ -48,16 +71,16 @@ template <class Layout>
   }
   const auto scores = net.forward(batch_of_images.view());
   double largest = 1e-30;
-  double worst = static_cast<std::size_t>(scores.size()) == numbers.size() ? 0 : INFINITY;
+  double worst = same_extents(scores, expected.extents()) ? 0 : INFINITY;
   k = 0;
   for (index_t n = 0; n < batch && worst == worst && worst < INFINITY; ++n) {
     for (index_t c = 0; c < scores.extent(1); ++c) {
       for (index_t h = 0; h < scores.extent(2); ++h) {
         for (index_t w = 0; w < scores.extent(3); ++w) {
           const auto number = static_cast<double>(numbers[k++]);
-          largest = std::max(largest, std::abs(number));
-          const double apart = std::abs(static_cast<double>(scores(n, c, h, w)) - number);
-          worst = apart <= worst ? worst : apart;
+          largest = std::isfinite(number) ? std::max(largest, std::abs(number)) : largest;
+          const double each = apart(static_cast<double>(scores(n, c, h, w)), number);
+          worst = each <= worst ? worst : each;
         }
       }
     }
@@ -65,9 +88,41 @@ template <class Layout>
   return worst / largest;
 }
 
+/// The larger distance of both layouts.
+[[nodiscard]] double distance_of(const std::filesystem::path& path) {
+  std::filesystem::path images = path;
+  std::filesystem::path expected = path;
+  const gradus::data::npy_array from{images.replace_extension(".input.npy").string()};
+  const gradus::data::npy_array to{expected.replace_extension(".output.npy").string()};
+  const double a = distance<gradus::nchw>(path, from, to);
+  const double b = distance<gradus::nhwc>(path, from, to);
+  return a >= b ? a : b;
+}
+
+/// Prints a line for each model. A refusal is an error of gradus; any other ends the program.
+void print_results(const std::filesystem::path& folder) {
+  for (const auto& each : std::filesystem::directory_iterator{folder}) {
+    if (each.path().extension() != ".onnx") {
+      continue;
+    }
+    std::cout << each.path().stem().string() << '\t';
+    try {
+      std::cout << distance_of(each.path()) << std::endl;
+    } catch (const gradus::error& failure) {
+      std::string what = failure.what();
+      std::replace(what.begin(), what.end(), '\n', ' ');
+      std::cout << "refused\t" << what << std::endl;
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 2 && std::string{argv[1]} == "--results") {
+    print_results(argv[2]);
+    return 0;
+  }
   int models = 0;
   int wrong = 0;
   double worst = 0;
@@ -77,12 +132,7 @@ int main(int argc, char** argv) {
     }
     ++models;
     try {
-      std::filesystem::path images = each.path();
-      std::filesystem::path expected = each.path();
-      const gradus::data::npy_array from{images.replace_extension(".input.npy").string()};
-      const gradus::data::npy_array to{expected.replace_extension(".output.npy").string()};
-      const double apart =
-          std::max(distance<gradus::nchw>(each.path(), from, to), distance<gradus::nhwc>(each.path(), from, to));
+      const double apart = distance_of(each.path());
       worst = std::max(worst, apart);
       if (!(apart <= tolerance)) {
         ++wrong;

@@ -60,6 +60,8 @@ class onnx_network final : public onnx_target {
 
   [[nodiscard]] const nn::value_shape& shape(nn::value v) const override { return net_.shape(v, where_); }
 
+  void freeze(const std::string& name) override { net_.freeze(name, {}, where_); }
+
  private:
   Network& net_;
   error_location where_;
@@ -157,7 +159,7 @@ class onnx_model {
                                  {content_.inputs.size(), " inputs and ", content_.outputs.size(), " outputs"});
     }
     const std::vector<index_t>& dims = content_.inputs.front().dims;
-    bool known = dims.size() == 4 || dims.size() == 2;
+    bool known = dims.size() >= 2 && dims.size() <= 4;
     double elements = 1;
     for (std::size_t k = 1; k < dims.size(); ++k) {
       known = known && dims[k] > 0;
@@ -166,11 +168,11 @@ class onnx_model {
     known = known && elements < 0x1p32;
     if (!known) {
       raise<configuration_error>({"ONNX model ", name},
-                                 "an input of images (N, C, H, W) or vectors (N, C) with extents",
+                                 "an input of images (N, C, H, W), signals (N, C, L) or vectors (N, C) with extents",
                                  {dims.size(), " axes, or extents that the file leaves open"},
                                  "export the model with fixed channels, rows and columns");
     }
-    input_ = dims.size() == 4 ? nn::value_shape{dims[1], dims[2], dims[3]} : nn::value_shape{dims[1]};
+    input_ = {dims[1], dims.size() > 2 ? dims[2] : index_t{1}, dims.size() > 3 ? dims[3] : index_t{1}};
   }
 
   detail::onnx_content content_;

@@ -45,6 +45,7 @@ struct onnx_operator {
 struct onnx_value {
   std::string name;
   std::vector<index_t> dims;
+  index_t element_type = 0;  // of onnx.proto
 };
 
 /// A model as it is in the file.

@@ -3,18 +3,20 @@
 // The state of the import of a model, and what an operator says.
 #pragma once
 
-#include <array>        // std::array
-#include <cctype>       // std::isalnum
-#include <cstddef>      // std::size_t
-#include <functional>   // std::less
-#include <map>          // std::map
-#include <optional>     // std::optional
-#include <set>          // std::set
-#include <span>         // std::span
-#include <string>       // std::string
-#include <string_view>  // std::string_view
-#include <utility>      // std::move
-#include <vector>       // std::vector
+#include <array>             // std::array
+#include <cctype>            // std::isalnum
+#include <cstddef>           // std::size_t
+#include <functional>        // std::less
+#include <initializer_list>  // std::initializer_list
+#include <limits>            // std::numeric_limits
+#include <map>               // std::map
+#include <optional>          // std::optional
+#include <set>               // std::set
+#include <span>              // std::span
+#include <string>            // std::string
+#include <string_view>       // std::string_view
+#include <utility>           // std::move
+#include <vector>            // std::vector
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
@@ -35,6 +37,8 @@ class onnx_target {
 
   [[nodiscard]] virtual nn::value add(const std::string& name, const imported_options& options,
                                       std::span<const nn::value> inputs) = 0;
+  /// Excludes a layer from training: its weights are no parameters of the model.
+  virtual void freeze(const std::string& name) = 0;
   [[nodiscard]] virtual const nn::value_shape& shape(nn::value v) const = 0;
 
  protected:
@@ -55,8 +59,8 @@ class onnx_context {
   [[nodiscard]] std::vector<imported_weight> take_weights() { return std::move(weights_); }
 
  protected:
-  /// The extent of the batch in shapes that are computed by the model.
-  static constexpr index_t any_batch = -2;
+  /// The extent of the batch in shapes that are computed by the model; no file has this number.
+  static constexpr index_t any_batch = std::numeric_limits<index_t>::min() + 7;
 
   struct imported {
     nn::value value;
@@ -120,7 +124,26 @@ class onnx_context {
 
   [[nodiscard]] const onnx_attribute* attribute(std::string_view name) const {
     const auto found = op_->attributes.find(name);
-    return found == op_->attributes.end() ? nullptr : &found->second;
+    if (found == op_->attributes.end()) {
+      return nullptr;
+    }
+    read_.insert(found->first);
+    return &found->second;
+  }
+  /// Attributes that change nothing here.
+  void ignore(std::initializer_list<std::string_view> names) const {
+    for (const std::string_view each : names) {
+      (void)attribute(each);
+    }
+  }
+  /// An attribute that the translation of the operator did not look at may change the result.
+  void refuse_unread_attributes() const {
+    for (const auto& each : op_->attributes) {
+      if (!read_.contains(each.first)) {
+        refuse("attributes that the layers of gradus have", {"the attribute ", each.first},
+               "docs/onnx.md lists the operators");
+      }
+    }
   }
   [[nodiscard]] index_t integer(std::string_view name, index_t otherwise) const {
     const onnx_attribute* const found = attribute(name);
@@ -149,7 +172,11 @@ class onnx_context {
       refuse({name, " = ", expected}, {integer(name, expected)});
     }
   }
-  [[nodiscard]] nn::size2d pair(std::string_view name, nn::size2d otherwise) const {
+  /// Rows and columns; of a value of 3 axes, whose columns are one, rows.
+  [[nodiscard]] nn::size2d pair(std::string_view name, nn::size2d otherwise) {
+    if (value().rank == 3) {
+      return {attribute_integers(name, {otherwise.height})[0], otherwise.width};
+    }
     const std::vector<index_t> found = attribute_integers(name, {otherwise.height, otherwise.width});
     return {found[0], found[1]};
   }
@@ -200,8 +227,8 @@ class onnx_context {
       refuse("an output with a name", "none");
     }
     for (std::size_t k = 1; k < op_->outputs.size(); ++k) {
-      if (!op_->outputs[k].empty() && op_->op_type != "Dropout") {
-        refuse("one output", {op_->outputs.size()});
+      if (!op_->outputs[k].empty() && used_.contains(op_->outputs[k])) {
+        refuse("one output that is used", {op_->outputs.size()});
       }
     }
     give(imported{made, rank});
@@ -216,13 +243,57 @@ class onnx_context {
     weights_.push_back({gradus::join({layer, ".", name}), std::move(values)});
   }
   void keep_channels(const std::string& layer, std::string_view name, std::size_t k) {
-    keep(layer, name, needed(k, name).numbers, static_cast<std::size_t>(shape().channels));
+    const nn::value_shape& in = shape();
+    keep(layer, name, needed(k, name).numbers, static_cast<std::size_t>(in.flattened ? in.size() : in.channels));
   }
 
   /// The value as features (C, 1, 1): an image that was flattened has them in the order (c, h, w).
   [[nodiscard]] nn::value plain(nn::value v) {
     const nn::value_shape& in = net_.shape(v);
     return in.flattened ? add(nn::reshape{.channels = in.size()}, v) : v;
+  }
+
+  void require_image() {
+    if (value().rank != 3 && value().rank != 4) {
+      refuse("a tensor of 3 or 4 axes", {value().rank, " axes"});
+    }
+  }
+  /// Extents of value k behind the batch, as many as it has axes.
+  [[nodiscard]] std::vector<index_t> extents_of(const imported& from) const {
+    const nn::value_shape& in = net_.shape(from.value);
+    if (from.rank == 2) {
+      return {in.size()};
+    }
+    return from.rank == 3 ? std::vector<index_t>{in.channels, in.height}
+                          : std::vector<index_t>{in.channels, in.height, in.width};
+  }
+  static constexpr index_t most_pixels = index_t{1} << 24;  // of an axis that an operator makes longer
+
+  /// Products of extents stay far from the largest integer.
+  void require_size(index_t channels, index_t height, index_t width) const {
+    if (!(static_cast<double>(channels) * static_cast<double>(height) * static_cast<double>(width) < 0x1p32)) {
+      refuse("a result of fewer than 2^32 elements", {channels, ", ", height, " and ", width});
+    }
+  }
+  /// The value repeated along axes of extent 1.
+  [[nodiscard]] nn::value broadcast(nn::value v, const nn::value_shape& to) {
+    v = plain(v);
+    nn::value_shape in = net_.shape(v);
+    const auto fits = [](index_t from, index_t extent) { return from == extent || from == 1; };
+    if (!fits(in.channels, to.channels) || !fits(in.height, to.height) || !fits(in.width, to.width)) {
+      refuse({"a value that can be repeated to ", nn::describe(to)}, nn::describe(in));
+    }
+    require_size(to.channels, to.height, to.width);
+    if (in.height != to.height || in.width != to.width) {
+      v = add(nn::upsample2d{.size = {to.height, to.width}}, v);
+    }
+    if (in.channels != to.channels) {
+      const nn::permute exchange{{axis::h, axis::c, axis::w}};
+      v = add(exchange, v);
+      v = add(nn::upsample2d{.size = {to.channels, to.width}}, v);
+      v = add(exchange, v);
+    }
+    return v;
   }
 
   void require_rank(int expected) {
@@ -256,10 +327,25 @@ class onnx_context {
   }
   /// Keeps a value under the name of the output.
   void give(const imported& made) { values_.insert_or_assign(op_->outputs.front(), made); }
+  /// The value whose axis `which` (1 to 3) is that of the channels, and what turns a result back.
+  struct turned_axes {
+    nn::value value;
+    std::array<axis, 3> back;
+  };
+  [[nodiscard]] turned_axes with_channels_at(std::size_t k, index_t which) {
+    // Exchanging two axes twice leaves them as they are.
+    const std::array<axis, 3> exchanged = which == 1   ? imported{}.axes
+                                          : which == 2 ? std::array{axis::h, axis::c, axis::w}
+                                                       : std::array{axis::w, axis::h, axis::c};
+    imported turned = which == 1 ? value(k) : permuted(value(k), exchanged);
+    return {laid_out(turned), exchanged};
+  }
 
   const onnx_content& model_;
   onnx_target& net_;
-  const onnx_operator* op_ = nullptr;  // the one that is translated
+  const onnx_operator* op_ = nullptr;        // the one that is translated
+  mutable std::set<std::string_view> read_;  // attributes of the operator
+  std::set<std::string_view> used_;          // names that the output depends on
   std::map<std::string, imported, std::less<>> values_;
   std::map<std::string, onnx_constant, std::less<>> computed_;  // lists of integers and what Constant holds
   std::set<std::string> names_;

@@ -76,15 +76,14 @@ class onnx_function_operators : public onnx_shape_operators {
         give_layer(onnx_clip{low, high});
       }
     } else if (type == "Softmax" || type == "LogSoftmax") {
-      const index_t which = axis_of(integer("axis", model_.opset < 13 ? 1 : -1), value().rank);
-      if (which != 1 || (model_.opset < 13 && value().rank != 2)) {
-        refuse("the axis of the channels", {which});
-      }
-      if (type == "Softmax") {
-        give_layer(nn::softmax{});
-      } else {
-        give_layer(nn::log_softmax{});
-      }
+      softmax(type == "Softmax");
+    } else if (type == "HardSigmoid") {
+      const double slope = real("alpha", 0.2);
+      const double offset = real("beta", 0.5);
+      const int rank = value().rank;
+      nn::value made = add(onnx_function_layer{onnx_function::times_number, slope}, value().value);
+      made = add(onnx_function_layer{onnx_function::plus_number, offset}, made);
+      give(add(onnx_clip{0, 1}, made), rank);
     } else {
       return false;
     }
@@ -117,6 +116,7 @@ class onnx_function_operators : public onnx_shape_operators {
     };
     static const std::map<std::string_view, binary> known{
         {"Add", {f::minus, f::plus_number, {}}},
+        {"Sum", {f::minus, f::plus_number, {}}},
         {"Sub", {f::minus, f::plus_number, f::number_minus}},
         {"Mul", {f::over, f::times_number, {}}},
         {"Div", {f::over, f::over_number, f::number_over}},
@@ -141,7 +141,11 @@ class onnx_function_operators : public onnx_shape_operators {
         give(value().value, value().rank);
         return;
       }
-      refuse("2 inputs", {op_->inputs.size()});
+      if (op_->inputs.empty() || (op_->op_type != "Sum" && op_->op_type != "Min" && op_->op_type != "Max")) {
+        refuse("2 inputs", {op_->inputs.size()});
+      }
+      several_values(rule.values);
+      return;
     }
     const onnx_constant* const left = constant(0);
     const onnx_constant* const right = constant(1);
@@ -151,6 +155,9 @@ class onnx_function_operators : public onnx_shape_operators {
     }
     const std::size_t k = left == nullptr ? 0 : 1;
     const onnx_constant& number = left == nullptr ? *right : *left;
+    if (static_cast<int>(number.dims.size()) > value(k).rank) {
+      refuse({"a constant of at most ", value(k).rank, " axes"}, {number.dims.size(), " axes"});
+    }
     if (const std::optional<double> c = scalar(number)) {
       with_number(k, *c, k == 0 ? rule.with_number : rule.of_number.value_or(rule.with_number));
       return;
@@ -196,51 +203,136 @@ class onnx_function_operators : public onnx_shape_operators {
 
   void with_channels(std::size_t k, const onnx_constant& number) {
     const std::string& type = op_->op_type;
-    if (!per_channel(number, k) || (type != "Add" && type != "Mul" && !(k == 0 && (type == "Sub" || type == "Div")))) {
+    const bool adds = type == "Add" || type == "Sub" || type == "Sum";
+    if (!adds && type != "Mul" && !(k == 0 && type == "Div")) {
       refuse("a number, or one for each channel of an Add, Sub, Mul or Div", {number.size(), " numbers"});
+    }
+    // The axis behind the batch that has a number for each element. Axes are aligned at the last one.
+    const int rank = value(k).rank;
+    const std::vector<index_t> extents = extents_of(value(k));
+    index_t which = 0;
+    for (std::size_t i = 0; i < number.dims.size(); ++i) {
+      const index_t at = rank - static_cast<index_t>(number.dims.size() - i);
+      if (number.dims[i] != 1) {
+        if (which != 0 || at == 0 || number.dims[i] != extents[static_cast<std::size_t>(at) - 1]) {
+          refuse("a number, or one for each element of one axis behind the batch", {number.size(), " numbers"});
+        }
+        which = at;
+      }
+    }
+    if (which == 0 || number.numbers.size() != static_cast<std::size_t>(extents[static_cast<std::size_t>(which) - 1])) {
+      refuse("a number, or one for each element of one axis behind the batch", {number.size(), " numbers"});
     }
     std::vector<float> numbers = number.numbers;
     for (float& each : numbers) {
-      each = type == "Sub" ? -each : type == "Div" ? 1 / each : each;
+      each = type == "Sub" && k == 0 ? -each : type == "Div" ? 1 / each : each;
     }
-    const bool adds = type == "Add" || type == "Sub";
+    const turned_axes turned = with_channels_at(k, which);
+    nn::value from = plain(turned.value);
+    if (type == "Sub" && k == 1) {
+      from = add(onnx_function_layer{onnx_function::negative}, from);
+    }
     const std::string name = layer_name();
     const std::size_t count = numbers.size();
     keep(name, adds ? "bias" : "weight", std::move(numbers), count);
-    give(add(name, onnx_function_layer{adds ? onnx_function::plus_channels : onnx_function::times_channels},
-             std::array{plain(value(k).value)}),
-         value(k).rank);
+    const nn::value made =
+        add(name, onnx_function_layer{adds ? onnx_function::plus_channels : onnx_function::times_channels},
+            std::array{from});
+    give(permuted({made, rank}, turned.back));
+  }
+
+  /// Two values of one shape: axes of extent 1 are repeated as the other value has them. Ranks are equal, or the batch
+  /// of one value would meet another axis of the other one.
+  void of_one_shape(std::vector<nn::value>& values, int rank, int other_rank) {
+    if (rank != other_rank) {
+      refuse("values of as many axes", {rank, " and ", other_rank},
+             "ONNX aligns axes at the last one: the batch of one value would meet another axis");
+    }
+    bool equal = true;
+    nn::value_shape to = net_.shape(values[0]);
+    for (const nn::value each : values) {
+      equal = equal && net_.shape(each) == to;
+    }
+    if (equal) {
+      return;
+    }
+    to = {1, 1, 1};
+    for (nn::value& each : values) {
+      each = plain(each);
+      const nn::value_shape& in = net_.shape(each);
+      to = {std::max(to.channels, in.channels), std::max(to.height, in.height), std::max(to.width, in.width)};
+    }
+    const bool multiplies = op_->op_type == "Mul" && values.size() == 2;
+    for (nn::value& each : values) {
+      // nn::multiply repeats factors of channels.
+      if (!(multiplies && net_.shape(each) == nn::value_shape{to.channels, 1, 1})) {
+        each = broadcast(each, to);
+      }
+    }
   }
 
   void of_two_values(onnx_function which) {
-    const std::string& type = op_->op_type;
-    nn::value a = value(0).value;
-    nn::value b = value(1).value;
-    if (net_.shape(a) != net_.shape(b)) {
-      a = plain(a);
-      b = plain(b);
-    }
-    const bool swaps = type == "Greater" || type == "GreaterOrEqual";
-    const std::array inputs{swaps ? b : a, swaps ? a : b};
-    const int rank = std::max(value(0).rank, value(1).rank);
-    if (type == "Pow") {
+    if (op_->op_type == "Pow") {
       refuse("a number as the exponent", "a value");
     }
+    const int rank = value(0).rank;
+    std::vector<nn::value> values{value(0).value, value(1).value};
+    of_one_shape(values, rank, value(1).rank);
+    give(of_two(which, values[0], values[1]), rank);
+  }
+  [[nodiscard]] nn::value of_two(onnx_function which, nn::value a, nn::value b) {
+    const std::string& type = op_->op_type;
+    const bool swaps = type == "Greater" || type == "GreaterOrEqual";
+    const std::array inputs{swaps ? b : a, swaps ? a : b};
     if (type == "Mul") {
-      give(add(layer_name(), nn::multiply{}, inputs), rank);
-      return;
+      return add(layer_name(), nn::multiply{}, inputs);
     }
-    if (net_.shape(a) != net_.shape(b)) {
-      refuse("two values of one shape", {nn::describe(net_.shape(a)), " and ", nn::describe(net_.shape(b))});
+    if (type == "Add" || type == "Sum") {
+      return add(layer_name(), nn::add{}, inputs);
     }
-    if (type == "Add") {
-      give(add(layer_name(), nn::add{}, inputs), rank);
-      return;
+    return add(layer_name(), onnx_function_layer{which}, inputs);
+  }
+  /// Sum, Min and Max of three or more values.
+  void several_values(onnx_function which) {
+    const int rank = value(0).rank;
+    nn::value made = value(0).value;
+    for (std::size_t k = 1; k < op_->inputs.size(); ++k) {
+      std::vector<nn::value> values{made, value(k).value};
+      of_one_shape(values, rank, value(k).rank);
+      made = of_two(which, values[0], values[1]);
     }
-    give(add(layer_name(), onnx_function_layer{which}, inputs), rank);
+    give(made, rank);
+  }
+
+  void softmax(bool exponentials) {
+    const int rank = value().rank;
+    index_t which = axis_of(integer("axis", model_.opset < 13 ? 1 : -1), rank);
+    if (model_.opset < 13) {  // over all axes from this one on
+      std::vector<index_t> extents = extents_of(value());
+      index_t last = which;
+      int longer = 0;
+      for (index_t k = std::max<index_t>(which, 1); k < rank; ++k) {
+        if (extents[static_cast<std::size_t>(k) - 1] != 1) {
+          last = k;
+          ++longer;
+        }
+      }
+      if (longer > 1) {
+        refuse("a softmax over one axis", {"the axes from ", which, " on"});
+      }
+      which = which == 0 ? which : last;
+    }
+    if (which == 0) {
+      refuse("an axis of the images", "the batch");
+    }
+    const turned_axes turned = with_channels_at(0, which);
+    const nn::value from = turned.value;
+    const nn::value made = exponentials ? add(nn::softmax{}, from) : add(nn::log_softmax{}, from);
+    give(permuted({made, rank}, turned.back));
   }
 
   void choice() {
+    const int rank = value(0).rank;
     std::vector<nn::value> inputs{value(0).value};
     std::array<std::optional<double>, 2> numbers;
     for (const std::size_t k : {std::size_t{1}, std::size_t{2}}) {
@@ -249,8 +341,12 @@ class onnx_function_operators : public onnx_shape_operators {
         if (!numbers[k - 1]) {
           refuse("values and numbers", {number->size(), " numbers"});
         }
+        if (static_cast<int>(number->dims.size()) > rank) {
+          refuse({"a constant of at most ", rank, " axes"}, {number->dims.size(), " axes"});
+        }
       } else {
         inputs.push_back(value(k).value);
+        of_one_shape(inputs, rank, value(k).rank);
       }
     }
     onnx_function_layer layer{onnx_function::choose};
@@ -261,7 +357,7 @@ class onnx_function_operators : public onnx_shape_operators {
     } else if (numbers[1]) {
       layer = {onnx_function::choose_or_number, *numbers[1]};
     }
-    give(add(layer_name(), layer, inputs), value(0).rank);
+    give(add(layer_name(), layer, inputs), rank);
   }
 };
 

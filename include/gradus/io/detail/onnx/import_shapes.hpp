@@ -3,8 +3,9 @@
 // ONNX operators that move elements.
 #pragma once
 
-#include <algorithm>    // std::clamp, std::max, std::sort
+#include <algorithm>    // std::clamp, std::max, std::min, std::sort
 #include <array>        // std::array
+#include <cmath>        // std::ceil, std::floor
 #include <cstddef>      // std::size_t
 #include <map>          // std::map
 #include <optional>     // std::optional
@@ -48,10 +49,16 @@ class onnx_shape_operators : public onnx_weight_operators {
     } else if (type == "Resize" || type == "Upsample") {
       resize();
     } else if (type == "DepthToSpace") {
-      if (text("mode", "DCR") != "CRD") {
-        refuse("mode CRD, the order of channels of PyTorch", "DCR");
-      }
-      give_layer(nn::pixel_shuffle{.factor = integer("blocksize", 0)});
+      depth_to_space();
+    } else if (type == "SpaceToDepth") {
+      require_rank(4);
+      const index_t factor = integer("blocksize", 0);
+      const nn::value made = add(nn::pixel_unshuffle{.factor = factor}, value().value);
+      give(channels_exchanged(made, net_.shape(made).channels / (factor * factor)), 4);
+    } else if (type == "Split") {
+      split();
+    } else if (type == "Expand") {
+      expand();
     } else if (type == "Concat") {
       concatenation();
     } else if (type == "Unsqueeze" || type == "Squeeze" || type == "Cast" || type == "Identity" || type == "Dropout") {
@@ -68,9 +75,20 @@ class onnx_shape_operators : public onnx_weight_operators {
     const std::string& type = op_->op_type;
     const imported& from = value();
     if (type == "Cast") {
+      ignore({"saturate"});
       const index_t to = integer("to", 1);
-      if (to != 1 && to != 10 && to != 11 && to != 16 && to != 9) {
+      if (to == 9) {  // bool: 1 where the number is not 0
+        give(add(onnx_function_layer{onnx_function::choose_numbers, 1, 0}, from.value), from.rank);
+        return;
+      }
+      if (to != 1 && to != 10 && to != 11 && to != 16) {
         refuse("numbers, or conditions", {"element type ", to});
+      }
+    }
+    if (type == "Dropout") {
+      ignore({"ratio", "seed"});
+      if (has_input(2) && scalar(needed(2, "training_mode")).value_or(1) != 0) {
+        refuse("training_mode = 0", {1});
       }
     }
     if (type == "Squeeze" || type == "Unsqueeze") {
@@ -86,11 +104,125 @@ class onnx_shape_operators : public onnx_weight_operators {
       each = axis_of(each, squeeze ? value().rank : value().rank + static_cast<int>(axes.size()));
     }
     std::sort(axes.begin(), axes.end());
-    const nn::value_shape& in = shape();
-    if (axes != std::vector<index_t>{2, 3} || (squeeze && (in.height != 1 || in.width != 1))) {
-      refuse("the axes 2 and 3 of one pixel", "others");
+    const std::vector<index_t> before = extents_of(value());
+    if (squeeze && axes.empty()) {
+      refuse("axes", "none");
     }
-    give(squeeze ? value().value : plain(value().value), squeeze ? 2 : 4);
+    for (std::size_t k = 0; k < axes.size(); ++k) {
+      if (axes[k] == 0 || (k > 0 && axes[k] == axes[k - 1]) ||
+          (squeeze && before[static_cast<std::size_t>(axes[k]) - 1] != 1)) {
+        refuse("different axes of extent 1 behind the batch", {axes[k]});
+      }
+    }
+    std::vector<index_t> after = before;
+    if (squeeze) {
+      for (auto each = axes.rbegin(); each != axes.rend(); ++each) {
+        after.erase(after.begin() + *each - 1);
+      }
+    } else {
+      for (const index_t each : axes) {
+        after.insert(after.begin() + each - 1, 1);
+      }
+    }
+    if (after.empty() || after.size() > 3) {
+      refuse("a result of 2 to 4 axes", {after.size() + 1});
+    }
+    const nn::value_shape to{after[0], after.size() > 1 ? after[1] : index_t{1},
+                             after.size() > 2 ? after[2] : index_t{1}};
+    const nn::value from = plain(value().value);
+    give(net_.shape(from) == to ? from : add(nn::reshape{to.channels, to.height, to.width}, from),
+         static_cast<int>(after.size()) + 1);
+  }
+
+  /// The channels (a, b) in the order (b, a).
+  [[nodiscard]] nn::value channels_exchanged(nn::value from, index_t a) {
+    const nn::value_shape in = net_.shape(from);
+    const nn::value parts =
+        add(nn::reshape{.channels = a, .height = in.channels / a, .width = in.height * in.width}, from);
+    return add(nn::reshape{in.channels, in.height, in.width}, add(nn::permute{{axis::h, axis::c, axis::w}}, parts));
+  }
+  void depth_to_space() {
+    require_rank(4);
+    const index_t factor = integer("blocksize", 0);
+    const std::string mode = text("mode", "DCR");
+    nn::value from = value().value;
+    if (factor < 1 || factor > most_factor || shape().channels % (factor * factor) != 0) {
+      refuse("channels that the square of blocksize divides", {shape().channels, " channels, blocksize ", factor});
+    }
+    if (mode == "DCR") {
+      from = channels_exchanged(from, factor * factor);
+    } else if (mode != "CRD") {
+      refuse("mode CRD or DCR", mode);
+    }
+    give(add(nn::pixel_shuffle{.factor = factor}, from), 4);
+  }
+
+  void split() {
+    const imported from = value();
+    const index_t which = axis_of(integer("axis", 0), from.rank);
+    if (which == 0) {
+      refuse("an axis of the images", "the batch");
+    }
+    const index_t extent = extents_of(from)[static_cast<std::size_t>(which) - 1];
+    const auto count = static_cast<index_t>(op_->outputs.size());
+    std::vector<index_t> sizes = has_input(1) ? integers(1, "split") : attribute_integers("split", {});
+    if (integer("num_outputs", count) != count) {
+      refuse({integer("num_outputs", count), " outputs"}, {count});
+    }
+    if (sizes.empty()) {  // the last part may be smaller
+      const index_t part = count < 1 ? extent : (extent + count - 1) / count;
+      for (index_t begin = 0; begin < extent && part > 0; begin += part) {
+        sizes.push_back(std::min(part, extent - begin));
+      }
+    }
+    if (static_cast<index_t>(sizes.size()) != count) {
+      refuse({count, " sizes"}, {sizes.size()});
+    }
+    const nn::value all = plain(from.value);
+    index_t begin = 0;
+    for (std::size_t k = 0; k < sizes.size(); ++k) {
+      if (sizes[k] < 1 || sizes[k] > extent - begin) {
+        refuse({"sizes of ", extent, " elements"}, {sizes[k]});
+      }
+      nn::slice options;
+      (which == 1 ? options.channels : which == 2 ? options.rows : options.columns) = {begin, begin + sizes[k]};
+      begin += sizes[k];
+      if (used_.contains(op_->outputs[k])) {
+        values_.insert_or_assign(op_->outputs[k], imported{add(options, all), from.rank});
+      }
+    }
+    if (begin != extent) {
+      refuse({"sizes of ", extent, " elements"}, {begin});
+    }
+  }
+
+  void expand() {
+    const imported from = value();
+    const std::vector<index_t> to = needed(1, "shape").integers;
+    const auto rank = static_cast<std::size_t>(from.rank);
+    if (to.size() > rank) {
+      refuse({"a shape of at most ", rank, " axes"}, {to.size()});
+    }
+    std::vector<index_t> extents = extents_of(from);
+    for (std::size_t k = 0; k < to.size(); ++k) {
+      const std::size_t at = rank - to.size() + k;
+      if (at == 0) {
+        if (to[k] != 1 && to[k] != any_batch && to[k] != model_.inputs.front().dims[0]) {
+          refuse("the batch as it is", {to[k]});
+        }
+        continue;
+      }
+      if (to[k] < 1 || to[k] > most_pixels) {
+        refuse({"extents from 1 to ", most_pixels}, {to[k]});
+      }
+      extents[at - 1] = extents[at - 1] == 1 ? to[k] : extents[at - 1];
+      if (to[k] != 1 && to[k] != extents[at - 1]) {
+        refuse({"an extent of 1 or ", extents[at - 1]}, {to[k]});
+      }
+    }
+    give(broadcast(from.value, {extents[0], extents.size() > 1 ? extents[1] : index_t{1},
+                                extents.size() > 2 ? extents[2] : index_t{1}}),
+         from.rank);
   }
 
   void concatenation() {
@@ -132,7 +264,11 @@ class onnx_shape_operators : public onnx_weight_operators {
         old.push_back(in.width);
       }
     }
+    const bool keeps = integer("allowzero", 0) == 0;
     const bool fixed_batch = to[0] > 0;
+    if ((to[0] < -1 && to[0] != any_batch) || (to[0] == 0 && !keeps)) {
+      refuse("the batch as the first axis", {to[0]});
+    }
     if (fixed_batch && (model_.inputs.front().dims.empty() || model_.inputs.front().dims[0] != to[0])) {
       refuse("the batch as the first axis", {to[0]});
     }
@@ -140,7 +276,7 @@ class onnx_shape_operators : public onnx_weight_operators {
     index_t known = 1;
     index_t* open = nullptr;
     for (std::size_t k = 0; k < extents.size(); ++k) {
-      if (extents[k] == 0 && integer("allowzero", 0) == 0 && k < old.size()) {
+      if (extents[k] == 0 && keeps && k < old.size()) {
         extents[k] = old[k];
       }
       if (extents[k] == -1 && open == nullptr && to[0] != -1) {
@@ -225,18 +361,13 @@ class onnx_shape_operators : public onnx_weight_operators {
         axes.push_back(static_cast<index_t>(k));
       }
     }
-    if (has_input(4)) {
-      for (const index_t step : integers(4, "steps")) {
-        if (step != 1) {
-          refuse("steps of 1", {step});
-        }
-      }
-    }
-    if (begin.size() != end.size() || axes.size() != begin.size()) {
+    const std::vector<index_t> steps = has_input(4) ? integers(4, "steps") : std::vector<index_t>(begin.size(), 1);
+    if (begin.size() != end.size() || axes.size() != begin.size() || steps.size() != begin.size()) {
       refuse("as many starts as ends and axes", {begin.size(), ", ", end.size(), " and ", axes.size()});
     }
     const nn::value_shape& in = shape();
     nn::slice options;
+    std::array<index_t, 3> every{1, 1, 1};
     for (std::size_t k = 0; k < axes.size(); ++k) {
       const index_t which = axis_of(axes[k], value().rank);
       const index_t extent = which == 1   ? (value().rank == 2 ? in.size() : in.channels)
@@ -247,28 +378,88 @@ class onnx_shape_operators : public onnx_weight_operators {
       if (which == 0 || range.begin >= range.end) {
         refuse("a part of each image", which == 0 ? "a part of the batch" : "an empty one");
       }
+      if (steps[k] < 1) {
+        refuse("steps of at least 1", {steps[k]});
+      }
       (which == 1 ? options.channels : which == 2 ? options.rows : options.columns) = range;
+      every[static_cast<std::size_t>(which) - 1] = std::min(steps[k], range.end - range.begin);
     }
-    give(add(options, plain(value().value)), value().rank);
+    const int rank = value().rank;
+    nn::value made = add(options, plain(value().value));
+    // Every second pixel is the maximum under a kernel of one pixel.
+    if (every[0] > 1) {
+      const nn::permute exchange{{axis::h, axis::c, axis::w}};
+      made = add(exchange, made);
+      made = add(nn::max_pool2d{.kernel = {1, 1}, .stride = {every[0], 1}}, made);
+      made = add(exchange, made);
+    }
+    if (every[1] > 1 || every[2] > 1) {
+      made = add(nn::max_pool2d{.kernel = {1, 1}, .stride = {every[1], every[2]}}, made);
+    }
+    give(made, rank);
   }
 
   void pad() {
-    require_rank(4);
-    const std::vector<index_t> amounts = integers(1, "pads");
-    if (amounts.size() != 8 || amounts[0] != 0 || amounts[4] != 0 || has_input(3)) {
-      refuse("8 pads with none of the batch", {amounts.size()});
+    require_image();
+    const int rank = value().rank;
+    const std::vector<index_t> given = integers(1, "pads");
+    std::vector<index_t> which = has_input(3) ? integers(3, "axes") : std::vector<index_t>{};
+    if (!has_input(3)) {
+      for (int k = 0; k < rank; ++k) {
+        which.push_back(k);
+      }
+    }
+    if (given.size() != 2 * which.size()) {
+      refuse({2 * which.size(), " pads"}, {given.size()});
+    }
+    std::array<index_t, 4> before{};
+    std::array<index_t, 4> after{};
+    bool crops = false;
+    for (std::size_t k = 0; k < which.size(); ++k) {
+      const auto at = static_cast<std::size_t>(axis_of(which[k], rank));
+      before[at] = given[k];
+      after[at] = given[k + which.size()];
+      crops = crops || before[at] < 0 || after[at] < 0;
+      if (std::min(before[at], after[at]) < -most_pixels || std::max(before[at], after[at]) > most_pixels) {
+        refuse({"pads of at most ", most_pixels}, "more");
+      }
+    }
+    if (before[0] != 0 || after[0] != 0) {
+      refuse("no pads of the batch", {before[0], " and ", after[0]});
     }
     const std::string mode = text("mode", "constant");
-    const double number = has_input(2) ? scalar(needed(2, "value")).value_or(0) : real("value", 0);
-    nn::value made = value().value;
-    if (amounts[1] != 0 || amounts[5] != 0) {
+    if (has_input(2) && !scalar(needed(2, "value"))) {
+      refuse("a number as the value", {needed(2, "value").size(), " numbers"});
+    }
+    const double number = has_input(2) ? *scalar(needed(2, "value")) : real("value", 0);
+    nn::value made = plain(value().value);
+    require_size(shape().channels + before[1] + after[1], shape().height + before[2] + after[2],
+                 shape().width + before[3] + after[3]);
+    if (crops) {
+      if (mode != "constant") {
+        refuse("mode constant with pads below 0", mode);
+      }
+      const nn::value_shape in = net_.shape(made);
+      const std::array<index_t, 4> extents{0, in.channels, in.height, in.width};
+      std::array<nn::index_range, 4> ranges;
+      for (std::size_t k = 1; k < 4; ++k) {
+        ranges[k] = {std::max<index_t>(0, -before[k]), extents[k] - std::max<index_t>(0, -after[k])};
+        if (ranges[k].begin >= ranges[k].end) {
+          refuse("pads that leave a part of each image", "none");
+        }
+        before[k] = std::max<index_t>(0, before[k]);
+        after[k] = std::max<index_t>(0, after[k]);
+      }
+      made = add(nn::slice{.channels = ranges[1], .rows = ranges[2], .columns = ranges[3]}, made);
+    }
+    if (before[1] != 0 || after[1] != 0) {
       if (mode != "constant" || number != 0) {
         refuse("channels of zeros", "others");
       }
-      made = add(nn::pad_channels{.before = amounts[1], .after = amounts[5]}, made);
+      made = add(nn::pad_channels{.before = before[1], .after = after[1]}, made);
     }
-    if (amounts[2] != 0 || amounts[3] != 0 || amounts[6] != 0 || amounts[7] != 0) {
-      nn::pad2d options{.padding = nn::padding::explicit_padding(amounts[2], amounts[6], amounts[3], amounts[7]),
+    if (before[2] != 0 || before[3] != 0 || after[2] != 0 || after[3] != 0) {
+      nn::pad2d options{.padding = nn::padding::explicit_padding(before[2], after[2], before[3], after[3]),
                         .value = number};
       if (mode == "reflect") {
         options.mode = nn::padding_mode::reflect;
@@ -281,51 +472,221 @@ class onnx_shape_operators : public onnx_weight_operators {
       }
       made = add(options, made);
     }
-    give(made, 4);
+    give(made, rank);
   }
 
+  /// One axis of a Resize: output o is at the position (o + 1/2) / scale - 1/2, or another one, between the pixels.
+  struct resized_axis {
+    index_t in = 1;
+    index_t out = 1;
+    double scale = 1;
+    [[nodiscard]] bool exact() const { return static_cast<double>(in) * scale == static_cast<double>(out); }
+  };
+
   void resize() {
-    require_rank(4);
-    const nn::value_shape& in = shape();
-    nn::upsample2d options{.size = {in.height, in.width}};
-    const std::size_t scales = op_->op_type == "Upsample" ? 1 : 2;
-    if (has_input(3)) {
-      const std::vector<index_t>& size = needed(3, "sizes").integers;
-      if (size.size() != 4 || size[1] != in.channels) {
-        refuse("the sizes of 4 axes with the channels of the input", "others");
-      }
-      options.size = {size[2], size[3]};
-    } else {
-      const std::vector<float>& factors = needed(scales, "scales").numbers;
-      if (factors.size() != 4 || factors[0] != 1 || factors[1] != 1 || !(factors[2] > 0 && factors[2] < 1e6F) ||
-          !(factors[3] > 0 && factors[3] < 1e6F)) {
-        refuse("scales (1, 1, h, w)", "others");
-      }
-      options.size = {static_cast<index_t>(static_cast<double>(in.height) * static_cast<double>(factors[2])),
-                      static_cast<index_t>(static_cast<double>(in.width) * static_cast<double>(factors[3]))};
-    }
+    require_image();
     const std::string mode = text("mode", "nearest");
-    const std::string positions = text("coordinate_transformation_mode", scales == 1 ? "asymmetric" : "half_pixel");
+    const bool old = op_->op_type == "Upsample" || model_.opset < 11;
+    const std::string positions = text("coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
+    const std::string rounds = text("nearest_mode", old ? "floor" : "round_prefer_floor");
+    ignore({"extrapolation_value"});               // of tf_crop_and_resize
+    ignore({"cubic_coeff_a", "exclude_outside"});  // of the modes that read them
+    const std::array<resized_axis, 2> axes = resized_axes(old);
+    const resized_axis& rows = axes[0];
+    const resized_axis& columns = axes[1];
+    if (integer("antialias", 0) != 0 && mode != "nearest" && (rows.scale < 1 || columns.scale < 1)) {
+      refuse("antialias = 0 for a smaller image", {1});
+    }
+    const nn::value_shape in = shape();
+    require_size(in.channels, rows.out, columns.out);
+    const int rank = value().rank;
+    const bool exact = rows.exact() && columns.exact();
+    const bool whole = exact && rows.out % rows.in == 0 && columns.out % columns.in == 0;
+    nn::upsample2d options{.size = {rows.out, columns.out}};
     if (mode == "nearest") {
-      const bool whole = options.size.height % in.height == 0 && options.size.width % in.width == 0;
-      const std::string rounds = text("nearest_mode", scales == 1 ? "floor" : "round_prefer_floor");
-      // With whole factors all of these read the same pixels.
-      if (!(positions == "asymmetric" && rounds == "floor") && !(whole && positions == "half_pixel")) {
-        refuse("asymmetric positions that are rounded down", {positions, ", ", rounds});
+      // With whole factors both kinds of rounding read the same pixels.
+      if (exact && ((positions == "asymmetric" && rounds == "floor") ||
+                    (whole && positions == "half_pixel" && rounds.starts_with("round")))) {
+        give(add(options, plain(value().value)), rank);
+        return;
       }
-    } else if (mode == "linear") {
+    } else if (mode == "linear" && integer("exclude_outside", 0) == 0) {
       options.mode = nn::interpolation::bilinear;
       options.align_corners = positions == "align_corners";
       const bool half = positions == "half_pixel" ||
-                        (positions == "pytorch_half_pixel" && options.size.height > 1 && options.size.width > 1);
-      if (!options.align_corners && !half) {
-        refuse("positions half_pixel or align_corners", positions);
+                        (positions == "pytorch_half_pixel" && rows.out > 1 && (columns.out > 1 || columns.in == 1));
+      if (exact && (options.align_corners || half)) {
+        give(add(options, plain(value().value)), rank);
+        return;
       }
-    } else {
-      refuse("mode nearest or linear", mode);
+    } else if (mode != "linear" && mode != "cubic") {
+      refuse("mode nearest, linear or cubic", mode);
     }
-    give_layer(options);
+    nn::value made = plain(value().value);
+    if (rows.out != in.height || rows.scale != 1) {
+      const nn::permute exchange{{axis::h, axis::c, axis::w}};
+      made = add(exchange, interpolated(add(exchange, made), rows, mode, positions, rounds));
+    }
+    if (columns.out != in.width || columns.scale != 1) {
+      const nn::permute exchange{{axis::w, axis::h, axis::c}};
+      made = add(exchange, interpolated(add(exchange, made), columns, mode, positions, rounds));
+    }
+    give(made, rank);
   }
+
+  /// Rows and columns of a Resize from its scales or sizes.
+  [[nodiscard]] std::array<resized_axis, 2> resized_axes(bool old) {
+    const nn::value_shape& in = shape();
+    const auto rank = static_cast<std::size_t>(value().rank);
+    std::vector<index_t> which = attribute_integers("axes", {});
+    if (which.empty()) {
+      for (std::size_t k = 0; k < rank; ++k) {
+        which.push_back(static_cast<index_t>(k));
+      }
+    }
+    std::array<resized_axis, 2> result{resized_axis{in.height, in.height, 1}, resized_axis{in.width, in.width, 1}};
+    const bool by_size = !old && has_input(3) && needed(3, "sizes").size() > 0;
+    const onnx_constant none;
+    const onnx_attribute* const listed = attribute("scales");  // of Upsample before version 9
+    const onnx_constant& scales = by_size ? none : listed != nullptr ? listed->tensor : needed(old ? 1 : 2, "scales");
+    const std::vector<float>& factors = scales.numbers;
+    const std::vector<index_t>& sizes = by_size ? needed(3, "sizes").integers : which;
+    const std::string policy = text("keep_aspect_ratio_policy", "stretch");
+    if (by_size && policy != "stretch") {
+      refuse("keep_aspect_ratio_policy stretch", policy);
+    }
+    if (which.size() != (by_size ? sizes.size() : factors.size())) {
+      refuse({"a size or scale for each of ", which.size(), " axes"}, {by_size ? sizes.size() : factors.size()});
+    }
+    for (std::size_t k = 0; k < which.size(); ++k) {
+      const index_t at = axis_of(which[k], value().rank);
+      if (at < 2) {
+        const bool kept = by_size ? (at == 0 || sizes[k] == in.channels) : factors[k] == 1;
+        if (!kept) {
+          refuse("the sizes of images and channels as they are", "others");
+        }
+        if (by_size && at == 0 && sizes[k] != any_batch && sizes[k] != model_.inputs.front().dims[0]) {
+          refuse("the batch as the first size", {sizes[k]});
+        }
+        continue;
+      }
+      resized_axis& axis = result[static_cast<std::size_t>(at) - 2];
+      if (by_size) {
+        if (sizes[k] < 1 || sizes[k] > most_pixels) {
+          refuse({"sizes from 1 to ", most_pixels}, {sizes[k]});
+        }
+        axis.out = sizes[k];
+        axis.scale = static_cast<double>(axis.out) / static_cast<double>(axis.in);
+        continue;
+      }
+      axis.scale = static_cast<double>(factors[k]);
+      const double out = static_cast<double>(axis.in) * axis.scale;
+      if (!(out >= 1 && out <= static_cast<double>(most_pixels))) {
+        refuse({"scales that leave from 1 to ", most_pixels, " pixels"}, {axis.scale});
+      }
+      axis.out = static_cast<index_t>(out);
+    }
+    return result;
+  }
+
+  /// Channels that are weighted sums of channels: a convolution of one tap, which is no part of training.
+  [[nodiscard]] nn::value interpolated(nn::value from, const resized_axis& axis, const std::string& mode,
+                                       const std::string& positions, const std::string& rounds) {
+    if (axis.in * axis.out > most_weights) {
+      refuse({"a size for which input and output pixels of an axis have a product of at most ", most_weights},
+             {axis.in, " and ", axis.out});
+    }
+    if (positions == "align_corners" && !axis.exact()) {
+      refuse("sizes, or scales that make whole pixels, with align_corners", {axis.scale});
+    }
+    std::vector<float> weights(static_cast<std::size_t>(axis.in * axis.out), 0.0F);
+    for (index_t o = 0; o < axis.out; ++o) {
+      const double position = position_of(o, axis, positions);
+      const std::span<float> row =
+          std::span{weights}.subspan(static_cast<std::size_t>(o * axis.in), static_cast<std::size_t>(axis.in));
+      if (mode == "nearest") {
+        row[static_cast<std::size_t>(std::clamp<index_t>(rounded(position, rounds), 0, axis.in - 1))] = 1;
+      } else {
+        add_taps(row, position, mode == "cubic");
+      }
+    }
+    const std::string name = layer_name();
+    const std::size_t count = weights.size();
+    keep(name, "weight", std::move(weights), count);
+    const nn::value made =
+        add(name, nn::conv2d{.out_channels = axis.out, .kernel = {1, 1}, .bias = false}, std::array{from});
+    net_.freeze(name);
+    return made;
+  }
+
+  [[nodiscard]] double position_of(index_t o, const resized_axis& axis, const std::string& positions) const {
+    const auto at = static_cast<double>(o);
+    const auto in = static_cast<double>(axis.in);
+    const auto out = static_cast<double>(axis.out);
+    if (positions == "asymmetric") {
+      return at / axis.scale;
+    }
+    if (positions == "align_corners") {
+      return axis.out == 1 ? 0 : at * (in - 1) / (out - 1);
+    }
+    if (positions == "pytorch_half_pixel") {
+      return axis.out == 1 ? -0.5 : (at + 0.5) / axis.scale - 0.5;
+    }
+    if (positions == "half_pixel_symmetric") {
+      return in / 2 * (1 - out / (in * axis.scale)) + (at + 0.5) / axis.scale - 0.5;
+    }
+    if (positions != "half_pixel") {
+      refuse("coordinates half_pixel, half_pixel_symmetric, pytorch_half_pixel, align_corners or asymmetric",
+             positions);
+    }
+    return (at + 0.5) / axis.scale - 0.5;
+  }
+  [[nodiscard]] index_t rounded(double position, const std::string& rule) const {
+    if (rule == "floor") {
+      return static_cast<index_t>(std::floor(position));
+    }
+    if (rule == "ceil") {
+      return static_cast<index_t>(std::ceil(position));
+    }
+    if (rule == "round_prefer_ceil") {
+      return static_cast<index_t>(std::floor(position + 0.5));
+    }
+    if (rule != "round_prefer_floor") {
+      refuse("nearest_mode floor, ceil, round_prefer_floor or round_prefer_ceil", rule);
+    }
+    return static_cast<index_t>(std::ceil(position - 0.5));
+  }
+  /// Adds the weights of the pixels around a position to a row of all pixels. Pixels outside are those of the border,
+  /// or have no weight with exclude_outside.
+  void add_taps(std::span<float> row, double position, bool cubic) const {
+    const double below = std::floor(position);
+    const double t = position - below;
+    std::array<double, 4> taps{0, 1 - t, t, 0};
+    if (cubic) {  // Keys 1981
+      const double a = real("cubic_coeff_a", -0.75);
+      const auto near = [a](double x) { return ((a + 2) * x - (a + 3)) * x * x + 1; };
+      const auto far = [a](double x) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; };
+      taps = {far(1 + t), near(t), near(1 - t), far(2 - t)};
+    }
+    const bool excludes = integer("exclude_outside", 0) != 0;
+    const auto in = static_cast<index_t>(row.size());
+    double sum = 0;
+    std::array<double, 4> used = taps;
+    for (int k = 0; k < 4; ++k) {
+      const index_t at = static_cast<index_t>(below) - 1 + k;
+      double& each = used[static_cast<std::size_t>(k)];
+      each = excludes && (at < 0 || at >= in) ? 0 : each;
+      sum += each;
+    }
+    for (int k = 0; k < 4; ++k) {
+      const index_t at = std::clamp<index_t>(static_cast<index_t>(below) - 1 + k, 0, in - 1);
+      const double each = used[static_cast<std::size_t>(k)];
+      row[static_cast<std::size_t>(at)] += static_cast<float>(excludes ? each / sum : each);
+    }
+  }
+
+  static constexpr index_t most_factor = index_t{1} << 16;   // of DepthToSpace
+  static constexpr index_t most_weights = index_t{1} << 22;  // of a resized axis, for the pixels it reads
 };
 
 }  // namespace gradus::io::detail

@@ -3,7 +3,7 @@
 // ONNX operators with weights, and pooling.
 #pragma once
 
-#include <algorithm>    // std::clamp, std::max, std::sort
+#include <algorithm>    // std::max, std::min
 #include <array>        // std::array
 #include <cstddef>      // std::size_t
 #include <map>          // std::map
@@ -56,6 +56,7 @@ class onnx_weight_operators : public onnx_constant_operators {
         refuse("version 21 or newer, whose scale has a number for each channel", {model_.opset});
       }
       const std::string name = layer_name(1);
+      require_integer("stash_type", 1);
       keep_channels(name, "weight", 1);
       keep_channels(name, "bias", 2);
       give(add(name, nn::group_norm{.groups = integer("num_groups", 0), .epsilon = real("epsilon", 1e-5)},
@@ -73,32 +74,22 @@ class onnx_weight_operators : public onnx_constant_operators {
                                          .beta = real("beta", 0.75),
                                          .k = real("bias", 1)});
     } else if (type == "MaxPool") {
-      require_integer("storage_order", 0);
-      nn::max_pool2d pool{.kernel = pair("kernel_shape", {0, 0}), .stride = pair("strides", {1, 1})};
-      pool.padding = pooling_padding(pool.kernel, pool.stride);
+      require_image();
+      ignore({"storage_order"});  // of the places of the maxima, which are refused
+      nn::max_pool2d pool{.kernel = pair("kernel_shape", {0, 1}), .stride = pair("strides", {1, 1})};
+      pool.padding = pooling_padding(pool.kernel, pool.stride, false);
       give_layer(pool);
     } else if (type == "AveragePool") {
-      nn::average_pool2d pool{.kernel = pair("kernel_shape", {0, 0}), .stride = pair("strides", {1, 1})};
+      require_image();
+      nn::average_pool2d pool{.kernel = pair("kernel_shape", {0, 1}), .stride = pair("strides", {1, 1})};
       pool.count_padding = integer("count_include_pad", 0) != 0;
-      if (pool.count_padding) {
-        require_integer("ceil_mode", 0);
-      }
-      pool.padding = pooling_padding(pool.kernel, pool.stride);
+      pool.padding = pooling_padding(pool.kernel, pool.stride, pool.count_padding);
       give_layer(pool);
-    } else if (type == "GlobalAveragePool") {
-      require_rank(4);
-      give_layer(nn::global_average_pool2d{});
-    } else if (type == "ReduceMean") {
-      require_rank(4);
-      std::vector<index_t> axes = integers(1, "axes");
-      for (index_t& each : axes) {
-        each = axis_of(each, 4);
-      }
-      std::sort(axes.begin(), axes.end());
-      if (axes != std::vector<index_t>{2, 3}) {
-        refuse("the mean over the rows and columns", "over other axes");
-      }
-      give(add(nn::global_average_pool2d{}, value().value), integer("keepdims", 1) != 0 ? 4 : 2);
+    } else if (type == "GlobalAveragePool" || type == "GlobalMaxPool") {
+      require_image();
+      give(reduced(value(), {false, true, true}, type == "GlobalMaxPool"), value().rank);
+    } else if (type == "ReduceMean" || type == "ReduceMax") {
+      reduction(type == "ReduceMax");
     } else {
       return false;
     }
@@ -106,52 +97,156 @@ class onnx_weight_operators : public onnx_constant_operators {
   }
 
  private:
-  [[nodiscard]] nn::padding padding_of(bool transposed = false) const {
+  /// The padding of a convolution or pooling.
+  [[nodiscard]] nn::padding padding_of(nn::size2d taps, nn::size2d step, nn::size2d apart, bool transposed = false) {
     const std::string rule = text("auto_pad", "NOTSET");
+    if (rule != "NOTSET") {
+      ignore({"pads"});
+    }
     if (rule == "VALID") {
       return nn::padding::valid();
     }
     if (rule == "SAME_UPPER" && !transposed) {
       return nn::padding::same();
     }
+    if (rule == "SAME_LOWER" && !transposed) {  // more of an odd padding before the image
+      const nn::size2d rows = padding_of_axis(shape().height, taps.height, step.height, apart.height);
+      const nn::size2d columns = padding_of_axis(shape().width, taps.width, step.width, apart.width);
+      return nn::padding::explicit_padding(rows.height, rows.width, columns.height, columns.width);
+    }
     if (rule != "NOTSET") {
-      refuse("auto_pad NOTSET, VALID or SAME_UPPER", rule);
+      refuse(transposed ? "auto_pad NOTSET or VALID" : "auto_pad NOTSET, VALID, SAME_UPPER or SAME_LOWER", rule);
+    }
+    if (value().rank == 3) {
+      const std::vector<index_t> pads = attribute_integers("pads", {0, 0});
+      return nn::padding::explicit_padding(pads[0], pads[1], 0, 0);
     }
     const std::vector<index_t> pads = attribute_integers("pads", {0, 0, 0, 0});
     return nn::padding::explicit_padding(pads[0], pads[2], pads[1], pads[3]);
   }
+  /// What SAME_LOWER puts before and after an axis.
+  [[nodiscard]] nn::size2d padding_of_axis(index_t in, index_t taps, index_t step, index_t apart) const {
+    constexpr index_t most = index_t{1} << 31;
+    if (step < 1 || taps < 1 || apart < 1 || taps > most || apart > most || step > most) {
+      refuse("kernel, stride and dilation of at least 1", {taps, ", ", step, " and ", apart});
+    }
+    const index_t outputs = (in + step - 1) / step;
+    const index_t all = std::max<index_t>(0, (outputs - 1) * step + (taps - 1) * apart + 1 - in);
+    return {all - all / 2, all / 2};
+  }
 
   /// With ceil_mode the last window may begin inside and end outside: as if there were more padding.
-  [[nodiscard]] nn::padding pooling_padding(nn::size2d kernel, nn::size2d stride) {
-    for (const index_t each : attribute_integers("dilations", {1, 1})) {
-      if (each != 1) {
-        refuse("dilations of 1", {each});
-      }
+  [[nodiscard]] nn::padding pooling_padding(nn::size2d kernel, nn::size2d stride, bool counted) {
+    const nn::size2d apart = pair("dilations", {1, 1});
+    if (apart != nn::size2d{1, 1}) {
+      refuse("dilations of 1", {apart.height, " and ", apart.width});
     }
-    nn::padding pad = padding_of();
-    if (integer("ceil_mode", 0) == 0 || pad.rule() == nn::padding::kind::same) {
+    const nn::padding pad = padding_of(kernel, stride, apart);
+    if (integer("ceil_mode", 0) == 0 || text("auto_pad", "NOTSET") != "NOTSET") {
       return pad;
     }
-    const auto more = [](index_t in, index_t taps, index_t step, index_t before, index_t after) {
+    const auto more = [&](index_t in, index_t taps, index_t step, index_t before, index_t after) {
       const index_t room = in + before + after - taps;
       if (step < 1 || room < 0 || room % step == 0) {
         return after;
       }
       const index_t outputs = room / step + 2;
       // A window that would begin in the padding behind the image is left out.
-      return (outputs - 1) * step >= in + before ? after : after + step - room % step;
+      if ((outputs - 1) * step >= in + before) {
+        return after;
+      }
+      if (counted) {
+        refuse("windows inside the image and its padding, with count_include_pad", "a last window that ends behind");
+      }
+      return after + step - room % step;
     };
     return nn::padding::explicit_padding(
         pad.top(), more(shape().height, kernel.height, stride.height, pad.top(), pad.bottom()), pad.left(),
         more(shape().width, kernel.width, stride.width, pad.left(), pad.right()));
   }
 
+  /// The mean or maximum over channels, rows or columns, as extents of 1.
+  [[nodiscard]] nn::value reduced(const imported& from, const std::array<bool, 3>& over, bool maximum) {
+    nn::value made = plain(from.value);
+    if (over[0]) {
+      const nn::permute exchange{{axis::h, axis::c, axis::w}};
+      made = pooled(add(exchange, made), true, false, maximum);
+      made = add(exchange, made);
+    }
+    return pooled(made, over[1], over[2], maximum);
+  }
+  /// The mean or maximum over rows or columns.
+  [[nodiscard]] nn::value pooled(nn::value from, bool rows, bool columns, bool maximum) {
+    const nn::value_shape in = net_.shape(from);
+    if (!maximum) {
+      if (rows && columns) {
+        return add(nn::global_average_pool2d{}, from);
+      }
+      const nn::size2d all{rows ? in.height : index_t{1}, columns ? in.width : index_t{1}};
+      return all == nn::size2d{1, 1} ? from : add(nn::average_pool2d{.kernel = all, .stride = all}, from);
+    }
+    // A kernel of a maximum has at most 256 elements.
+    for (const bool vertical : {true, false}) {
+      while (vertical ? rows && net_.shape(from).height > 1 : columns && net_.shape(from).width > 1) {
+        const index_t extent = vertical ? net_.shape(from).height : net_.shape(from).width;
+        const index_t taps = std::min<index_t>(extent, 256);
+        const index_t after = (taps - extent % taps) % taps;
+        const nn::size2d window = vertical ? nn::size2d{taps, 1} : nn::size2d{1, taps};
+        from = add(nn::max_pool2d{.kernel = window,
+                                  .stride = window,
+                                  .padding = nn::padding::explicit_padding(0, vertical ? after : index_t{0}, 0,
+                                                                           vertical ? index_t{0} : after)},
+                   from);
+      }
+    }
+    return from;
+  }
+  void reduction(bool maximum) {
+    ignore({"noop_with_empty_axes"});  // no axes are refused
+    const imported from = value();
+    std::array<bool, 3> over{};
+    const std::vector<index_t> axes = integers(1, "axes");
+    for (const index_t each : axes) {
+      const index_t which = axis_of(each, from.rank);
+      if (which == 0) {
+        refuse("axes of the images", "the batch");
+      }
+      over[static_cast<std::size_t>(which) - 1] = true;
+    }
+    if (axes.empty()) {
+      refuse("axes of the images", "all axes");
+    }
+    const nn::value made = reduced(from, over, maximum);
+    if (integer("keepdims", 1) != 0) {
+      give(made, from.rank);
+      return;
+    }
+    const std::vector<index_t> before = extents_of(from);
+    std::vector<index_t> left;
+    for (std::size_t k = 0; k < before.size(); ++k) {
+      if (!over[k]) {
+        left.push_back(before[k]);
+      }
+    }
+    if (left.empty()) {
+      refuse("a result with axes behind the batch", "none");
+    }
+    const nn::value_shape to{left[0], left.size() > 1 ? left[1] : index_t{1}, 1};
+    give(net_.shape(made) == to ? made : add(nn::reshape{to.channels, to.height, to.width}, made),
+         static_cast<int>(left.size()) + 1);
+  }
+
   /// The extents of a kernel (o, i, r, s).
   [[nodiscard]] const onnx_constant& kernel() {
-    require_rank(4);
+    require_image();
     const onnx_constant& w = needed(1, "weight");
-    if (w.dims.size() != 4) {
-      refuse("a weight of 4 axes", {w.dims.size(), " axes"});
+    const auto rank = static_cast<std::size_t>(value().rank);
+    if (w.dims.size() != rank) {
+      refuse({"a weight of ", rank, " axes"}, {w.dims.size(), " axes"});
+    }
+    const std::vector<index_t> extents(w.dims.begin() + 2, w.dims.end());
+    if (attribute_integers("kernel_shape", extents) != extents) {
+      refuse("the kernel_shape of the weight", "another");
     }
     return w;
   }
@@ -159,13 +254,13 @@ class onnx_weight_operators : public onnx_constant_operators {
   void convolution() {
     const onnx_constant& w = kernel();
     const std::string name = layer_name(1);
-    const nn::conv2d options{.out_channels = w.dims[0],
-                             .kernel = {w.dims[2], w.dims[3]},
-                             .stride = pair("strides", {1, 1}),
-                             .padding = padding_of(),
-                             .dilation = pair("dilations", {1, 1}),
-                             .groups = integer("group", 1),
-                             .bias = has_input(2)};
+    nn::conv2d options{.out_channels = w.dims[0],
+                       .kernel = {w.dims[2], w.dims.size() > 3 ? w.dims[3] : index_t{1}},
+                       .stride = pair("strides", {1, 1}),
+                       .dilation = pair("dilations", {1, 1}),
+                       .groups = integer("group", 1),
+                       .bias = has_input(2)};
+    options.padding = padding_of(options.kernel, options.stride, options.dilation);
     if (options.groups < 1 || w.dims[1] * options.groups != shape().channels) {
       refuse({"a weight for ", shape().channels, " input channels"},
              {w.dims[1], " in each of ", options.groups, " groups"});
@@ -174,7 +269,7 @@ class onnx_weight_operators : public onnx_constant_operators {
     if (options.bias) {
       keep(name, "bias", needed(2, "bias").numbers, static_cast<std::size_t>(w.dims[0]));
     }
-    give(add(name, options, std::array{value().value}), 4);
+    give(add(name, options, std::array{value().value}), value().rank);
   }
 
   void transposed_convolution() {
@@ -184,9 +279,9 @@ class onnx_weight_operators : public onnx_constant_operators {
       refuse("pads and output_padding", "output_shape");
     }
     const nn::conv_transpose2d options{.out_channels = w.dims[1] * integer("group", 1),
-                                       .kernel = {w.dims[2], w.dims[3]},
+                                       .kernel = {w.dims[2], w.dims.size() > 3 ? w.dims[3] : index_t{1}},
                                        .stride = pair("strides", {1, 1}),
-                                       .padding = padding_of(true),
+                                       .padding = padding_of({1, 1}, {1, 1}, {1, 1}, true),
                                        .output_padding = pair("output_padding", {0, 0}),
                                        .dilation = pair("dilations", {1, 1}),
                                        .groups = integer("group", 1),
@@ -198,7 +293,7 @@ class onnx_weight_operators : public onnx_constant_operators {
     if (options.bias) {
       keep(name, "bias", needed(2, "bias").numbers, static_cast<std::size_t>(options.out_channels));
     }
-    give(add(name, options, std::array{value().value}), 4);
+    give(add(name, options, std::array{value().value}), value().rank);
   }
 
   /// The rows of a matrix as the weight of a layer, (o, i); of (i, o) if `transpose`.
@@ -207,9 +302,10 @@ class onnx_weight_operators : public onnx_constant_operators {
       refuse({"a weight of 2 axes for ", shape().size(), " features"},
              {w.dims.empty() ? index_t{0} : w.dims[transpose ? 0 : w.dims.size() - 1]});
     }
-    if (!transpose) {
-      return w.numbers;
-    }
+    return transpose ? transposed(w) : w.numbers;
+  }
+  /// The numbers of a constant of 2 axes with its axes exchanged.
+  [[nodiscard]] static std::vector<float> transposed(const onnx_constant& w) {
     std::vector<float> result(w.numbers.size());
     const auto rows = static_cast<std::size_t>(w.dims[0]);
     const auto columns = static_cast<std::size_t>(w.dims[1]);
@@ -224,29 +320,56 @@ class onnx_weight_operators : public onnx_constant_operators {
   void gemm() {
     require_rank(2);
     require_integer("transA", 0);
-    if (real("alpha", 1) != 1 || (has_input(2) && real("beta", 1) != 1)) {
-      refuse("alpha and beta of 1", "other numbers");
-    }
-    dense(integer("transB", 0) == 0, has_input(2));
+    dense(integer("transB", 0) == 0, has_input(2), real("alpha", 1), real("beta", 1));
   }
   void matrix_product() {
-    require_rank(2);
-    dense(true, false);
+    if (kept().rank == 2) {
+      dense(true, false, 1, 1);
+      return;
+    }
+    // The last axis of images times a matrix: a convolution of one tap.
+    const onnx_constant& w = needed(1, "weight");
+    const int rank = kept().rank;
+    const turned_axes turned = with_channels_at(0, rank - 1);
+    const nn::value from = plain(turned.value);
+    if (w.dims.size() != 2 || w.dims[0] != net_.shape(from).channels) {
+      refuse({"a weight of 2 axes for ", net_.shape(from).channels, " features"}, "another");
+    }
+    const std::string name = layer_name(1);
+    keep(name, "weight", transposed(w), w.size());
+    const nn::value made =
+        add(name, nn::conv2d{.out_channels = w.dims[1], .kernel = {1, 1}, .bias = false}, std::array{from});
+    give(permuted({made, rank}, turned.back));
   }
-  void dense(bool transpose, bool bias) {
+  void dense(bool transpose, bool bias, double alpha, double beta) {
     const onnx_constant& w = needed(1, "weight");
     std::vector<float> rows = matrix(w, transpose);
     const index_t outputs = w.dims[transpose ? 1 : 0];
+    for (float& each : rows) {
+      each = static_cast<float>(static_cast<double>(each) * alpha);
+    }
     const std::string name = layer_name(1);
     keep(name, "weight", std::move(rows), static_cast<std::size_t>(outputs * shape().size()));
     if (bias) {
-      keep(name, "bias", needed(2, "bias").numbers, static_cast<std::size_t>(outputs));
+      const onnx_constant& numbers = needed(2, "bias");
+      std::vector<float> values = numbers.numbers;
+      if (values.size() == 1) {
+        values.resize(w.numbers.empty() ? 1 : static_cast<std::size_t>(outputs), values[0]);
+      } else if (numbers.dims.empty() || numbers.dims.back() != outputs) {
+        refuse({"a bias, or one for each of ", outputs, " outputs"}, {values.size(), " numbers"});
+      }
+      for (float& each : values) {
+        each = static_cast<float>(static_cast<double>(each) * beta);
+      }
+      keep(name, "bias", std::move(values), static_cast<std::size_t>(outputs));
     }
     give(add(name, nn::dense{.out_features = outputs, .bias = bias}, std::array{value().value}), 2);
   }
 
   void batch_normalization() {
     require_integer("training_mode", 0);
+    require_integer("spatial", 1);
+    ignore({"momentum"});  // of training
     const std::string name = layer_name(1);
     const nn::value from = plain(value().value);
     keep_channels(name, "weight", 1);
@@ -261,6 +384,7 @@ class onnx_weight_operators : public onnx_constant_operators {
     const index_t first = axis_of(integer("axis", -1), rank);
     const onnx_constant& scale = needed(1, "scale");
     const bool image = first == 1;
+    require_integer("stash_type", 1);
     if (!image && !(rank == 4 && first == 3)) {
       refuse("the axes from 1 on, or the last of 4", {"from axis ", first, " of ", rank});
     }

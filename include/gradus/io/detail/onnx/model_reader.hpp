@@ -189,8 +189,14 @@ class onnx_reader {
           onnx_message type = value.message();
           while (type.next(1)) {
             onnx_message tensor = type.message();
-            while (tensor.next(2)) {
-              result.dims = read_dims(tensor.message());
+            while (tensor.next()) {
+              if (tensor.tag() == 1) {
+                result.element_type = tensor.integer();
+              } else if (tensor.tag() == 2) {
+                result.dims = read_dims(tensor.message());
+              } else {
+                tensor.skip();
+              }
             }
           }
           break;
