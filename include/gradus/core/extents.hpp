@@ -138,6 +138,11 @@ struct image_extents {
   /// The extents in the order n, c, h, w. @throws shape_error if one is negative
   GRADUS_NEVER_INLINE constexpr operator extents<4>() const { return extents<4>{n, c, h, w}; }
 
+  /// The extent of axis 0 (n) to 3 (w), as extents<4> gives it. @pre 0 <= axis < 4
+  [[nodiscard]] constexpr index_t operator[](int axis) const noexcept {
+    return axis == 0 ? n : axis == 1 ? c : axis == 2 ? h : w;
+  }
+
   /// The number of elements: n * c * h * w. @throws shape_error if it does not fit index_t
   [[nodiscard]] GRADUS_NEVER_INLINE constexpr index_t size() const {
     return detail::checked_product(detail::checked_product(detail::checked_product(n, c), h), w);

@@ -47,6 +47,14 @@ std::string streamed(const Value& value) {
 
 BOOST_AUTO_TEST_SUITE(core_extents)
 
+BOOST_AUTO_TEST_CASE(image_extents_have_numbered_axes_too) {
+  constexpr gradus::image_extents shape{2, 3, 5, 7};
+  const gradus::extents<4> same = shape;
+  for (int axis = 0; axis < 4; ++axis) {
+    BOOST_TEST(shape[axis] == same[axis]);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(values_are_kept_in_order) {
   constexpr extents<3> shape{2, 3, 5};
   static_assert(extents<3>::rank == 3);
