@@ -96,6 +96,7 @@ struct reproducible;  // #include <gradus/train/reproducible.hpp>
 
 namespace gradus::train {
 class checkpoints;        // #include <gradus/train/checkpoints.hpp>
+class early_stopping;     // #include <gradus/train/early_stopping.hpp>
 class gradient_norms;     // #include <gradus/train/gradient_norms.hpp>
 class reduce_on_plateau;  // #include <gradus/train/reduce_on_plateau.hpp>
 class update_ratio;       // #include <gradus/train/update_ratio.hpp>

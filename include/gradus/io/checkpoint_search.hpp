@@ -146,21 +146,21 @@ inline void sort_candidates(std::vector<checkpoint_candidate>& candidates) {
   return {};
 }
 
-}  // namespace detail
-
-/// Finds the newest valid checkpoint of some folders, in one process. The checksums of all its bytes are compared.
-/// @throws nothing for files that are not valid: the report names them
-[[nodiscard]] inline checkpoint_report find_newest(std::span<const std::string> folders,
-                                                   file_system& files = operating_system()) {
+/// Finds the newest valid checkpoint of some folders that `takes` wants.
+[[nodiscard]] inline checkpoint_report find_checkpoint(std::span<const std::string> folders, file_system& files,
+                                                       bool (*takes)(const checkpoint_reader& reader)) {
   checkpoint_report report;
-  for (const detail::checkpoint_candidate& each : detail::checkpoint_candidates(folders, files, report)) {
+  for (const checkpoint_candidate& each : checkpoint_candidates(folders, files, report)) {
     const std::string path = each.path_among(folders);
     try {
-      const auto reader = detail::open_candidate(path, files);
+      const auto reader = open_candidate(path, files);
+      if (!takes(*reader)) {
+        continue;
+      }
       reader->compare_checksums();
       report.path = path;
       report.step = reader->step();
-      report.owner = detail::other_owner_of(*reader, files);
+      report.owner = other_owner_of(*reader, files);
       return report;
     } catch (const format_error& failure) {
       report.skipped.push_back({.path = path, .reason = std::string{failure.message()}});
@@ -169,9 +169,33 @@ inline void sort_candidates(std::vector<checkpoint_candidate>& candidates) {
   return report;
 }
 
+}  // namespace detail
+
+/// Finds the newest valid checkpoint of some folders, in one process. The checksums of all its bytes are compared.
+/// @throws nothing for files that are not valid: the report names them
+[[nodiscard]] inline checkpoint_report find_newest(std::span<const std::string> folders,
+                                                   file_system& files = operating_system()) {
+  return detail::find_checkpoint(folders, files, [](const checkpoint_reader& /*any*/) { return true; });
+}
 /// The same for one folder.
 [[nodiscard]] inline checkpoint_report find_newest(const std::string& folder, file_system& files = operating_system()) {
   return find_newest(std::span{&folder, 1}, files);
+}
+
+/// Finds the best checkpoint of some folders, in one process: of the valid ones that were saved as the best so far (see
+/// train::checkpoint_options::best) the newest.
+///
+///   io::load_weights(net, io::find_best("checkpoints").path, {.strict = false});
+/// @throws nothing for files that are not valid: the report names them, and has no path if no file was saved as the
+/// best
+[[nodiscard]] inline checkpoint_report find_best(std::span<const std::string> folders,
+                                                 file_system& files = operating_system()) {
+  return detail::find_checkpoint(folders, files, [](const checkpoint_reader& reader) { return reader.best(); });
+}
+
+/// The same for one folder.
+[[nodiscard]] inline checkpoint_report find_best(const std::string& folder, file_system& files = operating_system()) {
+  return find_best(std::span{&folder, 1}, files);
 }
 
 }  // namespace gradus::io
