@@ -5,6 +5,9 @@
 
 #include <array>     // std::array
 #include <chrono>    // std::chrono, std::chrono_literals
+#include <cstddef>   // std::size_t
+#include <deque>     // std::deque
+#include <mutex>     // std::mutex, std::scoped_lock
 #include <optional>  // std::optional
 #include <span>      // std::span
 #include <string>    // std::string, std::to_string
@@ -106,16 +109,25 @@ void a_rank_that_leaves_is_named(Communicator& world) {
   require_contains(message, "rank " + std::to_string(leaver) + " failed: it has left");
 }
 
+/// An array of ones that lives until the program ends: MPI cannot withdraw a collective that a rank no longer waits
+/// for, and may write to its array for as long as the program calls MPI.
+inline std::vector<float>& lasting_ones(std::size_t size) {
+  static std::mutex mutex;
+  static std::deque<std::vector<float>> arrays;
+  const std::scoped_lock lock{mutex};
+  return arrays.emplace_back(size, 1.0F);
+}
+
 /// Rank 0 stops waiting for late ranks after the time limit; the late ranks then see the error.
 template <class Communicator>
 void a_wait_has_a_time_limit(Communicator& world) {
   if (world.size() == 1) {
     return;
   }
+  std::vector<float>& data = lasting_ones(10007);
   const auto begin = std::chrono::steady_clock::now();
   if (world.rank() == 0) {
     world.set_time_limit(150ms);
-    std::vector<float> data(10007, 1.0F);
     const std::string message = message_of<gradus::communication_error>([&] { comm::all_reduce(world, data).wait(); });
     const auto took = std::chrono::steady_clock::now() - begin;
     require_contains(message, "all_reduce(sum) of 10007 float32");
@@ -126,7 +138,6 @@ void a_wait_has_a_time_limit(Communicator& world) {
     std::this_thread::sleep_for(900ms);
     require_contains(message_of<gradus::communication_error>([&] {
                        for (;;) {  // messages that rank 0 sent before its time limit may complete the first one
-                         std::vector<float> data(10007, 1.0F);
                          comm::all_reduce(world, data).wait();
                        }
                      }),

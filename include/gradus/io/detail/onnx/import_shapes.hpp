@@ -664,9 +664,9 @@ class onnx_shape_operators : public onnx_weight_operators {
     std::array<double, 4> taps{0, 1 - t, t, 0};
     if (cubic) {  // Keys 1981
       const double a = real("cubic_coeff_a", -0.75);
-      const auto near = [a](double x) { return ((a + 2) * x - (a + 3)) * x * x + 1; };
-      const auto far = [a](double x) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; };
-      taps = {far(1 + t), near(t), near(1 - t), far(2 - t)};
+      const auto nearer = [a](double x) { return ((a + 2) * x - (a + 3)) * x * x + 1; };
+      const auto farther = [a](double x) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; };
+      taps = {farther(1 + t), nearer(t), nearer(1 - t), farther(2 - t)};
     }
     const bool excludes = integer("exclude_outside", 0) != 0;
     const auto in = static_cast<index_t>(row.size());
