@@ -125,7 +125,9 @@ void make(const std::string& folder) {
   io::safetensors_writer writer;
   for (const std::string& theirs : names_of_torchvision()) {
     std::string ours = names(theirs);
-    ours += ours.ends_with("running_var") ? "iance" : "";
+    if (ours.ends_with("running_variance")) {
+      ours.resize(ours.size() - std::string{"iance"}.size());  // as save_weights writes it
+    }
     const io::safetensors_entry* const entry = own.find(ours);
     if (entry == nullptr) {
       throw std::runtime_error{"no weight '" + ours + "'"};
