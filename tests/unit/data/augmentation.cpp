@@ -14,7 +14,7 @@ namespace {
 namespace data = gradus::data;
 using gradus::index_t;
 
-constexpr index_t size = 11;
+constexpr index_t example_count = 11;
 
 /// Four pixels, of which one that depends on the example and the epoch is 1.
 template <class Number>
@@ -25,7 +25,7 @@ void write(index_t i, std::uint64_t epoch, Number* to) {
 }
 
 struct varied_images {
-  [[nodiscard]] index_t size() const { return ::size; }
+  [[nodiscard]] index_t size() const { return example_count; }
   [[nodiscard]] gradus::image_extents example() const { return {1, 1, 1, 4}; }
   [[nodiscard]] std::uint64_t hash() const { return 1; }
   void read(index_t i, float* planes) const { write(i, 0, planes); }
@@ -52,15 +52,15 @@ struct with_both : with_numbers {
 };
 
 /// What the batches of an epoch have at the pixels, the labels and the targets.
-struct contents {
+struct epoch_contents {
   std::vector<float> images;
   std::vector<float> labels;
   std::vector<float> targets;
 };
 
 template <class Loader>
-contents of_epoch(Loader& loader, std::uint64_t epoch) {
-  contents all;
+epoch_contents of_epoch(Loader& loader, std::uint64_t epoch) {
+  epoch_contents all;
   loader.start_epoch(epoch);
   while (const auto* const batch = loader.next()) {
     all.images.insert(all.images.end(), batch->images.data(), batch->images.data() + batch->images.size());
@@ -71,8 +71,8 @@ contents of_epoch(Loader& loader, std::uint64_t epoch) {
 }
 
 std::vector<float> pixels(std::uint64_t epoch) {
-  std::vector<float> all(4 * size);
-  for (index_t i = 0; i < size; ++i) {
+  std::vector<float> all(4 * example_count);
+  for (index_t i = 0; i < example_count; ++i) {
     write(i, epoch, all.data() + 4 * i);
   }
   return all;
@@ -86,7 +86,7 @@ void check_loaders(const Look& look) {
   const auto check = [&](auto&& loader, bool varies) {
     for (const std::uint64_t epoch : {0U, 1U, 2U, 7U, 1U}) {
       BOOST_TEST_CONTEXT("epoch " << epoch) {
-        const contents have = of_epoch(loader, epoch);
+        const epoch_contents have = of_epoch(loader, epoch);
         const std::vector<float> want = pixels(varies ? epoch : 0);
         BOOST_TEST((have.images == want));
         look(have, want);
@@ -109,17 +109,17 @@ void check_loaders(const Look& look) {
 BOOST_AUTO_TEST_SUITE(augmentation)
 
 BOOST_AUTO_TEST_CASE(label_maps_follow_the_images) {
-  check_loaders<with_maps>([](const contents& have, const auto& want) { BOOST_TEST((have.labels == want)); });
+  check_loaders<with_maps>([](const epoch_contents& have, const auto& want) { BOOST_TEST((have.labels == want)); });
 }
 
 BOOST_AUTO_TEST_CASE(real_targets_follow_the_images) {
-  check_loaders<with_numbers>([](const contents& have, const auto& want) { BOOST_TEST((have.targets == want)); });
+  check_loaders<with_numbers>([](const epoch_contents& have, const auto& want) { BOOST_TEST((have.targets == want)); });
 }
 
 BOOST_AUTO_TEST_CASE(a_class_stays_where_numbers_vary) {
-  check_loaders<with_both>([](const contents& have, const auto& want) {
+  check_loaders<with_both>([](const epoch_contents& have, const auto& want) {
     BOOST_TEST((have.targets == want));
-    BOOST_TEST((have.labels == std::vector<float>(size, 1.0F)));
+    BOOST_TEST((have.labels == std::vector<float>(example_count, 1.0F)));
   });
 }
 

@@ -32,7 +32,7 @@ struct scratch_folder {
   ~scratch_folder() { fs::remove_all(path); }
 };
 
-std::string content_of(const fs::path& path) {
+std::string text_in(const fs::path& path) {
   std::ifstream file{path, std::ios::binary};
   return {std::istreambuf_iterator<char>{file}, {}};
 }
@@ -65,7 +65,7 @@ void write_model(const std::string& path) {
 struct read_pipe {
   explicit read_pipe(const fs::path& where) : path{where} {
     BOOST_REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
-    content = std::async(std::launch::async, [this] { return content_of(path); });
+    content = std::async(std::launch::async, [this] { return text_in(path); });
   }
   fs::path path;
   std::future<std::string> content;
@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(links_go_on_leading_to_the_file) {
   fs::create_symlink("relative", chain);
   for (const char* const name : {"absolute", "relative", "chain"}) {  // the first makes what the link leads to
     write(folder.path / name, name);
-    BOOST_TEST(content_of(target) == name);
+    BOOST_TEST(text_in(target) == name);
     BOOST_TEST(fs::is_symlink(folder.path / name));
     BOOST_TEST(!fs::is_symlink(target));
   }
@@ -105,8 +105,8 @@ BOOST_AUTO_TEST_CASE(data_of_a_model_are_where_its_link_leads) {
   io::detail::onnx_model_files files{folder.path / "link.onnx"};
   BOOST_TEST(files.choose_data_name() == "m.onnx.data");
   files.write("model", "data");
-  BOOST_TEST(content_of(folder.path / "elsewhere" / "m.onnx") == "model");
-  BOOST_TEST(content_of(folder.path / "elsewhere" / "m.onnx.data") == "data");
+  BOOST_TEST(text_in(folder.path / "elsewhere" / "m.onnx") == "model");
+  BOOST_TEST(text_in(folder.path / "elsewhere" / "m.onnx.data") == "data");
   BOOST_TEST(fs::is_symlink(folder.path / "link.onnx"));
 }
 
@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE(the_reader_of_a_pipe_gets_the_bytes) {
   read_pipe tensors{folder.path / "tensors"};
   write_tensors(tensors.path.string());
   write_tensors((folder.path / "file").string());
-  BOOST_TEST(tensors.content.get() == content_of(folder.path / "file"));
+  BOOST_TEST(tensors.content.get() == text_in(folder.path / "file"));
   read_pipe model{folder.path / "model"};
   write_model(model.path.string());
   BOOST_TEST(model.content.get() == "a model");
@@ -161,7 +161,7 @@ BOOST_AUTO_TEST_CASE(an_open_file_is_written_at_its_end) {
   BOOST_REQUIRE(::write(file, "before ", 7) == 7);
   write("/proc/self/fd/" + std::to_string(file), "after");
   ::close(file);
-  BOOST_TEST(content_of(path) == "before after");
+  BOOST_TEST(text_in(path) == "before after");
 }
 
 BOOST_AUTO_TEST_CASE(a_device_stays_one) {
