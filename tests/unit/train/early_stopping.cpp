@@ -34,7 +34,7 @@ int epochs_until_stop(train::early_stopping& stop, const std::vector<double>& lo
   return epochs;
 }
 
-std::string refusal_of(const train::early_stopping_options& options) {
+std::string complaint_about(const train::early_stopping_options& options) {
   try {
     const train::early_stopping stop{options};
   } catch (const gradus::configuration_error& failure) {
@@ -84,10 +84,10 @@ BOOST_AUTO_TEST_CASE(a_state_goes_on_and_a_stop_gives_new_patience) {
 }
 
 BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
-  BOOST_TEST(refusal_of({.patience = 0}).find("patience of at least 1") != std::string::npos);
-  BOOST_TEST(refusal_of({.first = -1}).find("first = -1") != std::string::npos);
-  BOOST_TEST(refusal_of({.threshold = -1}).find("threshold = -1") != std::string::npos);
-  BOOST_TEST(refusal_of({.metric = nullptr}).find("a metric") != std::string::npos);
+  BOOST_TEST(complaint_about({.patience = 0}).find("patience of at least 1") != std::string::npos);
+  BOOST_TEST(complaint_about({.first = -1}).find("first = -1") != std::string::npos);
+  BOOST_TEST(complaint_about({.threshold = -1}).find("threshold = -1") != std::string::npos);
+  BOOST_TEST(complaint_about({.metric = nullptr}).find("a metric") != std::string::npos);
 }
 
 // The second epoch is the best; training ends two epochs later, and the file of the second epoch has its weights.
