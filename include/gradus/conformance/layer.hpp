@@ -129,9 +129,9 @@ class contract_check {
           }
         }
         values[i] = original;
-        require(best <= 1e-5 * largest, "the gradient of " + what + "[" + std::to_string(i) + "] is " +
-                                            join({static_cast<double>(gradient[i]), ", finite differences say ",
-                                                  static_cast<double>(difference)}));
+        require(best <= 1e-5 * largest,
+                "the gradient of " + what + "[" + std::to_string(i) + "] is " +
+                    join({static_cast<double>(gradient[i]), ", finite differences say ", difference}));
       }
     };
     const auto described = base_->parameters();
@@ -399,8 +399,8 @@ class contract_check {
                                    static_cast<double>(static_cast<real>(expected[i])));
       difference = here <= difference ? difference : here;  // keeps a NaN
     }
-    require(difference <= 8 * precision * largest, join({what, ": expected values up to ", static_cast<double>(largest),
-                                                         ", got a difference of ", static_cast<double>(difference)}));
+    require(difference <= 8 * precision * largest,
+            join({what, ": expected values up to ", largest, ", got a difference of ", difference}));
   }
   static constexpr double precision = sizeof(Element) == 8 ? 0x1p-52 : sizeof(Element) == 4 ? 0x1p-22 : 0x1p-8;
 

@@ -34,7 +34,9 @@ class zip_numbers {
       raise<format_error>(operation_, "a complete .npz archive", "one that ends early",
                           "the file was not copied completely");
     }
-    return file_.subspan(static_cast<std::size_t>(position), static_cast<std::size_t>(bytes));
+    const std::size_t first = position;
+    const std::size_t count = bytes;
+    return file_.subspan(first, count);
   }
   /// Refuses another mark than `expected`.
   void require_mark(std::uint64_t position, std::uint64_t expected) const {
@@ -94,7 +96,7 @@ class zip_numbers {
         if (numbers.at(extra, 2) == 1) {  // zip64: the numbers that do not fit 32 bits
           if (size == in_zip64) {
             size = numbers.at(value, 8);
-            value += numbers.at(entry + 20, 4) == in_zip64 ? 16 : 8;
+            value += numbers.at(entry + 20, 4) == in_zip64 ? 16U : 8U;
           }
           local = local == in_zip64 ? numbers.at(value, 8) : local;
         }

@@ -34,9 +34,9 @@ struct output_place {
 /// Whether the last part of a path stands for an open file. The text of such a link need not be a path.
 [[nodiscard]] inline bool is_open_file_of_proc([[maybe_unused]] const std::string& folder) noexcept {
 #if defined(__linux__)
-  constexpr long proc = 0x9fa0;  // PROC_SUPER_MAGIC
+  constexpr auto proc = 0x9fa0;  // PROC_SUPER_MAGIC
   struct statfs found {};
-  return ::statfs(folder.c_str(), &found) == 0 && static_cast<long>(found.f_type) == proc;
+  return ::statfs(folder.c_str(), &found) == 0 && found.f_type == proc;
 #else
   return false;
 #endif

@@ -201,7 +201,7 @@ class replicas {
         for (const std::size_t r : replicas_of_first) {
           std::size_t equal = 0;
           for (const std::size_t s : replicas_of_first) {
-            equal += hash_of(r) == hash_of(s) ? 1 : 0;
+            equal += hash_of(r) == hash_of(s) ? 1U : 0U;
           }
           if (equal > most_equal) {
             most_equal = equal;
