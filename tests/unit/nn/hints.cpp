@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(options_that_are_missing_or_do_not_fit) {
                 {"got 'conv' again, the name of a conv2d", "nn::sequential (gradus/nn/sequential.hpp) makes names"});
   expect_advice([&] { net.add("d", nn::dense{}, x); },
                 {"say how many numbers it makes", "nn::dense{.out_features = 10}"});
-  expect_advice([&] { net.add("d", nn::conv2d{}, x); }, {"nn::conv2d{.out_channels = 16, .kernel = {3, 3}}"});
+  expect_advice([&] { net.add("d", nn::conv2d{}, x); }, {"nn::conv2d{.out_channels = 16, .kernel = 3}"});
   expect_advice([&] { net.add("d", nn::conv_transpose2d{}, x); }, {"nn::conv_transpose2d{.out_channels = 16"});
   expect_advice([&] { net.add("d", nn::group_norm{}, x); },
                 {"groups that divide 6 channels, got 32", "with one of 1, 2, 3, 6; without .groups it has 32"});

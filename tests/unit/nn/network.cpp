@@ -283,7 +283,7 @@ BOOST_AUTO_TEST_CASE(hooks_receive_every_parameter_once_last_layer_first) {
     (void)net.train_step(batch.images.view().slice(0, examples),
                          std::span{batch.labels}.first(static_cast<std::size_t>(examples)), {}, &heard);
     BOOST_TEST(heard.next == net.parameters().size());
-    BOOST_TEST(heard.forward.empty() == (examples == 0));
+    BOOST_TEST(!heard.forward.empty());  // without examples too: late updates are completed before a layer
     BOOST_TEST(std::is_sorted(heard.forward.begin(), heard.forward.end()));
     BOOST_TEST(heard.backward.empty() == (examples == 0));
     BOOST_TEST(std::is_sorted(heard.backward.rbegin(), heard.backward.rend()));
