@@ -3,8 +3,8 @@
 // gradus_bench scale: one training on several numbers of ranks, as a table, CSV, JSON and a drawing.
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <locale>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
 

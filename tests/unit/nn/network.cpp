@@ -402,8 +402,9 @@ BOOST_AUTO_TEST_CASE(messages_name_the_layer) {
                  net.add("a", nn::add{}, {flat, vector});
                }),
                "expected two values of one shape, got the flattened image (2, 4, 4) and the vector (32)");
-  require_text(message_of([&] { net.loss(nn::softmax_cross_entropy{}, flat); }),
-               "expected a vector of scores, one for each class, or an image of them, got the flattened image (2, 4, 4)");
+  require_text(
+      message_of([&] { net.loss(nn::softmax_cross_entropy{}, flat); }),
+      "expected a vector of scores, one for each class, or an image of them, got the flattened image (2, 4, 4)");
   require_text(message_of([&] { net.add("b", nn::batch_norm{}, flat); }),
                "expected an image, or a vector made by a dense layer, got the flattened image (2, 4, 4)");
   require_text(message_of([&] {
