@@ -81,7 +81,7 @@ struct verify_replicas {
  private:
   void compare_options(comm::any_communicator& group) {
     const comm::fact facts[] = {{"every", gradus::join({every})}};
-    at_call(where, [&] {
+    at_call(where, [&, this] {
       comm::require_agreement(group, "verify_replicas", facts);
       if (every == 0) {
         raise<configuration_error>("verify_replicas", "every of at least 1 step", {every});

@@ -30,7 +30,7 @@ class onnx_importer : public onnx_function_operators {
     for (const onnx_operator& each : model_.operators) {
       op_ = &each;
       if (std::none_of(each.outputs.begin(), each.outputs.end(),
-                       [&](const std::string& name) { return used_.contains(name); })) {
+                       [&, this](const std::string& name) { return used_.contains(name); })) {
         continue;
       }
       if (!each.domain.empty() && each.domain != "ai.onnx") {

@@ -145,7 +145,7 @@ class onnx_weight_operators : public onnx_constant_operators {
     if (integer("ceil_mode", 0) == 0 || text("auto_pad", "NOTSET") != "NOTSET") {
       return pad;
     }
-    const auto more = [&](index_t in, index_t taps, index_t step, index_t before, index_t after) {
+    const auto more = [&, this](index_t in, index_t taps, index_t step, index_t before, index_t after) {
       const index_t room = in + before + after - taps;
       if (step < 1 || room < 0 || room % step == 0) {
         return after;
