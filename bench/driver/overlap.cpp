@@ -11,10 +11,10 @@
 
 namespace driver {
 
-std::string overlap_text(const gradus::trace::breakdown& measured) {
+std::string overlap_text(const gradus::trace::breakdown& measured, int ranks) {
   namespace parallel = gradus::parallel;
   const double computation = measured.forward + measured.backward + measured.update;
-  if (measured.communicate <= 0 || computation <= 0) {
+  if (ranks < 2 || measured.communicate <= 0 || computation <= 0) {
     return {};
   }
   const parallel::step_bounds limits{.lower = std::max(computation, measured.communicate),

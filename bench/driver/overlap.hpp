@@ -10,7 +10,8 @@
 namespace driver {
 
 /// A line about a rank's steps: the overlap efficiency E, the possible speed-up S and the bounds of a step (see
-/// parallel::overlap_efficiency), from recorded spans. Empty if nothing was transferred.
-[[nodiscard]] std::string overlap_text(const gradus::trace::breakdown& measured);
+/// parallel::overlap_efficiency), from recorded spans. Empty if nothing was transferred, or to no other rank.
+/// @param ranks  of the measurement
+[[nodiscard]] std::string overlap_text(const gradus::trace::breakdown& measured, int ranks);
 
 }  // namespace driver

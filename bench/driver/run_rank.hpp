@@ -52,7 +52,7 @@ void run_rank_on(Device& device, Hosts& world, Communicator gradients, const set
   const result found = measure(chosen, all, recorder);
   if (!chosen.trace_file.empty()) {
     if (world.rank() == 0) {
-      std::printf("%s", overlap_text(gradus::trace::breakdown_of(recorder.read().spans)).c_str());
+      std::printf("%s", overlap_text(gradus::trace::breakdown_of(recorder.read().spans), world.size()).c_str());
     }
     const gradus::trace::program_facts facts{
         .model = chosen.model, .batch_size_per_rank = found.batch_size, .threads = found.threads};

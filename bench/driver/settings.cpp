@@ -332,8 +332,11 @@ std::string read_settings(int argc, char** argv, settings& chosen) {
       "  system places threads and memory).\n"
       "  images/sec: the mean up to this step, +/- its uncertainty, and the jitter, which is the spread of single "
       "steps.\n"
-      "  With --trace-file, overlap tells how far transfers are hidden behind computing: E is 1 if all of what can be\n"
-      "  hidden is, and 0 if nothing is; S is the share of the shortest step that perfect overlap gains over none.");
+      "  With --trace-file and several ranks, overlap tells how far transfers are hidden behind computing: E is 1 if "
+      "all\n"
+      "  of what can be hidden is, and 0 if nothing is; S is the share of the shortest step that perfect overlap "
+      "gains\n"
+      "  over none.");
 
   CLI::App& scale = *app.add_subcommand("scale", "measures one training on several numbers of ranks");
   add_sweep(scale, chosen);

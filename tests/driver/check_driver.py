@@ -287,6 +287,8 @@ class Measurement(unittest.TestCase):
 
     def test_trace_has_the_measured_steps_of_all_ranks(self):
         file = self.path / "trace.json"
+        alone, _ = self.measure("--ranks", 1, "--trace-file", file)
+        self.assertNotIn("overlap:", alone)  # nothing goes to another rank
         text, _ = self.measure("--ranks", 2, "--trace-file", file)
         efficiency, least, speed_up = map(float, re.search(
             r"overlap: E (-?[0-9.]+); .* at least ([0-9.]+) ms, .* \(S ([0-9.]+)\)", text).groups())

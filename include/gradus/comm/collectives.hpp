@@ -119,20 +119,23 @@ class collectives : public forwarding<collectives<Communicator>> {
 
   /// Reduces the arrays of all ranks to rank `root`. On other ranks `output` is unchanged and may be empty.
   template <transferable Element>
-  [[nodiscard]] request reduce(std::span<const Element> input, std::span<Element> output, int root,
-                               reduction operation) {
+  [[nodiscard]] request reduce(std::span<const Element> input, std::span<Element> output, int root, reduction operation,
+                               std::source_location where = std::source_location::current()) {
     const detail::caller by{*this};
-    detail::require_root(by, "reduce", root, std::source_location::current());
+    detail::require_root(by, "reduce", root, where);
     if (base_.rank() == root && output.size() != input.size()) {
-      raise<shape_error>("comm::collectives.reduce", {"an output of ", input.size(), " elements"}, {output.size()});
+      raise<shape_error>("comm::collectives.reduce", {"an output of ", input.size(), " elements"}, {output.size()}, {},
+                         where);
     }
-    if (base_.size() == 1) {
-      if (!input.empty() && output.data() != input.data()) {
-        std::memcpy(output.data(), input.data(), input.size_bytes());
+    return at_call(where, [&, this] {
+      if (base_.size() == 1) {
+        if (!input.empty() && output.data() != input.data()) {
+          std::memcpy(output.data(), input.data(), input.size_bytes());
+        }
+        return base_.broadcast(output, 0);
       }
-      return base_.broadcast(output, 0);
-    }
-    return own_->reduce(input, output, root, operation, base_.time_limit());
+      return own_->reduce(input, output, root, operation, base_.time_limit());
+    });
   }
 
   /// Begins a reduce-scatter; see comm::reduce_scatter.

@@ -18,6 +18,7 @@
 #include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/wait.hpp"
+#include "gradus/core/error.hpp"
 
 namespace gradus::comm {
 
@@ -241,10 +242,11 @@ struct no_registration {};
 /// number of elements. Keep the handle as long as they are reduced; the array and the communicator must outlive it. See
 /// mpi_shared::register_memory. Communicators without register_memory do nothing.
 template <class Communicator, mutable_buffer Range>
-[[nodiscard]] auto register_memory(Communicator& communicator, Range&& data) {
+[[nodiscard]] auto register_memory(Communicator& communicator, Range&& data,
+                                   [[maybe_unused]] std::source_location where = std::source_location::current()) {
   static_assert(detail::explain_transfer<Communicator, Range>());
   if constexpr (requires { communicator.register_memory(detail::as_output(data)); }) {
-    return communicator.register_memory(detail::as_output(data));
+    return at_call(where, [&] { return communicator.register_memory(detail::as_output(data)); });
   } else {
     return no_registration{};
   }
@@ -255,9 +257,10 @@ template <class Communicator, mutable_buffer Range>
 /// without reserve_messages do nothing.
 /// @throws std::bad_alloc
 template <class Communicator>
-void reserve_messages(Communicator& communicator, std::size_t count) {
+void reserve_messages(Communicator& communicator, std::size_t count,
+                      [[maybe_unused]] std::source_location where = std::source_location::current()) {
   if constexpr (requires { communicator.reserve_messages(count); }) {
-    communicator.reserve_messages(count);
+    at_call(where, [&] { communicator.reserve_messages(count); });
   }
 }
 
@@ -300,7 +303,7 @@ template <class Communicator, buffer Range>
                            std::source_location where = std::source_location::current()) {
   static_assert(detail::explain_transfer<Communicator, Range>());
   detail::require_peer(detail::caller{communicator}, "send", peer, tag, where);
-  return communicator.send(peer, detail::as_input(data), tag);
+  return at_call(where, [&] { return communicator.send(peer, detail::as_input(data), tag); });
 }
 
 /// Begins to receive as many elements as `data` has from rank `peer`.
@@ -310,7 +313,7 @@ template <class Communicator, mutable_buffer Range>
                               std::source_location where = std::source_location::current()) {
   static_assert(detail::explain_transfer<Communicator, Range>());
   detail::require_peer(detail::caller{communicator}, "receive", peer, tag, where);
-  return communicator.receive(peer, detail::as_output(data), tag);
+  return at_call(where, [&] { return communicator.receive(peer, detail::as_output(data), tag); });
 }
 
 /// Begins to reduce `data` over all ranks, in place.
@@ -324,7 +327,7 @@ template <class Communicator, mutable_buffer Range>
                                  std::source_location where = std::source_location::current()) {
   static_assert(detail::explain_transfer<Communicator, Range>());
   detail::require_open(detail::caller{communicator}, "all_reduce", where);
-  return communicator.all_reduce(detail::as_output(data), operation);
+  return at_call(where, [&] { return communicator.all_reduce(detail::as_output(data), operation); });
 }
 
 /// Begins to copy the elements of rank `root` to all ranks.
@@ -335,7 +338,7 @@ template <class Communicator, mutable_buffer Range>
                                 std::source_location where = std::source_location::current()) {
   static_assert(detail::explain_transfer<Communicator, Range>());
   detail::require_root(detail::caller{communicator}, "broadcast", root, where);
-  return communicator.broadcast(detail::as_output(data), root);
+  return at_call(where, [&] { return communicator.broadcast(detail::as_output(data), root); });
 }
 
 /// Begins to reduce the contributions of all ranks; rank r gets part r of the result.
@@ -358,7 +361,7 @@ template <class Communicator, buffer Input, mutable_buffer Output>
   const auto to = detail::as_output(output);
   detail::require_blocks(detail::caller{communicator}, "reduce_scatter", {"output", detail::as_input(output)},
                          {"input", from}, where);
-  return communicator.reduce_scatter(from, to, operation);
+  return at_call(where, [&] { return communicator.reduce_scatter(from, to, operation); });
 }
 
 /// Begins to gather the elements of all ranks on every rank.
@@ -380,7 +383,7 @@ template <class Communicator, buffer Input, mutable_buffer Output>
   const auto to = detail::as_output(output);
   detail::require_blocks(detail::caller{communicator}, "all_gather", {"input", from},
                          {"output", detail::as_input(output)}, where);
-  return communicator.all_gather(from, to);
+  return at_call(where, [&] { return communicator.all_gather(from, to); });
 }
 
 /// Begins a barrier, which is complete when every rank has begun it.
@@ -389,7 +392,7 @@ template <class Communicator>
                               std::source_location where = std::source_location::current()) {
   static_assert(explain_communicator<Communicator>());
   detail::require_open(detail::caller{communicator}, "barrier", where);
-  return communicator.barrier();
+  return at_call(where, [&] { return communicator.barrier(); });
 }
 
 }  // namespace gradus::comm

@@ -8,11 +8,39 @@
 #include <stdexcept>        // std::runtime_error
 #include <string>           // std::string
 #include <string_view>      // std::string_view
+#include <utility>          // std::pair
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/text.hpp"
 
 namespace gradus {
+
+namespace detail {
+
+/// Where it was constructed.
+struct constructed_in {
+  const char* file;
+  constexpr constructed_in(const char* name = __builtin_FILE()) noexcept : file{name} {}
+};
+
+/// The folder of the headers of the standard library; empty if the compiler does not tell.
+[[nodiscard]] constexpr std::string_view standard_headers() noexcept {
+  constexpr std::pair<constructed_in, int> made{};  // constructed by a line of <utility>
+  constexpr const char* own = __builtin_FILE();
+  std::string_view folder{made.first.file};
+  if (folder == own) {
+    return {};
+  }
+  folder = folder.substr(0, folder.find_last_of("/\\") + 1);
+  for (const std::string_view inner : {"/bits/", "/__utility/"}) {
+    if (folder.ends_with(inner)) {
+      folder.remove_suffix(inner.size() - 1);
+    }
+  }
+  return folder;
+}
+
+}  // namespace detail
 
 /// The source location of an error. A std::source_location converts to it; that type would also store a function name
 /// in the program for every operation that can fail.
@@ -39,6 +67,12 @@ class error_location {
     constexpr std::string_view folder = here.substr(0, here.size() - std::string_view{"core/error.hpp"}.size());
     return std::string_view{file_}.starts_with(folder);
   }
+  /// True if the location is in a header of the standard library, in which functions such as std::make_unique and
+  /// emplace_back call a constructor. It says nothing about the program.
+  [[nodiscard]] bool in_standard_library() const noexcept {
+    constexpr std::string_view folder = detail::standard_headers();
+    return !folder.empty() && std::string_view{file_}.starts_with(folder);
+  }
 
  private:
   constexpr error_location(const char* file, unsigned line) noexcept : file_{file}, line_{line} {}
@@ -49,7 +83,7 @@ class error_location {
 
 namespace detail {
 
-/// "operation: expected E, got A. Hint: H. [file:line]"; empty parts are left out.
+/// "operation: expected E, got A. Hint: H. [file:line]"; empty parts are left out, and a line of the standard library.
 inline std::string error_message(message_part operation, message_part expected, message_part actual, message_part hint,
                                  error_location where) {
   std::string text;
@@ -72,6 +106,9 @@ inline std::string error_message(message_part operation, message_part expected, 
       text += '.';
     }
   }
+  if (where.in_standard_library()) {
+    return printable(text);
+  }
   std::string_view file{where.file_name()};
   if (const auto slash = file.find_last_of("/\\"); slash != std::string_view::npos) {
     file.remove_prefix(slash + 1);
@@ -85,8 +122,9 @@ inline std::string error_message(message_part operation, message_part expected, 
 /// The base of every exception that the library throws.
 ///
 /// what() reads "operation: expected E, got A. Hint: H. [file:line]". With an empty `expected`, `actual` describes the
-/// error. Each of the four is a text, or pieces in braces: {"a batch of at least ", 1}. The message is complete in
-/// release builds too, and safe for a terminal: control characters in file names are written as `\x1b`.
+/// error. Where std::make_unique or its kind called the constructor that failed, no line is shown. Each of the four is
+/// a text, or pieces in braces: {"a batch of at least ", 1}. The message is complete in release builds too, and safe
+/// for a terminal: control characters in file names are written as `\x1b`.
 class error : public std::runtime_error {
  public:
   /// Builds the message from its parts; `where` is the location.
@@ -100,7 +138,7 @@ class error : public std::runtime_error {
   /// what() without the location.
   [[nodiscard]] std::string_view message() const noexcept {
     const std::string_view text{what()};
-    return text.substr(0, text.rfind(" ["));
+    return place_.in_standard_library() ? text : text.substr(0, text.rfind(" ["));
   }
 
   /// Makes what() read "operation: message() [file:line]". A caller that knows more calls it and rethrows.
@@ -109,10 +147,10 @@ class error : public std::runtime_error {
     place_ = where;
   }
 
-  /// Replaces the location by that of the call from the program into the library, if the location is in the library. A
-  /// location in the program stays, because it is closer to the mistake.
+  /// Replaces the location by that of the call from the program into the library, if the location is in the library or
+  /// in the standard library. A location in the program stays, because it is closer to the mistake.
   void location_at_call(error_location call) {
-    if (place_.in_library() && !call.in_library()) {
+    if ((place_.in_library() || place_.in_standard_library()) && !call.in_library()) {
       std::runtime_error::operator=(std::runtime_error{detail::error_message(message(), {}, {}, {}, call)});
       place_ = call;
     }

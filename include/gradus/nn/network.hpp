@@ -237,7 +237,13 @@ class network final : public network_base<Element, Device> {
   /// finite. Allocates.
   [[nodiscard]] non_finite find_non_finite(const const_view& images, const step_options& options,
                                            error_location where = error_location::current()) {
-    return base::find_non_finite(images, options, where);
+    return base::find_non_finite(images, nullptr, options, where);
+  }
+  /// The same, and looks at what the scores of the batch are compared with.
+  [[nodiscard]] non_finite find_non_finite(const const_view& images, const targets<Element, Device>& batch_targets,
+                                           const step_options& options,
+                                           error_location where = error_location::current()) {
+    return base::find_non_finite(images, &batch_targets, options, where);
   }
 
   // ---- parameters

@@ -116,11 +116,15 @@ class network_base : public compiled_network<Element, Device> {
     });
   }
 
-  /// As network::find_non_finite.
-  non_finite find_non_finite(const batch_type& batch, const step_options& options, error_location where) {
+  /// As network::find_non_finite. @param batch_targets  null: they are not looked at
+  non_finite find_non_finite(const batch_type& batch, const targets_type* batch_targets, const step_options& options,
+                             error_location where) {
     return at_call(where, [&, this] {
       const auto use = detail::use_of::begin(*this, "network.find_non_finite");
-      return find_non_finite(batch, options);
+      if (batch_targets != nullptr) {
+        check("network.find_non_finite", batch, *batch_targets);
+      }
+      return find_non_finite(batch, batch_targets, options);
     });
   }
 
@@ -218,13 +222,33 @@ class network_base : public compiled_network<Element, Device> {
     return this->run_forward(batch);
   }
 
-  non_finite find_non_finite(const batch_type& batch, step_options options) {
+  /// The first number of a batch, or of what its scores are compared with, that is not finite.
+  /// @param batch_targets  may be null
+  non_finite find_non_finite_data(const batch_type& batch, const targets_type* batch_targets) const {
+    const auto look = [&, this](const auto* numbers, index_t count, std::string_view what) -> non_finite {
+      if (numbers == nullptr || count == 0) {
+        return {};
+      }
+      const index_t first = this->memory().first_non_finite(numbers, count);
+      return first == count ? non_finite{} : non_finite{std::string{what}, first / (count / batch.examples())};
+    };
+    non_finite found = look(batch.data(), batch.size(), "the input");
+    if (found.where.empty() && batch_targets != nullptr) {
+      found = look(batch_targets->values.data(), batch_targets->values.size(), "the target");
+    }
+    if (found.where.empty() && batch_targets != nullptr) {
+      found = look(batch_targets->weights.data(), static_cast<index_t>(batch_targets->weights.size()), "the weight");
+    }
+    return found;
+  }
+
+  non_finite find_non_finite(const batch_type& batch, const targets_type* batch_targets, step_options options) {
     const auto& memory = this->compiled_memory("network.find_non_finite", error_location::current());
     if (std::string name = memory.first_non_finite_parameter(graph_); !name.empty()) {
       return {gradus::join({"parameter ", name})};
     }
-    if (!memory.all_finite(batch.data(), batch.extents().size())) {
-      return {"the input"};
+    if (non_finite found = find_non_finite_data(batch, batch_targets); !found.where.empty()) {
+      return found;
     }
     const detail::readers_or_writer::reading weights = this->current_weights();
     std::string place;

@@ -34,7 +34,10 @@ namespace gradus::nn {
 
 /// The first value that is not finite.
 struct non_finite {
-  std::string where;  ///< "parameter conv1.weight", "layer 'conv1' (conv2d)", "the input"; empty if all is finite
+  /// "parameter conv1.weight", "the input", "the target", "the weight", "layer 'conv1' (conv2d)"; empty if all is
+  /// finite
+  std::string where;
+  index_t example = -1;  ///< of the batch, from 0, to which an input, a target or a weight belongs; -1 for the others
 };
 
 /// A buffer of a layer: elements that it keeps from step to step and does not train, such as a running mean.
@@ -268,16 +271,21 @@ class network_memory {
     return {};
   }
 
+  /// The first element that is not finite; `count` if all are.
   template <class Any>
-  [[nodiscard]] bool all_finite(const Any* data, index_t count) const {
+  [[nodiscard]] index_t first_non_finite(const Any* data, index_t count) const {
     dynamic_array<Any> host(static_cast<std::size_t>(count));
     device_->copy_to_host(host.data(), data, host.size() * sizeof(Any));
-    for (const Any element : host) {
-      if (!is_finite(static_cast<parameter_element>(element))) {
-        return false;
+    for (index_t i = 0; i < count; ++i) {
+      if (!is_finite(static_cast<parameter_element>(host[static_cast<std::size_t>(i)]))) {
+        return i;
       }
     }
-    return true;
+    return count;
+  }
+  template <class Any>
+  [[nodiscard]] bool all_finite(const Any* data, index_t count) const {
+    return first_non_finite(data, count) == count;
   }
 
  private:

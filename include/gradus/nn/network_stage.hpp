@@ -38,10 +38,11 @@ namespace gradus::nn {
 /// A micro-batch of a step, for the passes of a stage.
 template <class Element, class Device>
 struct micro_batch {
-  std::size_t number = 0;      ///< from 0, within the step
-  std::size_t count = 1;       ///< micro-batches of the step
-  index_t examples = 0;        ///< the number of examples
-  const Element* images = {};  ///< the first image, in the memory of the device; only the stage with the input reads it
+  std::size_t number = 0;  ///< from 0, within the step
+  std::size_t count = 1;   ///< micro-batches of the step
+  index_t examples = 0;    ///< the number of examples
+  /// The first image, in the memory of the device; only the stage with the input reads it, and find_non_finite.
+  const Element* images = {};
   targets<Element, Device> all;  ///< what the scores are compared with; only the stage with the loss reads it
   step_options options;          ///< of the step, with the first example of this micro-batch
 };
@@ -199,18 +200,21 @@ class network_stage {
                           [this](index_t first, index_t count) { net_->zero_gradients(first, count); });
   }
 
-  /// The name of the first layer whose output for a micro-batch is not finite, or of what it receives; empty if all
-  /// are. Runs forward again.
-  [[nodiscard]] std::string find_non_finite(const batch_type& batch) {
+  /// The first value of a micro-batch that is not finite: of its images, unless they are null, of what its scores are
+  /// compared with, of what the stage receives, or of the output of a layer. Runs forward again.
+  [[nodiscard]] non_finite find_non_finite(const batch_type& batch) {
+    if (non_finite found = net_->find_non_finite_data(images_of(batch), &batch.all); !found.where.empty()) {
+      return found;
+    }
     for (const stage_transfer& each : plan_.values_in) {
       const std::span<const Element> elements = value(each, batch);
       if (!memory().all_finite(elements.data(), static_cast<index_t>(elements.size()))) {
-        return gradus::join({"the values that stage ", stage(), " receives"});
+        return {gradus::join({"the values that stage ", stage(), " receives"})};
       }
     }
     finder search{*this, batch.examples};
     forward(batch, true, &search);
-    return std::move(search.place);
+    return {std::move(search.place)};
   }
 
  private:

@@ -87,6 +87,11 @@ class captured_network {
   [[nodiscard]] nn::non_finite find_non_finite(const const_view& images, const nn::step_options& options) {
     return network_->find_non_finite(images, options);
   }
+  /// The same with targets. It runs eagerly.
+  [[nodiscard]] nn::non_finite find_non_finite(const const_view& images, const targets_type& batch_targets,
+                                               const nn::step_options& options) {
+    return network_->find_non_finite(images, batch_targets, options);
+  }
   /// As network::device.
   [[nodiscard]] device_type& device() const noexcept { return network_->device(); }
   /// As network::seed.

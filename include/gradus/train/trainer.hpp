@@ -155,7 +155,8 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
   /// communicator: no rank may wait for one that has left.
   /// @throws configuration_error when options make no sense, ranks differ, or the loader was made for another part of
   ///         the batches than this rank's
-  /// @throws numeric_error when the loss is not finite, with the step and the layer where that was first seen
+  /// @throws numeric_error when the loss is not finite, with the step and the input, target, parameter or layer where
+  ///         that was first seen
   template <class Loader, class... Callbacks>
   void fit(Loader&& loader, const fit_options& options,  // {.epochs = 2, .learning_rate = 0.05}
            Callbacks&&... callbacks) {

@@ -214,6 +214,29 @@ BOOST_AUTO_TEST_CASE(many_ranks_with_random_delays) {
   });
 }
 
+// What a communicator finds when it begins an operation has the line that begins it.
+BOOST_AUTO_TEST_CASE(a_call_that_cannot_begin_names_the_line_of_the_program) {
+  std::vector<comm::threads> ranks = comm::threads::create(2);
+  ranks[1].fail("the disk is full");
+  comm::threads& world = ranks[0];
+  std::vector<float> two(2);
+  std::vector<float> one(1);
+  const auto names_line = [](unsigned line, const auto& call) {
+    const std::string message = suite::failure_of(call);
+    suite::require_contains(message, "the disk is full");
+    suite::require_contains(message, "[threads.cpp:" + std::to_string(line) + "]");
+  };
+  // clang-format off
+  names_line(__LINE__, [&] { static_cast<void>(comm::send(world, 1, two)); });
+  names_line(__LINE__, [&] { static_cast<void>(comm::receive(world, 1, two)); });
+  names_line(__LINE__, [&] { static_cast<void>(comm::all_reduce(world, two)); });
+  names_line(__LINE__, [&] { static_cast<void>(comm::broadcast(world, two)); });
+  names_line(__LINE__, [&] { static_cast<void>(comm::reduce_scatter(world, two, one)); });
+  names_line(__LINE__, [&] { static_cast<void>(comm::all_gather(world, one, two)); });
+  names_line(__LINE__, [&] { static_cast<void>(comm::barrier(world)); });
+  // clang-format on
+}
+
 BOOST_AUTO_TEST_CASE(handles_can_be_given_to_threads_of_ones_own) {
   std::vector<comm::threads> handles = comm::threads::create(2);
   std::vector<float> a{1.0F};

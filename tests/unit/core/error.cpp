@@ -6,11 +6,14 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 using all_errors = std::tuple<gradus::error, gradus::shape_error, gradus::format_error, gradus::device_error,
                               gradus::communication_error, gradus::configuration_error, gradus::numeric_error>;
@@ -70,6 +73,46 @@ BOOST_AUTO_TEST_CASE(a_line_of_the_library_gives_way_to_the_call) {
   BOOST_TEST(failure.message() == message);
   failure.location_at_call(gradus::error_location::current());
   BOOST_TEST(failure.place().line() == own.line());  // it was a line of the program already
+}
+
+/// A class of the library whose constructor fails at the location of its caller.
+struct refuses_all {
+  explicit refuses_all(int number, gradus::error_location where = gradus::error_location::current()) {
+    gradus::raise<gradus::shape_error>("refuses_all [1]", "", {number}, {}, where);
+  }
+};
+
+// The line in which the standard library calls a constructor says nothing about the program.
+BOOST_AUTO_TEST_CASE(a_line_of_the_standard_library_is_not_shown) {
+  const auto refused = [](const auto& make) {
+    try {
+      make();
+    } catch (const gradus::shape_error& failure) {
+      return failure;
+    }
+    throw std::logic_error{"no error"};
+  };
+  const gradus::shape_error shown = refused([] { refuses_all{3}; });
+  BOOST_TEST(std::string{shown.what()}.find(" [error.cpp:") != std::string::npos);
+  BOOST_TEST(!shown.place().in_standard_library());
+  for (gradus::shape_error failure : {refused([] { static_cast<void>(std::make_unique<refuses_all>(3)); }),
+                                      refused([] { static_cast<void>(std::make_shared<refuses_all>(3)); }),
+                                      refused([] { std::optional<refuses_all>{}.emplace(3); }),
+                                      refused([] { std::vector<refuses_all>{}.emplace_back(3); })}) {
+    BOOST_TEST(failure.place().in_standard_library());
+    BOOST_TEST(failure.what() == "refuses_all [1]: 3.");
+    BOOST_TEST(failure.message() == "refuses_all [1]: 3.");
+    const auto own = gradus::error_location::current();
+    failure.location_at_call(own);
+    BOOST_TEST(failure.what() == "refuses_all [1]: 3. [error.cpp:" + std::to_string(own.line()) + "]");
+    BOOST_TEST(failure.message() == "refuses_all [1]: 3.");
+  }
+  // A constructor that finds the mistake in a line of the library says neither.
+  gradus::shape_error failure = of_library();
+  const std::string message{failure.message()};
+  const gradus::error_location of_vector = refused([] { std::vector<refuses_all>{}.emplace_back(3); }).place();
+  failure.location_at_call(of_vector);
+  BOOST_TEST(failure.what() == message);
 }
 
 BOOST_AUTO_TEST_CASE(at_call_returns_what_the_function_returns_or_places_its_error) {

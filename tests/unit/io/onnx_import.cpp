@@ -89,6 +89,72 @@ BOOST_AUTO_TEST_CASE(an_attribute_that_is_not_read_is_named) {
   }
 }
 
+/// A model with an operator that reads the images and a list of integers.
+std::string operator_with_list(std::string_view type, const std::vector<gradus::index_t>& list,
+                               const char* attribute = nullptr, gradus::index_t number = 0) {
+  one_operator each{type, {"input", "list"}};
+  each.graph().constant("list", io::detail::onnx_int64, std::array{static_cast<gradus::index_t>(list.size())},
+                        {reinterpret_cast<const char*>(list.data()), list.size() * sizeof(gradus::index_t)});
+  if (attribute != nullptr) {
+    each.node().integer(attribute, number);
+  }
+  return each.bytes();
+}
+
+// What came differs from what was expected, and is whole: not one of its numbers, which may be right by itself.
+BOOST_AUTO_TEST_CASE(messages_show_the_shape_that_came) {
+  const auto says = [](const std::string& bytes, const std::string& expected, const std::string& actual) {
+    BOOST_CHECK_EXCEPTION(import(bytes), gradus::error, says_of_import("expected " + expected + ", got " + actual, ""));
+  };
+  says(operator_with_list("Reshape", {0, 4, 144}), "a shape of 144 elements behind the batch", "(0, 4, 144)");
+  says(operator_with_list("Reshape", {0, 12, 11}), "a shape of 144 elements behind the batch", "(0, 12, 11)");
+  says(operator_with_list("Split", {1, 4}, "axis", 1), "a size for each of 1 outputs", "(1, 4)");
+  says(operator_with_list("Split", {6}, "axis", 1), "sizes of at least 1 with the sum 4", "(6)");
+  says(operator_with_list("Squeeze", {2}), "different axes of extent 1 behind the batch",
+       "the axes (2) of a tensor with (4, 6, 6) behind the batch");
+  says(operator_with_list("Expand", {1, 4, 6, 5}), "a shape to which (4, 6, 6) behind the batch can be repeated",
+       "(1, 4, 6, 5)");
+  one_operator turned{"Transpose", {"input"}};
+  turned.node().integers("perm", {1, 0, 2, 3});
+  says(turned.bytes(), "a permutation of 4 axes that leaves the batch in its place", "(1, 0, 2, 3)");
+  one_operator upper{"ConvTranspose", {"input", "w"}};
+  const std::vector<float> w(4);
+  upper.graph().constant("w", io::detail::onnx_float, std::array<gradus::index_t, 4>{4, 1, 1, 1},
+                         {reinterpret_cast<const char*>(w.data()), w.size() * sizeof(float)});
+  upper.node().text("auto_pad", "SAME_UPPER");
+  says(upper.bytes(), "auto_pad NOTSET or VALID", "SAME_UPPER");
+}
+
+// Sums and products of extents that a file gives stay below 2^63.
+BOOST_AUTO_TEST_CASE(extents_that_are_too_large_are_refused) {
+  constexpr gradus::index_t huge = gradus::index_t{1} << 62U;
+  const auto is_refused = [](const std::string& bytes) {
+    BOOST_CHECK_EXCEPTION(import(bytes), gradus::error, says_of_import("expected ", ""));
+  };
+  is_refused(operator_with_list("Pad", {0, 0, 0, 0, 0, 0, huge, 16384}));
+  is_refused(operator_with_list("Pad", {0, 0, 0, huge, 0, 0, 0, huge}));
+  is_refused(operator_with_list("Expand", {1, 4, huge, huge}));
+  is_refused(operator_with_list("Reshape", {0, 12, 12, huge, 4}));
+  for (const std::string_view type : {"MaxPool", "AveragePool"}) {
+    for (const int spoiled : {0, 1, 2, 3}) {
+      one_operator pool{type, {"input"}};
+      const auto or_huge = [&](int which, gradus::index_t number) { return which == spoiled ? huge : number; };
+      pool.node().integers("kernel_shape", {or_huge(0, 2), 2}).integers("strides", {1, or_huge(1, 1)});
+      pool.node().integers("pads", {0, or_huge(2, 0), 0, or_huge(2, 0)}).integer("ceil_mode", 1);
+      pool.node().integers("dilations", {or_huge(3, 1), 1});
+      is_refused(pool.bytes());
+    }
+  }
+  for (const std::string_view type : {"Conv", "ConvTranspose"}) {
+    one_operator conv{type, {"input", "w"}};
+    const std::vector<float> w(16);
+    conv.graph().constant("w", io::detail::onnx_float, std::array<gradus::index_t, 4>{4, 4, 1, 1},
+                          {reinterpret_cast<const char*>(w.data()), w.size() * sizeof(float)});
+    conv.node().integer("group", huge + 1);
+    is_refused(conv.bytes());
+  }
+}
+
 // ONNX aligns axes at the last one: (N, 4) meets the columns of (N, 4, 6, 6), not its channels.
 BOOST_AUTO_TEST_CASE(values_of_different_ranks_are_refused) {
   for (const std::string_view type : {"Add", "Sub", "Mul", "Div", "Min", "Less"}) {

@@ -4,6 +4,8 @@
 #include <boost/test/unit_test.hpp>
 #include <cstdint>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -106,6 +108,16 @@ BOOST_AUTO_TEST_CASE(while_a_network_is_built) {
   require_place(__LINE__, "loss's options", [&] { net.loss(nn::softmax_cross_entropy{.label_smoothing = 2}, image); });
   require_place(__LINE__, "model", [&] { gradus::models::resnet(net, 51); });
   require_place(__LINE__, "layer of a model", [&] { gradus::models::mnist(other, {.dropout_rate = 2}); });
+}
+
+// The line in which std::make_unique calls the constructor is none of the program.
+BOOST_AUTO_TEST_CASE(when_the_standard_library_makes_a_network) {
+  const auto has_no_place = [](const std::string& message) {
+    BOOST_TEST(message.find("expected ") != std::string::npos, message);
+    BOOST_TEST(message.find('[') == std::string::npos, message);
+  };
+  has_no_place(message_of([&] { static_cast<void>(std::make_unique<network>(device, nn::value_shape{0, 4, 4})); }));
+  has_no_place(message_of([&] { std::optional<batches>{}.emplace(device, images, data::loader_options{}); }));
 }
 
 BOOST_AUTO_TEST_CASE(when_a_network_is_compiled) {

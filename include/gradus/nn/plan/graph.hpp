@@ -112,7 +112,10 @@ class graph {
     require_building("network.loss", where);
     if (has_loss_) {
       raise<configuration_error>("network.loss", "one loss", "a second one",
-                                 "add the losses before you pass them to network.loss", where);
+                                 "a sum of losses of one value is one expression, nn::loss_of([](auto scores, auto "
+                                 "targets) { return mean(square(scores - targets)) + mean(abs(scores)); }); losses of "
+                                 "several values are one loss of your own over nn::concat of them (docs/extending.md)",
+                                 where);
     }
     if (!owns(scores) || scores.index == 0) {
       raise<configuration_error>("network.loss", "the output of a layer of this network",

@@ -105,7 +105,7 @@ class pipeline_runner {
   /// @throws communication_error with the stage and the pass when a rank fails or is late
   kernels::loss_sums train(const pipeline_batch<Element, Device>& batch, const nn::step_options& options,
                            nn::step_hooks* hooks) {
-    not_finite_.clear();
+    not_finite_ = {};
     if (batch.examples == 0) {
       for (const auto& each : own_) {
         each->stage.skip_forward(hooks);
@@ -157,8 +157,8 @@ class pipeline_runner {
     return total;
   }
 
-  /// What was first seen not finite in the last step on the rank with the loss; empty if all was finite.
-  [[nodiscard]] const std::string& first_not_finite() const noexcept { return not_finite_; }
+  /// What was first seen not finite in the last step on the rank with the loss.
+  [[nodiscard]] const nn::non_finite& first_not_finite() const noexcept { return not_finite_; }
 
  private:
   using crossing = detail::cut_crossing;
@@ -322,8 +322,8 @@ class pipeline_runner {
           sums = whole ? own.stage.backward(micro_batch(own, m), &hooks)
                        : own.stage.input_gradients(micro_batch(own, m), &hooks);
         });
-        if (own.stage.is_last() && !is_finite(sums.loss) && not_finite_.empty()) {
-          not_finite_ = own.stage.find_non_finite(micro_batch(own, m));
+        if (own.stage.is_last() && !is_finite(sums.loss) && not_finite_.where.empty()) {
+          find_non_finite(own, m);
         }
         send(own, own.gradients, m);
         ++own.backward;
@@ -339,13 +339,26 @@ class pipeline_runner {
     return sums;
   }
 
+  /// @param own  the stage with the loss. Each rank of the replica has the images
+  void find_non_finite(own_stage& own, int m) {
+    micro_batch_type batch = micro_batch(own, m);
+    batch.images = images_of(m);
+    not_finite_ = own.stage.find_non_finite(batch);
+    if (not_finite_.example >= 0) {
+      not_finite_.example += m * micro_batch_size_;
+    }
+  }
+
+  [[nodiscard]] const Element* images_of(int m) const {
+    return batch_.images + m * micro_batch_size_ * net_->structure().batch_extents(0, 1).size();
+  }
   [[nodiscard]] micro_batch_type micro_batch(const own_stage& own, int m) const {
     const index_t first = m * micro_batch_size_;
     micro_batch_type result;
     result.number = static_cast<std::size_t>(m);
     result.count = static_cast<std::size_t>(count_);
     result.examples = std::min(micro_batch_size_, batch_.examples - first);
-    result.images = own.number == 0 ? batch_.images + first * net_->structure().batch_extents(0, 1).size() : nullptr;
+    result.images = own.number == 0 ? images_of(m) : nullptr;
     if (own.stage.is_last()) {
       result.all = nn::part_of_targets(batch_.all, net_->target_description(), first, result.examples);
     }
@@ -470,7 +483,7 @@ class pipeline_runner {
   detail::schedules_of_steps schedules_;
   std::vector<std::unique_ptr<own_stage>> own_;  // ascending
   std::vector<own_stage*> stages_of_rank_;       // by stage; null: of another rank
-  std::string not_finite_;
+  nn::non_finite not_finite_;
   // Of the step:
   pipeline_batch<Element, Device> batch_;
   nn::step_options options_;

@@ -141,7 +141,7 @@ class onnx_constant_operators : public onnx_context {
     if (squeeze) {
       for (auto each = axes.rbegin(); each != axes.rend(); ++each) {
         if (list.dims[static_cast<std::size_t>(*each)] != 1) {
-          refuse("axes of extent 1", {list.dims[static_cast<std::size_t>(*each)]});
+          refuse("axes of extent 1", {"axis ", *each, " of extent ", list.dims[static_cast<std::size_t>(*each)]});
         }
         list.dims.erase(list.dims.begin() + *each);
       }
@@ -309,7 +309,7 @@ class onnx_constant_operators : public onnx_context {
         continue;
       }
       if (each < 1 || each > elements / known) {
-        refuse({"extents of ", elements, " elements"}, {each});
+        refuse({"a shape of ", elements, " elements"}, listed(needed(1, "shape").integers));
       }
       known *= each;
     }
@@ -318,14 +318,14 @@ class onnx_constant_operators : public onnx_context {
       known *= *open;
     }
     if (known != elements) {
-      refuse({elements, " elements"}, {known});
+      refuse({"a shape of ", elements, " elements"}, listed(needed(1, "shape").integers));
     }
     computed(std::move(list));
   }
 
   void transposed_list(const onnx_constant& from) {
     if (attribute_integers("perm", {1, 0}) != std::vector<index_t>{1, 0}) {
-      refuse("the permutation (1, 0)", "another");
+      refuse("the permutation (1, 0)", listed(attribute_integers("perm", {})));
     }
     onnx_constant result{.dims = {from.dims[1], from.dims[0]}};
     const auto turn = [&](const auto& list, auto& to) {

@@ -76,6 +76,20 @@ class onnx_context {
     raise<configuration_error>({"ONNX operator ", op_->op_type, " '", op_->name, "'"}, expected, actual, hint);
   }
 
+  /// Extents, axes or sizes in messages: "(2, 3)". The extent of the batch is "n".
+  [[nodiscard]] static std::string listed(std::span<const index_t> numbers) {
+    std::string text{"("};
+    for (std::size_t k = 0; k < numbers.size(); ++k) {
+      append_text(text, {k == 0 ? "" : ", "});
+      if (numbers[k] == any_batch) {
+        text += 'n';
+      } else {
+        append_text(text, {numbers[k]});
+      }
+    }
+    return text.append(")");
+  }
+
   [[nodiscard]] imported* find(std::string_view name) {
     const auto found = values_.find(name);
     return found == values_.end() ? nullptr : &found->second;

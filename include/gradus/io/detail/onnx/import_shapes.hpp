@@ -105,7 +105,8 @@ class onnx_shape_operators : public onnx_resize_operators {
     for (std::size_t k = 0; k < axes.size(); ++k) {
       if (axes[k] == 0 || (k > 0 && axes[k] == axes[k - 1]) ||
           (squeeze && before[static_cast<std::size_t>(axes[k]) - 1] != 1)) {
-        refuse("different axes of extent 1 behind the batch", {axes[k]});
+        refuse(squeeze ? "different axes of extent 1 behind the batch" : "different axes behind the batch",
+               {"the axes ", listed(axes), " of a tensor with ", listed(before), " behind the batch"});
       }
     }
     std::vector<index_t> after = before;
@@ -170,13 +171,13 @@ class onnx_shape_operators : public onnx_resize_operators {
       }
     }
     if (static_cast<index_t>(sizes.size()) != count) {
-      refuse({count, " sizes"}, {sizes.size()});
+      refuse({"a size for each of ", count, " outputs"}, listed(sizes));
     }
     const nn::value all = plain(from.value);
     index_t begin = 0;
     for (std::size_t k = 0; k < sizes.size(); ++k) {
       if (sizes[k] < 1 || sizes[k] > extent - begin) {
-        refuse({"sizes of ", extent, " elements"}, {sizes[k]});
+        refuse({"sizes of at least 1 with the sum ", extent}, listed(sizes));
       }
       nn::slice options;
       (which == 1 ? options.channels : which == 2 ? options.rows : options.columns) = {begin, begin + sizes[k]};
@@ -186,7 +187,7 @@ class onnx_shape_operators : public onnx_resize_operators {
       }
     }
     if (begin != extent) {
-      refuse({"sizes of ", extent, " elements"}, {begin});
+      refuse({"sizes of at least 1 with the sum ", extent}, listed(sizes));
     }
   }
 
@@ -202,7 +203,7 @@ class onnx_shape_operators : public onnx_resize_operators {
       const std::size_t at = rank - to.size() + k;
       if (at == 0) {
         if (to[k] != 1 && to[k] != any_batch && to[k] != model_.inputs.front().dims[0]) {
-          refuse("the batch as it is", {to[k]});
+          refuse("a shape that leaves the batch as it is", listed(to));
         }
         continue;
       }
@@ -211,7 +212,7 @@ class onnx_shape_operators : public onnx_resize_operators {
       }
       extents[at - 1] = extents[at - 1] == 1 ? to[k] : extents[at - 1];
       if (to[k] != 1 && to[k] != extents[at - 1]) {
-        refuse({"an extent of 1 or ", extents[at - 1]}, {to[k]});
+        refuse({"a shape to which ", listed(extents_of(from)), " behind the batch can be repeated"}, listed(to));
       }
     }
     give(broadcast(from.value, {extents[0], extents.size() > 1 ? extents[1] : index_t{1},
@@ -260,11 +261,9 @@ class onnx_shape_operators : public onnx_resize_operators {
     }
     const bool keeps = integer("allowzero", 0) == 0;
     const bool fixed_batch = to[0] > 0;
-    if ((to[0] < -1 && to[0] != any_batch) || (to[0] == 0 && !keeps)) {
-      refuse("the batch as the first axis", {to[0]});
-    }
-    if (fixed_batch && (model_.inputs.front().dims.empty() || model_.inputs.front().dims[0] != to[0])) {
-      refuse("the batch as the first axis", {to[0]});
+    if ((to[0] < -1 && to[0] != any_batch) || (to[0] == 0 && !keeps) ||
+        (fixed_batch && (model_.inputs.front().dims.empty() || model_.inputs.front().dims[0] != to[0]))) {
+      refuse("a shape with the batch as the first axis", listed(to));
     }
     std::vector<index_t> extents(to.begin() + 1, to.end());
     index_t known = 1;
@@ -277,8 +276,8 @@ class onnx_shape_operators : public onnx_resize_operators {
         open = &extents[k];
         continue;
       }
-      if (extents[k] < 1 || extents[k] > in.size() || known > in.size()) {
-        refuse({"extents of ", in.size(), " elements"}, {extents[k]});
+      if (extents[k] < 1 || extents[k] > in.size() / known) {
+        refuse({"a shape of ", in.size(), " elements behind the batch"}, listed(to));
       }
       known *= extents[k];
     }
@@ -287,7 +286,7 @@ class onnx_shape_operators : public onnx_resize_operators {
       known *= *open;
     }
     if (known != in.size()) {
-      refuse({in.size(), " elements behind the batch"}, {known});
+      refuse({"a shape of ", in.size(), " elements behind the batch"}, listed(to));
     }
     if (extents.size() == 1) {
       give(from->rank == 2 || (in.height == 1 && in.width == 1 && !in.flattened) ? from->value
@@ -303,7 +302,7 @@ class onnx_shape_operators : public onnx_resize_operators {
       const std::vector<index_t>& parts = from->extents;
       if (!from->shuffled || parts.size() != 5 || extents.size() != 3 || parts[2] != parts[4] ||
           extents != std::vector<index_t>{parts[0] * parts[2] * parts[4], parts[1], parts[3]}) {
-        refuse("the end of a shuffle of pixels", "another shape");
+        refuse({"the end of a shuffle of pixels, whose tensor has ", listed(parts), " behind the batch"}, listed(to));
       }
       give(add(nn::pixel_unshuffle{.factor = parts[2]}, from->value), 4);
       return;
@@ -319,7 +318,7 @@ class onnx_shape_operators : public onnx_resize_operators {
     const imported* const from = &kept();
     if (!from->extents.empty()) {  // (C, H, r, W, r) to (C, r, r, H, W)
       if (from->shuffled || order != std::vector<index_t>{0, 1, 3, 5, 2, 4}) {
-        refuse("a shuffle of pixels", "another permutation of more than 4 axes");
+        refuse("a permutation of at most 4 axes, or (0, 1, 3, 5, 2, 4) of a shuffle of pixels", listed(order));
       }
       give({from->value, 6, imported{}.axes, from->extents, true});
       return;
@@ -337,7 +336,7 @@ class onnx_shape_operators : public onnx_resize_operators {
       }
     }
     if (seen != (1U << static_cast<unsigned>(rank)) - 1 || order[0] != 0) {
-      refuse("a permutation that leaves the batch in its place", "another");
+      refuse({"a permutation of ", rank, " axes that leaves the batch in its place"}, listed(order));
     }
     if (rank == 2) {
       give(*from);
@@ -415,11 +414,11 @@ class onnx_shape_operators : public onnx_resize_operators {
       after[at] = given[k + which.size()];
       crops = crops || before[at] < 0 || after[at] < 0;
       if (std::min(before[at], after[at]) < -most_pixels || std::max(before[at], after[at]) > most_pixels) {
-        refuse({"pads of at most ", most_pixels}, "more");
+        refuse({"pads of at most ", most_pixels}, listed(given));
       }
     }
     if (before[0] != 0 || after[0] != 0) {
-      refuse("no pads of the batch", {before[0], " and ", after[0]});
+      refuse("no pads of the batch", {before[0], " before and ", after[0], " behind it"});
     }
     const std::string mode = text("mode", "constant");
     if (has_input(2) && !scalar(needed(2, "value"))) {

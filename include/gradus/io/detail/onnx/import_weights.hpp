@@ -16,6 +16,7 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/detail/onnx/import_constants.hpp"
@@ -99,6 +100,7 @@ class onnx_weight_operators : public onnx_constant_operators {
  private:
   /// The padding of a convolution or pooling.
   [[nodiscard]] nn::padding padding_of(nn::size2d taps, nn::size2d step, nn::size2d apart, bool transposed = false) {
+    require_window(taps, step, apart);
     const std::string rule = text("auto_pad", "NOTSET");
     if (rule != "NOTSET") {
       ignore({"pads"});
@@ -117,19 +119,28 @@ class onnx_weight_operators : public onnx_constant_operators {
     if (rule != "NOTSET") {
       refuse(transposed ? "auto_pad NOTSET or VALID" : "auto_pad NOTSET, VALID, SAME_UPPER or SAME_LOWER", rule);
     }
+    const std::vector<index_t> none(value().rank == 3 ? 2 : 4, 0);
+    const std::vector<index_t> pads = attribute_integers("pads", none);
+    for (const index_t each : pads) {
+      if (each < 0 || each > most_pixels) {
+        refuse({"pads from 0 to ", most_pixels}, listed(pads));
+      }
+    }
     if (value().rank == 3) {
-      const std::vector<index_t> pads = attribute_integers("pads", {0, 0});
       return nn::padding::explicit_padding(pads[0], pads[1], 0, 0);
     }
-    const std::vector<index_t> pads = attribute_integers("pads", {0, 0, 0, 0});
     return nn::padding::explicit_padding(pads[0], pads[2], pads[1], pads[3]);
   }
-  /// What SAME_LOWER puts before and after an axis.
-  [[nodiscard]] nn::size2d padding_of_axis(index_t in, index_t taps, index_t step, index_t apart) const {
-    constexpr index_t most = index_t{1} << 31;
-    if (step < 1 || taps < 1 || apart < 1 || taps > most || apart > most || step > most) {
-      refuse("kernel, stride and dilation of at least 1", {taps, ", ", step, " and ", apart});
+  /// Products of two, and of one with an extent, stay far from the largest integer.
+  void require_window(nn::size2d taps, nn::size2d step, nn::size2d apart) const {
+    for (const index_t each : {taps.height, taps.width, step.height, step.width, apart.height, apart.width}) {
+      if (each < 1 || each > most_pixels) {
+        refuse({"extents of kernel, strides and dilations from 1 to ", most_pixels}, {each});
+      }
     }
+  }
+  /// What SAME_LOWER puts before and after an axis.
+  [[nodiscard]] static nn::size2d padding_of_axis(index_t in, index_t taps, index_t step, index_t apart) {
     const index_t outputs = (in + step - 1) / step;
     const index_t all = std::max<index_t>(0, (outputs - 1) * step + (taps - 1) * apart + 1 - in);
     return {all - all / 2, all / 2};
@@ -147,7 +158,7 @@ class onnx_weight_operators : public onnx_constant_operators {
     }
     const auto more = [&, this](index_t in, index_t taps, index_t step, index_t before, index_t after) {
       const index_t room = in + before + after - taps;
-      if (step < 1 || room < 0 || room % step == 0) {
+      if (room < 0 || room % step == 0) {
         return after;
       }
       const index_t outputs = room / step + 2;
@@ -246,7 +257,7 @@ class onnx_weight_operators : public onnx_constant_operators {
     }
     const std::vector<index_t> extents(w.dims.begin() + 2, w.dims.end());
     if (attribute_integers("kernel_shape", extents) != extents) {
-      refuse("the kernel_shape of the weight", "another");
+      refuse({"the kernel_shape of the weight, ", listed(extents)}, listed(attribute_integers("kernel_shape", {})));
     }
     return w;
   }
@@ -261,7 +272,8 @@ class onnx_weight_operators : public onnx_constant_operators {
                        .groups = integer("group", 1),
                        .bias = has_input(2)};
     options.padding = padding_of(options.kernel, options.stride, options.dilation);
-    if (options.groups < 1 || w.dims[1] * options.groups != shape().channels) {
+    if (options.groups < 1 || shape().channels % options.groups != 0 ||
+        w.dims[1] != shape().channels / options.groups) {
       refuse({"a weight for ", shape().channels, " input channels"},
              {w.dims[1], " in each of ", options.groups, " groups"});
     }
@@ -278,17 +290,19 @@ class onnx_weight_operators : public onnx_constant_operators {
     if (attribute("output_shape") != nullptr) {
       refuse("pads and output_padding", "output_shape");
     }
-    const nn::conv_transpose2d options{.out_channels = w.dims[1] * integer("group", 1),
+    const index_t groups = integer("group", 1);
+    if (groups < 1 || w.dims[0] != shape().channels || groups > shape().channels) {
+      refuse({"a weight for ", shape().channels, " input channels in at most as many groups"},
+             {listed(w.dims), " in ", groups, " groups"});
+    }
+    const nn::conv_transpose2d options{.out_channels = gradus::detail::checked_product(w.dims[1], groups),
                                        .kernel = {w.dims[2], w.dims.size() > 3 ? w.dims[3] : index_t{1}},
                                        .stride = pair("strides", {1, 1}),
                                        .padding = padding_of({1, 1}, {1, 1}, {1, 1}, true),
                                        .output_padding = pair("output_padding", {0, 0}),
                                        .dilation = pair("dilations", {1, 1}),
-                                       .groups = integer("group", 1),
+                                       .groups = groups,
                                        .bias = has_input(2)};
-    if (w.dims[0] != shape().channels) {
-      refuse({"a weight for ", shape().channels, " input channels"}, {w.dims[0]});
-    }
     keep(name, "weight", w.numbers, w.size());
     if (options.bias) {
       keep(name, "bias", needed(2, "bias").numbers, static_cast<std::size_t>(options.out_channels));
@@ -299,8 +313,7 @@ class onnx_weight_operators : public onnx_constant_operators {
   /// The rows of a matrix as the weight of a layer, (o, i); of (i, o) if `transpose`.
   [[nodiscard]] std::vector<float> matrix(const onnx_constant& w, bool transpose) {
     if (w.dims.size() != 2 || w.dims[transpose ? 0 : 1] != shape().size()) {
-      refuse({"a weight of 2 axes for ", shape().size(), " features"},
-             {w.dims.empty() ? index_t{0} : w.dims[transpose ? 0 : w.dims.size() - 1]});
+      refuse({"a weight of 2 axes for ", shape().size(), " features"}, listed(w.dims));
     }
     return transpose ? transposed(w) : w.numbers;
   }
@@ -333,7 +346,7 @@ class onnx_weight_operators : public onnx_constant_operators {
     const turned_axes turned = with_channels_at(0, rank - 1);
     const nn::value from = plain(turned.value);
     if (w.dims.size() != 2 || w.dims[0] != net_.shape(from).channels) {
-      refuse({"a weight of 2 axes for ", net_.shape(from).channels, " features"}, "another");
+      refuse({"a weight of 2 axes for ", net_.shape(from).channels, " features"}, listed(w.dims));
     }
     const std::string name = layer_name(1);
     keep(name, "weight", transposed(w), w.size());

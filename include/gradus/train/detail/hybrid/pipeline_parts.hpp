@@ -17,6 +17,7 @@
 #include "gradus/core/text.hpp"
 #include "gradus/data/sampler.hpp"
 #include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/network_memory.hpp"
 #include "gradus/nn/plan/compile_options.hpp"
 #include "gradus/nn/plan/stage_cuts.hpp"
 #include "gradus/nn/score_observer.hpp"
@@ -66,7 +67,7 @@ class pipeline_batches final : public batches {
     return runner_->train(own_batch(), options, &hooks);
   }
 
-  std::string first_not_finite(const nn::step_options& /*options*/) override { return runner_->first_not_finite(); }
+  nn::non_finite first_not_finite(const nn::step_options& /*options*/) override { return runner_->first_not_finite(); }
 
   void share_statistics(comm::any_communicator& /*group*/, std::span<std::byte> statistics) override {
     if (replicas_->size() > 1 && !statistics.empty()) {

@@ -9,7 +9,6 @@
 #include <cstring>  // std::memcpy
 #include <memory>   // std::make_unique, std::unique_ptr
 #include <span>     // std::span
-#include <string>   // std::string
 #include <utility>  // std::swap
 #include <vector>   // std::vector
 
@@ -23,6 +22,7 @@
 #include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/layout/layouts.hpp"
+#include "gradus/nn/network_memory.hpp"
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/phase.hpp"
 #include "gradus/nn/plan/graph.hpp"
@@ -192,15 +192,16 @@ class worker_batches final : public batches {
     return total;
   }
 
-  std::string first_not_finite(const nn::step_options& options) override {
-    std::string place;
+  nn::non_finite first_not_finite(const nn::step_options& options) override {
+    nn::non_finite first;
     static_cast<void>(for_each_worker([&, this](int /*worker*/, const data::share& share) -> kernels::loss_sums {
-      if (place.empty() && share.count > 0) {
-        place = network_->find_non_finite(images(share), options_of(share, options)).where;
+      if (first.where.empty() && share.count > 0) {
+        first = network_->find_non_finite(images(share), targets(share), options_of(share, options));
+        first.example += first.example < 0 ? 0 : share.begin - own_.begin;
       }
       return {};
     }));
-    return place;
+    return first;
   }
 
   void sum_ranks(comm::any_communicator& group, sums& total) override {

@@ -21,16 +21,17 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
-#include "gradus/core/format.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/data/sampler.hpp"
 #include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/network_memory.hpp"
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/nn/step_options.hpp"
 #include "gradus/optim/schedule.hpp"
 #include "gradus/optim/update_step.hpp"
 #include "gradus/train/callback_state.hpp"
+#include "gradus/train/detail/trainer/not_finite.hpp"
 #include "gradus/train/detail/trainer/target_check.hpp"
 #include "gradus/train/interrupted.hpp"
 #include "gradus/train/report.hpp"
@@ -81,7 +82,7 @@ class batches {
   [[nodiscard]] virtual kernels::loss_sums evaluate() = 0;
   virtual kernels::loss_sums train_step(const nn::step_options& options, nn::step_hooks& observer) = 0;
   /// Where the batch first makes something that is not finite.
-  [[nodiscard]] virtual std::string first_not_finite(const nn::step_options& options) = 0;
+  [[nodiscard]] virtual nn::non_finite first_not_finite(const nn::step_options& options) = 0;
   /// Before an evaluation: the statistics of the network become the same on all ranks that have them.
   virtual void share_statistics(comm::any_communicator& group, std::span<std::byte> statistics) {
     if (group.size() > 1 && !statistics.empty()) {
@@ -431,7 +432,7 @@ class loop {
                                      .loss_scale = update.scale_of_loss()};
       const kernels::loss_sums part = data.train_step(options, update);
       if (!is_finite(part.loss)) {
-        throw_not_finite(data.first_not_finite(options), options, group.rank(), epoch, part.loss, rate);
+        raise_not_finite(data.first_not_finite(options), options, group.rank(), epoch, part.loss, rate);
       }
       const auto before_exchange = clock::now();
       update.update({rate, position_.steps});
@@ -471,18 +472,6 @@ class loop {
     report.images_per_second = report.seconds > 0 ? total.examples() / report.seconds : 0.0;
     end_epoch(1);
     return report;
-  }
-
-  [[noreturn]] static void throw_not_finite(const std::string& first, const nn::step_options& options, int rank,
-                                            int epoch, double loss, double rate) {
-    char shown_rate[32];
-    format_text(shown_rate, sizeof(shown_rate), "%g", rate);
-    raise<numeric_error>(
-        {"training step ", options.step, " (epoch ", epoch + 1, ", rank ", rank, ")"}, "a finite loss",
-        {loss, ", first not finite: ", first.empty() ? "the loss itself" : first.c_str()},
-        {"a smaller learning rate than ", shown_rate,
-         ", a warm-up, or a look at the input data. The network has the parameters of this step: begin "
-         "again with a new one"});
   }
 
   /// Whether a rank says so; every rank gets the same answer.

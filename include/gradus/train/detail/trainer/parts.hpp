@@ -18,6 +18,7 @@
 #include "gradus/core/text.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/network_base.hpp"
+#include "gradus/nn/network_memory.hpp"
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/nn/step_options.hpp"
 #include "gradus/nn/targets.hpp"
@@ -83,8 +84,8 @@ class batches_of final : public batches {
     return network_->train_step(batch_->images, targets(), options, &observer);
   }
 
-  std::string first_not_finite(const nn::step_options& options) override {
-    return network_->find_non_finite(batch_->images, options).where;
+  nn::non_finite first_not_finite(const nn::step_options& options) override {
+    return network_->find_non_finite(batch_->images, targets(), options);
   }
 
  private:
