@@ -286,6 +286,7 @@ void require_same_options(const settings& given, gradus::comm::any_communicator&
                                       {"device", chosen.device},
                                       {"precision", chosen.precision},
                                       {"winograd", number(int{chosen.winograd})},
+                                      {"flushed denormals", number(int{chosen.flush_denormals})},
                                       {"captured step", number(int{chosen.capture_step})},
                                       {"optimizer", chosen.optimizer},
                                       {"learning rate", exactly(chosen.learning_rate)},
@@ -346,6 +347,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   found.device = chosen.device;
   found.precision = chosen.precision;
   found.winograd = chosen.winograd;
+  found.flush_denormals = chosen.flush_denormals;
   found.data_format = chosen.nhwc ? "NHWC" : "NCHW";
   found.variable_update = name_of(chosen.update);
   found.micro_batches = chosen.micro_batches;

@@ -230,6 +230,9 @@ model_facts model_of(const settings& chosen) {
 }
 
 void require_supported(const settings& chosen) {
+  if (chosen.device == "cuda" && chosen.flush_denormals) {
+    throw std::invalid_argument{"--flush-denormals: expected --device cpu, got --device cuda, whose kernels keep them"};
+  }
   if (chosen.device == "cuda") {
     require_supported_on_cuda(chosen);
   } else if (chosen.precision == "tf32" || chosen.precision == "fp16") {

@@ -71,6 +71,7 @@ std::string json_text(const result& found) {
                              {"device", found.device},
                              {"precision", found.precision},
                              {"winograd", found.winograd},
+                             {"flush_denormals", found.flush_denormals},
                              {"data_format", found.data_format},
                              {"variable_update", found.variable_update},
                              {"micro_batches", found.micro_batches},

@@ -69,6 +69,7 @@ struct result {
   std::string device;
   std::string precision;
   bool winograd = true;
+  bool flush_denormals = false;
   std::string data_format;
   std::string variable_update;
   int micro_batches = 1;                   // of a rank or replica

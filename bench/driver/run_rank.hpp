@@ -71,7 +71,7 @@ void run_rank(Hosts& world, Communicator gradients, const settings& given, bool 
   settings chosen = completed(given);
   chosen.threads =
       chosen.threads > 0 ? chosen.threads : std::max(1, gradus::available_processors() / std::max(1, local_ranks));
-  gradus::cpu device{{.intra_op_threads = chosen.threads}};
+  gradus::cpu device{{.intra_op_threads = chosen.threads, .flush_denormals = chosen.flush_denormals}};
   run_rank_on(device, world, std::move(gradients), chosen, in_process);
 }
 

@@ -96,6 +96,7 @@ struct settings {
   std::string device = "cpu";      // or cuda
   std::string precision = "fp32";  // of the values between layers and of products: also tf32, bf16 or fp16
   bool winograd = true;            // convolutions by Winograd where that is faster
+  bool flush_denormals = false;    // numbers below the smallest normal one are 0
   bool capture_step = false;       // forward, loss and backward are launched as one graph
   // Input and output
   std::string data_dir;   // empty: synthetic images

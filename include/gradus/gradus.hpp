@@ -19,6 +19,7 @@
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/output.hpp"
 #include "gradus/core/random.hpp"

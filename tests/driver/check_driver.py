@@ -204,6 +204,12 @@ class Measurement(unittest.TestCase):
         self.assertNotEqual(filtered["loss"], added["loss"])
         self.assertAlmostEqual(filtered["loss"], added["loss"], delta=1e-3)
 
+    def test_denormals_are_flushed_on_request(self):
+        _, kept = self.measure()
+        _, flushed = self.measure("--flush-denormals")
+        self.assertEqual((kept["flush_denormals"], flushed["flush_denormals"]), (False, True))
+        self.assertAlmostEqual(kept["loss"], flushed["loss"], delta=1e-3)
+
     def test_values_between_layers_in_16_bits(self):
         for layout in ("NCHW", "NHWC"):
             _, whole = self.measure("--data-format", layout, "--batch-size", 16)

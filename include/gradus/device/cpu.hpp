@@ -17,6 +17,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/device/device_policy.hpp"
 #include "gradus/device/processor_share.hpp"
@@ -35,6 +36,10 @@ struct cpu_options {
   int inter_op_threads = 1;
   /// Bind each worker to one processor of the process's affinity mask; workers of streams are not bound.
   bool pin_threads = false;
+  /// Denormal numbers, those below 1.2e-38 in float, are 0 as operands and as results, on all threads of the device and
+  /// in all of its kernels. Steps that meet many of them are then several times as fast on some processors. The results
+  /// are other bits than without, but the same for any number of threads. All ranks of a training need the same value.
+  bool flush_denormals = false;
 };
 
 /// The processors and the memory of the host as a device.
@@ -42,17 +47,25 @@ struct cpu_options {
 /// Operations on one device run one after another; in a threaded program, give each rank its own device. With
 /// inter_op_threads above 1 the device has streams: devices of intra_op_threads threads each, on which operations run
 /// at the same time. The results of each operation are the same bits for any number of threads.
+///
+/// The work of the device rounds to nearest and treats denormal numbers as cpu_options::flush_denormals says, on its
+/// threads and on the calling one, whatever the caller has set for its own arithmetic, which has that back afterwards.
 class cpu : public kernels::overload_set {
  public:
   /// The name of the device in messages.
   static constexpr std::string_view name = "cpu";
   static constexpr std::size_t alignment = 64;  ///< alignment of memory in bytes: a cache line, an AVX-512 register
 
-  /// @throws configuration_error if a number of threads, or their product, is outside [0, 4096]
+  /// @throws configuration_error if a number of threads, or their product, is outside [0, 4096], or the processor
+  /// cannot
+  ///         flush denormals (can_flush_denormals)
   GRADUS_COLD explicit cpu(cpu_options options = {}, error_location where = error_location::current()) try
-      : pool_{std::make_unique<detail::thread_pool>(checked_threads(options), options.pin_threads)} {
+      : pool_{std::make_unique<detail::thread_pool>(checked_threads(options), options.pin_threads,
+                                                    options.flush_denormals)},
+        flush_denormals_{options.flush_denormals} {
     for (int stream = 0; options.inter_op_threads > 1 && stream < options.inter_op_threads; ++stream) {
-      streams_.push_back(cpu{{.intra_op_threads = threads() / options.inter_op_threads}});
+      streams_.push_back(
+          cpu{{.intra_op_threads = threads() / options.inter_op_threads, .flush_denormals = options.flush_denormals}});
     }
   } catch (error& failure) {
     failure.location_at_call(where);
@@ -60,6 +73,9 @@ class cpu : public kernels::overload_set {
 
   /// Threads that an operation uses when it runs alone, the caller included.
   [[nodiscard]] int threads() const { return pool().threads(); }
+
+  /// Whether denormal numbers are 0: cpu_options::flush_denormals.
+  [[nodiscard]] bool flush_denormals() const noexcept { return flush_denormals_; }
 
   /// Allocates memory aligned to `alignment` bytes. Large memory is on huge pages if the system provides them. For 0
   /// bytes it also returns a valid pointer.
@@ -141,6 +157,7 @@ class cpu : public kernels::overload_set {
     const index_t pieces = (count + grain - 1) / grain;
     if (pieces <= 1) {
       if (count > 0) {
+        const floating_point_scope numbers{flush_denormals_};
         body(index_t{0}, count);
       }
       return;
@@ -155,6 +172,10 @@ class cpu : public kernels::overload_set {
   static int checked_threads(const cpu_options& options) {
     const int threads = options.intra_op_threads;
     const int streams = options.inter_op_threads;
+    if (options.flush_denormals && !can_flush_denormals) {
+      raise<configuration_error>("cpu", "flush_denormals = false on this processor", "flush_denormals = true",
+                                 "x86-64 and AArch64 can flush denormals; gradus::can_flush_denormals says it");
+    }
     if (threads < 0 || threads > 4096) {
       raise<configuration_error>("cpu", "0 (the processors of the rank) to 4096 intra_op_threads", {threads});
     }
@@ -175,6 +196,7 @@ class cpu : public kernels::overload_set {
   }
 
   std::unique_ptr<detail::thread_pool> pool_;
+  bool flush_denormals_;
   dynamic_array<cpu> streams_;  // empty if operations run one after another
 };
 static_assert(device_policy<cpu>);

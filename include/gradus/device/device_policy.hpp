@@ -68,6 +68,23 @@ concept has_device_streams = requires(Device& device, void (&task)(std::ptrdiff_
 template <class Device>
 inline constexpr bool has_host_memory = !has_memory_of_its_own<Device>;
 
+/// A device whose arithmetic may take denormal numbers as 0: `device.flush_denormals()` says it. Optional; without it
+/// the device keeps them.
+template <class Device>
+concept has_denormal_option = requires(const Device& device) {
+  { device.flush_denormals() } -> std::convertible_to<bool>;
+};
+
+/// Whether a device takes denormal numbers as 0. What the host computes for it does the same (floating_point_scope).
+template <class Device>
+[[nodiscard]] constexpr bool flushes_denormals_on([[maybe_unused]] const Device& device) noexcept {
+  if constexpr (has_denormal_option<Device>) {
+    return device.flush_denormals();
+  } else {
+    return false;
+  }
+}
+
 /// A device: it stores tensors and evaluates expressions.
 ///
 /// A type Device models `device_policy` when, for a `Device& device`,

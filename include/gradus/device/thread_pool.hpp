@@ -19,6 +19,7 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/spin.hpp"
 #include "gradus/core/thread.hpp"
@@ -49,12 +50,15 @@ namespace detail {
 /// threads. Workers spin for a short while after a loop and then sleep, because loops follow each other within
 /// microseconds in a training step, and idle threads must leave the processors to other ranks. A loop never waits for a
 /// worker that has not begun one of its tasks. If run() is called from within a task, or while another thread uses the
-/// pool, the calling thread runs the tasks; a task may use another pool. run() does not allocate.
+/// pool, the calling thread runs the tasks; a task may use another pool. All tasks round to nearest and treat denormal
+/// numbers alike, whatever the calling thread does outside. run() does not allocate.
 class thread_pool {
  public:
   /// @param threads  threads that take part in a loop, the caller included; at least 1
   /// @param pin      bind worker i to the i-th processor of the process's affinity mask
-  explicit thread_pool(int threads, bool pin = false) {
+  /// @param flush_denormals  in tasks, denormal numbers are 0
+  explicit thread_pool(int threads, bool pin = false, bool flush_denormals = false)
+      : flush_denormals_{flush_denormals} {
     workers_.reserve(static_cast<std::size_t>(threads > 1 ? threads - 1 : 0));
     try {
       for (int worker = 1; worker < threads; ++worker) {
@@ -101,6 +105,7 @@ class thread_pool {
     if (count <= 0) {
       return;
     }
+    const floating_point_scope numbers{flush_denormals_};
     if (count == 1 || workers_.empty() || task_of() == this || in_use_.exchange(true, std::memory_order_acquire)) {
       for (index_t i = 0; i < count; ++i) {
         call(object, i);
@@ -158,6 +163,7 @@ class thread_pool {
   }
 
   void work() {
+    const floating_point_scope numbers{flush_denormals_};
     std::uint32_t seen = 0;
     for (;;) {
       seen = spin_then_sleep(
@@ -246,6 +252,7 @@ class thread_pool {
 #endif
   }
 
+  bool flush_denormals_;
   dynamic_array<std::thread> workers_;
   std::atomic<int> sleeping_{0};  // number of sleeping workers
   std::atomic<bool> in_use_{false};

@@ -14,9 +14,11 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/elementwise.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/compiled_network.hpp"
@@ -84,6 +86,7 @@ class network_base : public compiled_network<Element, Device> {
                            step_hooks* observer, error_location where) {
     return at_call(where, [&, this] {
       const auto use = detail::use_of::begin(*this, "network.train_step");
+      const floating_point_scope numbers{flushes_denormals_on(this->device())};
       return train(batch, batch_targets, options, observer);
     });
   }
@@ -92,6 +95,7 @@ class network_base : public compiled_network<Element, Device> {
   batch_type score(const batch_type& batch, error_location where) {
     return at_call(where, [&, this] {
       const auto use = detail::use_of::begin(*this, "network.forward");
+      const floating_point_scope numbers{flushes_denormals_on(this->device())};
       return score(batch);
     });
   }
@@ -101,6 +105,7 @@ class network_base : public compiled_network<Element, Device> {
                                 score_observer<Element, Device>* observer, error_location where) {
     return at_call(where, [&, this] {
       const auto use = detail::use_of::begin(*this, "network.evaluate");
+      const floating_point_scope numbers{flushes_denormals_on(this->device())};
       check("network.evaluate", batch, batch_targets);
       kernels::loss_sums total;
       for (index_t first = 0; first < batch.examples(); first += graph_.examples_at_once()) {
@@ -121,6 +126,7 @@ class network_base : public compiled_network<Element, Device> {
                              error_location where) {
     return at_call(where, [&, this] {
       const auto use = detail::use_of::begin(*this, "network.find_non_finite");
+      const floating_point_scope numbers{flushes_denormals_on(this->device())};
       if (batch_targets != nullptr) {
         check("network.find_non_finite", batch, *batch_targets);
       }

@@ -9,9 +9,11 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/device/device_policy.hpp"
 #include "gradus/optim/detail/rule/describe.hpp"
 #include "gradus/optim/elementwise_pass.hpp"
 #include "gradus/optim/segment.hpp"
@@ -134,6 +136,7 @@ class averaged_weights<Rule>::state {
   /// @throws configuration_error, shape_error as the rule's state does
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step) {
+    const floating_point_scope numbers{flushes_denormals_on(device)};
     inner_.update(device, segments, values, gradients, step);
     average(device, segments, values, step, {});
   }
@@ -142,6 +145,7 @@ class averaged_weights<Rule>::state {
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step,
               const loss_scale& scale) requires divides_gradients<inner_state, Element, Device> {
+    const floating_point_scope numbers{flushes_denormals_on(device)};
     inner_.update(device, segments, values, gradients, step, scale);
     average(device, segments, values, step, scale);
   }

@@ -10,9 +10,11 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/device/device_policy.hpp"
 #include "gradus/optim/detail/rule/describe.hpp"
 #include "gradus/optim/elementwise_pass.hpp"
 #include "gradus/optim/segment.hpp"
@@ -114,6 +116,7 @@ class clipped_value<Rule>::state {
   /// @throws configuration_error, shape_error as the rule's state does
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step) {
+    const floating_point_scope numbers{flushes_denormals_on(device)};
     inner_.update(device, segments, values, clipped(device, segments, gradients, step, {}), step);
   }
 
@@ -121,6 +124,7 @@ class clipped_value<Rule>::state {
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step,
               const loss_scale& scale) requires divides_gradients<inner_state, Element, Device> {
+    const floating_point_scope numbers{flushes_denormals_on(device)};
     inner_.update(device, segments, values, clipped(device, segments, gradients, step, scale), step, scale);
   }
 

@@ -9,6 +9,7 @@
 #include <limits>     // std::numeric_limits
 #include <span>       // std::span
 
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
 #include "gradus/device/cpu.hpp"
@@ -87,6 +88,7 @@ constexpr double clip_factor(double max_norm, double scale, double* numbers) noe
 /// are divided into calls.
 template <class Element>
 void add_squares(cpu& device, std::span<const segment> segments, const Element* gradients, double* sum) {
+  const floating_point_scope numbers{device.flush_denormals()};
   struct block {
     const Element* first;
     index_t elements;

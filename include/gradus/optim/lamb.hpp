@@ -8,9 +8,11 @@
 #include <string_view>  // std::string_view
 
 #include "gradus/core/element.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/device/device_policy.hpp"
 #include "gradus/optim/detail/rule/describe.hpp"
 #include "gradus/optim/detail/rule/elementwise_state.hpp"
 #include "gradus/optim/lamb_pass.hpp"
@@ -79,6 +81,7 @@ class lamb::state {
   /// @throws shape_error if a segment is outside the buffers
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step, const loss_scale& scale = {}) {
+    const floating_point_scope numbers{flushes_denormals_on(device)};
     detail::require_learning_rate(name, step.learning_rate);
     detail::require_inside(name, segments, first_.size());
     apply_lamb(device, segments, detail::lamb_pass{rule_.beta1, rule_.beta2, rule_.epsilon, rule_.weight_decay}, step,

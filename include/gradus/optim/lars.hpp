@@ -9,9 +9,11 @@
 #include <string_view>  // std::string_view
 
 #include "gradus/core/element.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/device/device_policy.hpp"
 #include "gradus/optim/cpu_passes.hpp"
 #include "gradus/optim/detail/rule/describe.hpp"
 #include "gradus/optim/segment.hpp"
@@ -82,6 +84,7 @@ class lars::state {
   /// @throws shape_error if a segment is outside the buffers
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step, const loss_scale& scale = {}) {
+    const floating_point_scope numbers{flushes_denormals_on(device)};
     detail::require_learning_rate(name, step.learning_rate);
     detail::require_inside(name, segments, velocity_.size());
     const double factor = factor_of(device, scale);

@@ -11,9 +11,11 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/device/device_policy.hpp"
 #include "gradus/optim/cpu_passes.hpp"
 #include "gradus/optim/detail/rule/describe.hpp"
 #include "gradus/optim/segment.hpp"
@@ -83,6 +85,7 @@ class sgd::state {
   /// @throws shape_error if a segment is outside the buffers
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step, const loss_scale& scale = {}) {
+    const floating_point_scope numbers{flushes_denormals_on(device)};
     detail::require_learning_rate(name, step.learning_rate);
     detail::require_inside(name, segments, parameters_);
     apply_momentum(device, segments,

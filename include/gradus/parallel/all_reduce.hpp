@@ -121,14 +121,16 @@ inline void check(const all_reduce& options) {
 [[nodiscard]] inline std::unique_ptr<bucket_exchange> make_exchange(const all_reduce& options,
                                                                     gradient_channel& channel,
                                                                     std::span<const optim::segment> segments,
-                                                                    index_t elements, index_t element_bytes) {
+                                                                    index_t elements, index_t element_bytes,
+                                                                    bool flush_denormals) {
   bucket_list buckets = buckets_of(options, segments, elements, element_bytes);
   part_list parts = in_order(parts_of(options, {buckets.data(), buckets.size()}, element_bytes), options.order);
   return std::make_unique<bucket_exchange>(channel, segments, std::move(buckets), std::move(parts),
                                            bucket_exchange::settings{.overlap = options.overlap,
                                                                      .late = options.overlap_forward,
                                                                      .credit_bytes = options.credit_bytes,
-                                                                     .element_bytes = element_bytes});
+                                                                     .element_bytes = element_bytes,
+                                                                     .flush_denormals = flush_denormals});
 }
 
 /// The plan, one line for each part in the order in which they travel.
@@ -191,8 +193,9 @@ class all_reduce_state final : public strategy<Element> {
   all_reduce_state(const all_reduce& options, Communicator& communicator, const flat_parameters<Element>& parameters)
       : channel_{communicator.duplicate(), parameters.gradients}, parameters_{parameters} {
     if (channel_.communicator().size() > 1) {
-      exchange_ = make_exchange(options, channel_, parameters.segments,
-                                static_cast<index_t>(parameters.gradients.size()), sizeof(Element));
+      exchange_ =
+          make_exchange(options, channel_, parameters.segments, static_cast<index_t>(parameters.gradients.size()),
+                        sizeof(Element), parameters.flush_denormals);
     }
   }
 

@@ -29,6 +29,9 @@ struct flat_parameters {
   std::span<const optim::segment> segments;  ///< the range of each parameter
   /// Where the ranks have different layers: the number of segments of each stage of this rank, from its last stage on.
   std::span<const std::size_t> of_stage{};
+  /// Whether the device takes denormal numbers as 0 (cpu_options::flush_denormals). A strategy's functions are called
+  /// by a thread that does the same; what threads of its own add up they add so, too (floating_point_scope).
+  bool flush_denormals = false;
 };
 
 /// What a strategy calls, as update(segments), for parameters whose gradients have arrived. It refers to a function of

@@ -14,7 +14,9 @@
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/loss_scale.hpp"
+#include "gradus/device/device_policy.hpp"
 #include "gradus/nn/network_base.hpp"
 #include "gradus/nn/phase.hpp"
 #include "gradus/nn/plan/graph.hpp"
@@ -65,10 +67,15 @@ struct trained_parameters {
   /// The range of `segments` of each layer, in the order of network::add.
   dynamic_array<nn::parameter_range> of_layer;
   dynamic_array<std::size_t> of_stage;  ///< see parallel::flat_parameters
+  bool flush_denormals = false;         ///< likewise
 
   /// They must outlive the result.
   [[nodiscard]] parallel::flat_parameters<Element> flat() const noexcept {
-    return {values, gradients, {segments.data(), segments.size()}, {of_stage.data(), of_stage.size()}};
+    return {.values = values,
+            .gradients = gradients,
+            .segments = {segments.data(), segments.size()},
+            .of_stage = {of_stage.data(), of_stage.size()},
+            .flush_denormals = flush_denormals};
   }
 };
 
@@ -87,7 +94,8 @@ template <class Element, class Device>
       .frozen = network.values().subspan(network.gradients().size()),
       .segments = parallel::segments_of(network.structure()),
       .of_layer = {},
-      .of_stage = {}};
+      .of_stage = {},
+      .flush_denormals = flushes_denormals_on(network.device())};
   for (const nn::graph::node& n : network.structure().nodes()) {
     result.of_layer.push_back({.first = n.frozen ? 0 : n.first_parameter, .count = n.trained_here().size()});
   }
@@ -155,6 +163,7 @@ class step_end_of final : public step_end {
   /// Completes the update of the last step, if it has been put off, for a checkpoint between steps. Called by all
   /// ranks. Unlike complete_update, it averages nothing.
   void settle() {
+    const floating_point_scope numbers{parameters_->flush_denormals};
     update_rest();
     strategy_->settle();
   }
@@ -182,11 +191,13 @@ class step_end_of final : public step_end {
                                  "gradients of the next step while the last update is not complete",
                                  "pass all calls of step_hooks on to the training's");
     }
+    const floating_point_scope numbers{parameters_->flush_denormals};
     strategy_->gradients_ready(first, count);
   }
 
   void before_layer(std::size_t layer, nn::phase which) override {
     if (late_ && which == nn::phase::forward) {
+      const floating_point_scope numbers{parameters_->flush_denormals};
       const nn::parameter_range own = parameters_->of_layer[layer];
       update_until(own.first, own.count);
     }
@@ -195,6 +206,7 @@ class step_end_of final : public step_end {
   [[nodiscard]] loss_scale scale_of_loss() override { return rule_->scale(); }
 
   void update(const optim::update_step& step) override {
+    const floating_point_scope numbers{parameters_->flush_denormals};
     step_ = step;
     late_ = true;
     strategy_->end_of_step(step.learning_rate);
@@ -204,11 +216,13 @@ class step_end_of final : public step_end {
   }
 
   void complete_update() override {
+    const floating_point_scope numbers{parameters_->flush_denormals};
     update_rest();
     strategy_->complete();
   }
 
   void end_epoch(epoch_report& report) override {
+    const floating_point_scope numbers{parameters_->flush_denormals};
     strategy_->gather_state();
     report.loss_scale = rule_->report();
     report.gradient_norm = elsewhere_ ? std::nullopt : rule_->take_norm_report();

@@ -13,6 +13,7 @@
 
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/parallel/all_reduce.hpp"
 
 namespace {
@@ -131,7 +132,7 @@ BOOST_AUTO_TEST_CASE(the_plan_in_words) {
 }
 
 /// Keeps what has begun; it is over when it is waited for, or when the test says so.
-struct watched_channel final : parallel::detail::gradient_channel {
+struct watched_channel : parallel::detail::gradient_channel {
   struct transfer final : comm::operation {
     std::atomic<bool> over = false;
     std::chrono::milliseconds lasts{0};  // when it is waited for
@@ -218,6 +219,45 @@ BOOST_AUTO_TEST_CASE(the_thread_goes_on_after_a_wait_of_the_program) {
       BOOST_TEST_REQUIRE(channel.count == taken + 1);
     }
     exchange.wait_next();
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_thread_treats_denormals_as_the_device) {
+  struct noting_channel final : watched_channel {
+    comm::request reduce(gradus::index_t begin, gradus::index_t end) override {
+      flushes[count] = gradus::flushes_denormals();
+      on_thread[count] = std::this_thread::get_id() != program;
+      return watched_channel::reduce(begin, end);
+    }
+    std::array<bool, 8> flushes{};
+    std::array<bool, 8> on_thread{};
+    std::thread::id program = std::this_thread::get_id();
+  };
+  const auto buckets = parallel::make_buckets(parameters(), 1200, 1, 1);
+  for (const bool flush : {false, true}) {
+    const gradus::floating_point_scope outside{!flush};  // threads inherit it
+    noting_channel channel;
+    parallel::detail::bucket_exchange exchange{
+        channel,
+        parameters(),
+        buckets,
+        parallel::make_parts({buckets.data(), buckets.size()}, 0),
+        {.credit_bytes = 1, .element_bytes = 4, .flush_denormals = flush && gradus::can_flush_denormals}};
+    exchange.segments_ready(4);
+    for (std::size_t i = 0; i < 4; ++i) {  // each begins when the one before is over, without a wait
+      for (int k = 0; k < 5000 && channel.count == i; ++k) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      }
+      BOOST_TEST_REQUIRE(channel.count == i + 1);
+      if (channel.on_thread[i]) {
+        BOOST_TEST(channel.flushes[i] == (flush && gradus::can_flush_denormals));
+      }
+      channel.begun[i].over = true;
+    }
+    BOOST_TEST(channel.on_thread[3]);
+    for (std::size_t i = 0; i < buckets.size(); ++i) {
+      exchange.wait_next();
+    }
   }
 }
 

@@ -22,6 +22,7 @@
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/device/cpu.hpp"
@@ -216,7 +217,8 @@ class parameter_server_state final : public server_strategy<Element> {
         plan_{checked_plan(options, who_, parameters.segments, options.pull_priorities, sizeof(Element))},
         links_{channel_, message_tag::count(plan_.parts.size())},
         worker_{links_, plan_, bytes_of(parameters), options.staged, options.window} {
-    static_cast<void>(broadcast_text(all_, pack(parameters.segments, options.pull_priorities), who_.workers.front()));
+    static_cast<void>(broadcast_text(
+        all_, pack(parameters.segments, options.pull_priorities, parameters.flush_denormals), who_.workers.front()));
   }
 
   /// Tells the servers that this worker leaves. A rank that is a server too goes on until the others have left.
@@ -232,11 +234,11 @@ class parameter_server_state final : public server_strategy<Element> {
     const int server = who_.server_index(channel_.rank());
     if (server >= 0) {
       store_ = std::make_unique<variables_of<Element>>(plan_, server, parameters_.segments, who_.workers.size(), rule,
-                                                       options_.pairwise_sums);
+                                                       options_.pairwise_sums, parameters_.flush_denormals);
       loop_ = std::make_unique<server_loop>(links_, plan_, server, options_.settings(), *store_);
     }
-    exchange_ =
-        std::make_unique<server_exchange>(links_, worker_, loop_.get(), parameters_.segments.size(), options_.staged);
+    exchange_ = std::make_unique<server_exchange>(links_, worker_, loop_.get(), parameters_.segments.size(),
+                                                  options_.staged, parameters_.flush_denormals);
   }
 
   /// Makes the values those of worker 0, on servers and workers.
@@ -404,10 +406,12 @@ server_summary serve(Communicator& communicator, const Rule& rule, const paramet
     detail::server_links links{channel, detail::message_tag::count(plan.parts.size())};
     const auto serve_by = [&](const optim::parameter_update<Element>& applied) {
       detail::require_one_norm(options.settings(), applied.clips_norm(), applied.name());
-      detail::variables_of<Element> store{plan, server, segments, who.workers.size(), applied, options.pairwise_sums};
+      detail::variables_of<Element> store{
+          plan, server, segments, who.workers.size(), applied, options.pairwise_sums, variables.flush_denormals};
       detail::server_loop loop{links, plan, server, options.settings(), store};
       detail::require_same_plan<Element>(all, detail::describe(options, Communicator::name, plan),
                                          applied.description());
+      const floating_point_scope numbers{variables.flush_denormals};
       detail::serve_to_the_end(loop, channel);
       return loop.summary();
     };

@@ -55,15 +55,17 @@ class batch_memory : public loader_base {
       : batch_memory{device, facts_of<plane_element>(set), source_of<plane_element>(set, options.augment), options,
                      strides} {
     planes_ = dynamic_array<plane_element>(plane_elements());
-    start([](loader_base& loader, std::size_t number, const sample& mine) {
-      auto& self = static_cast<batch_memory&>(loader);
-      if constexpr (requires { set.watch_batch(); }) {
-        const auto watch = static_cast<const Dataset*>(self.source_.set)->watch_batch();
-        self.fill(number, mine);
-      } else {
-        self.fill(number, mine);
-      }
-    });
+    start(
+        [](loader_base& loader, std::size_t number, const sample& mine) {
+          auto& self = static_cast<batch_memory&>(loader);
+          if constexpr (requires { set.watch_batch(); }) {
+            const auto watch = static_cast<const Dataset*>(self.source_.set)->watch_batch();
+            self.fill(number, mine);
+          } else {
+            self.fill(number, mine);
+          }
+        },
+        device.flush_denormals());
   }
 
   /// A loader that does not start: the derived class does.

@@ -19,6 +19,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/finite.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/core/thread.hpp"
@@ -126,8 +127,10 @@ class loader_base {
   /// read the pointer to the virtual table while destructors write it.
   using fill_function = void (*)(loader_base& loader, std::size_t number, const sample& mine);
 
-  void start(fill_function fill) {
+  /// @param flush_denormals  as the device of the batches
+  void start(fill_function fill, bool flush_denormals) {
     fill_ = fill;
+    flush_denormals_ = flush_denormals;
     producer_ = start_thread(
         "gradus loader", [](void* self) { static_cast<loader_base*>(self)->produce(); }, this);
   }
@@ -242,6 +245,7 @@ class loader_base {
 
   /// The main function of the thread that prepares batches.
   void produce() {
+    const floating_point_scope numbers{flush_denormals_};
     std::uint64_t request = 0;  // the epoch that is being prepared
     std::unique_lock lock{mutex_};
     for (;;) {
@@ -293,6 +297,7 @@ class loader_base {
   index_t batches_;  // batches of an epoch
   index_t slots_;
   fill_function fill_ = nullptr;
+  bool flush_denormals_ = false;
   std::uint64_t epoch_of_fill_ = 0;  // of the batch that is being prepared; used by the producer
 
   std::mutex mutex_;  // protects the members below

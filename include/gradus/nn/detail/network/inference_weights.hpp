@@ -14,7 +14,9 @@
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/extents.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/device/device_policy.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/detail/network/layer_pass.hpp"
 #include "gradus/nn/detail/network/use.hpp"
@@ -106,6 +108,7 @@ class inference_weights {
   void update(Device& device, const graph& net, const layers_type& layers, memory_type& memory) {
     const readers_or_writer::writing alone{users_};
     if (stale()) {
+      const floating_point_scope numbers{flushes_denormals_on(device)};
       (this->*compute_)(device, net, layers, memory);
     }
   }

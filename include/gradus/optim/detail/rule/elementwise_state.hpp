@@ -11,9 +11,11 @@
 #include <utility>      // std::index_sequence, std::make_index_sequence
 
 #include "gradus/core/element.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/device/device_policy.hpp"
 #include "gradus/optim/elementwise_pass.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/optim/update_rule.hpp"
@@ -77,6 +79,7 @@ class elementwise_state {
   /// @throws shape_error if a segment is outside the buffers
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step, const loss_scale& scale = {}) {
+    const floating_point_scope numbers{flushes_denormals_on(device)};
     require_learning_rate(Rule::name, step.learning_rate);
     require_inside(Rule::name, segments, parameters_);
     rule_.with_pass([&, this]<class Pass>(const Pass& pass) {

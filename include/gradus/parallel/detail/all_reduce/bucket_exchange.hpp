@@ -20,6 +20,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/thread.hpp"
 #include "gradus/optim/segment.hpp"
@@ -46,6 +47,7 @@ class bucket_exchange {
     bool late = false;         ///< buckets may still be taken when the next step has begun
     index_t credit_bytes = 0;  ///< under way at most; a single part may be longer
     index_t element_bytes = 1;
+    bool flush_denormals = false;                   ///< the thread takes denormal numbers as 0
     std::chrono::microseconds longest_pause{2000};  ///< of the thread, between two polls
   };
 
@@ -192,6 +194,7 @@ class bucket_exchange {
   }
 
   void poll() noexcept {
+    const floating_point_scope numbers{options_.flush_denormals};
     while (!stopping_.load(std::memory_order_acquire)) {
       const std::uint32_t calls = calls_.load(std::memory_order_acquire);
       if (move_while_data_flows()) {

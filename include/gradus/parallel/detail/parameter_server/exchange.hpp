@@ -22,6 +22,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/parallel/detail/parameter_server/links.hpp"
 #include "gradus/parallel/detail/parameter_server/loop.hpp"
@@ -81,13 +82,16 @@ inline void serve_to_the_end(server_loop& loop, message_channel& channel) {
 class server_exchange {
  public:
   /// @param server  null: the rank is only a worker
+  /// @param flush_denormals  as the devices of the workers
   /// @pre what is referred to outlives it
-  server_exchange(server_links& links, worker_side& worker, server_loop* server, std::size_t segments, bool staged)
+  server_exchange(server_links& links, worker_side& worker, server_loop* server, std::size_t segments, bool staged,
+                  bool flush_denormals)
       : links_{&links},
         worker_{&worker},
         server_{server},
         segments_{segments},
         staged_{staged},
+        flush_denormals_{flush_denormals},
         limit_{links.channel().time_limit()} {}
 
   server_exchange(const server_exchange&) = delete;
@@ -257,6 +261,7 @@ class server_exchange {
   }
 
   void run() noexcept {
+    const floating_point_scope numbers{flush_denormals_};
     try {
       polling_pause rest;
       while (!over()) {
@@ -396,6 +401,7 @@ class server_exchange {
   server_loop* server_;
   std::size_t segments_;
   bool staged_;
+  bool flush_denormals_;
   std::chrono::milliseconds limit_;
   std::atomic<std::size_t> ready_{0};  // segments of this step
   std::atomic<bool> finished_{false};  // something is asked for

@@ -65,10 +65,12 @@ class variables_of final : public variable_store {
  public:
   /// @param rule      of which the server makes its own state
   /// @param pairwise  gradients are added as parameter_server::pairwise_sums says
+  /// @param flush_denormals  as the workers' devices
   variables_of(const parameter_server_plan& plan, int server, std::span<const optim::segment> segments,
-               std::size_t workers, const optim::parameter_update<Element>& rule, bool pairwise = false)
+               std::size_t workers, const optim::parameter_update<Element>& rule, bool pairwise = false,
+               bool flush_denormals = false)
       : pairwise_{pairwise},
-        device_{{.intra_op_threads = 1}},
+        device_{{.intra_op_threads = 1, .flush_denormals = flush_denormals}},
         elements_{plan.elements_of(server)},
         values_(static_cast<std::size_t>(elements_)),
         sum_(static_cast<std::size_t>(elements_)),

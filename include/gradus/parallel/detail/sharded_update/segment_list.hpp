@@ -24,16 +24,18 @@
 
 namespace gradus::parallel::detail {
 
-/// Parameters, and the priorities of their pulls if there are any.
+/// Parameters, the priorities of their pulls if there are any, and how the workers compute.
 struct segment_list {
   dynamic_array<optim::segment> segments;
   dynamic_array<std::size_t> pull_priorities;
+  bool flush_denormals = false;
 };
 
-/// A line each: offset, size, decay, bits of the learning rate's factor, priority, name.
+/// Whether denormals are flushed. Then a line each: offset, size, decay, bits of the learning rate's factor, priority,
+/// name.
 [[nodiscard]] inline std::string pack(std::span<const optim::segment> segments,
-                                      std::span<const std::size_t> pull_priorities) {
-  std::string text;
+                                      std::span<const std::size_t> pull_priorities, bool flush_denormals = false) {
+  std::string text = flush_denormals ? "1 " : "0 ";
   for (std::size_t i = 0; i < segments.size(); ++i) {
     append_text(text, {segments[i].offset, " ", segments[i].size, " ", segments[i].decay ? 1 : 0, " "});
     append_text(text, {std::bit_cast<long long>(segments[i].learning_rate_factor), " "});
@@ -59,6 +61,7 @@ struct segment_list {
     text.remove_prefix(static_cast<std::size_t>(end - text.data()) + 1);
     return value;
   };
+  result.flush_denormals = number() != 0;
   while (!text.empty()) {
     optim::segment each;
     each.offset = static_cast<index_t>(number());

@@ -10,6 +10,7 @@
 #include <type_traits>  // std::is_trivially_copyable_v
 #include <utility>      // std::move
 
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/layout/mapping.hpp"
@@ -204,6 +205,7 @@ template <class Kind, unsigned Reduced, class Node>
     }
   };
   if (groups == 1 && width == 1 && blocks <= 1) {  // one task
+    const floating_point_scope numbers{device.flush_denormals()};
     state total = Kind::initial();
     if (blocks == 1) {
       fold_block(0, 0, &total);

@@ -17,6 +17,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/exact_sum.hpp"
 #include "gradus/core/extents.hpp"
+#include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/data/sampler.hpp"
 #include "gradus/device/device_policy.hpp"
@@ -158,6 +159,7 @@ class worker_batches final : public batches {
   }
 
   kernels::loss_sums evaluate() override {
+    const floating_point_scope numbers{flushes_denormals_on(network_->device())};
     return for_each_worker([this](int worker, const data::share& share) -> kernels::loss_sums {
       if (observer_ != nullptr) {
         observer_->begin_worker(worker, own_workers_);
@@ -171,6 +173,7 @@ class worker_batches final : public batches {
   }
 
   kernels::loss_sums train_step(const nn::step_options& options, nn::step_hooks& hooks) override {
+    const floating_point_scope numbers{flushes_denormals_on(network_->device())};
     if (gradients_ == nullptr) {
       gradients_ = std::make_unique<gradient_tree<Network>>(*network_, own_workers_);
     }
@@ -205,6 +208,7 @@ class worker_batches final : public batches {
   }
 
   void sum_ranks(comm::any_communicator& group, sums& total) override {
+    const floating_point_scope scope{flushes_denormals_on(network_->device())};
     constexpr std::size_t counts = 3;  // behind the loss
     std::array<double, exact_sum::numbers + counts> numbers{};
     const auto loss = std::span{numbers}.template first<exact_sum::numbers>();

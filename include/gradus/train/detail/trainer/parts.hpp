@@ -416,6 +416,7 @@ struct composition {
   std::uint64_t seed;
   std::string rule;
   std::string strategy;
+  bool flush_denormals = false;
 };
 
 GRADUS_COLD inline void require_same_composition(comm::any_communicator& group, const composition& own) {
@@ -424,7 +425,8 @@ GRADUS_COLD inline void require_same_composition(comm::any_communicator& group, 
                               {"layout", std::string{own.layout}},
                               {"seed", gradus::join({own.seed})},
                               {"update rule", own.rule},
-                              {"strategy", own.strategy}};
+                              {"strategy", own.strategy},
+                              {"flush_denormals of the device", own.flush_denormals ? "true" : "false"}};
   comm::require_agreement(group, "trainer", facts);
 }
 

@@ -17,6 +17,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/data/sampler.hpp"
+#include "gradus/device/device_policy.hpp"
 #include "gradus/nn/network_base.hpp"
 #include "gradus/optim/schedule.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
@@ -146,7 +147,8 @@ class trainer_base {
                                      .layout = Network::layout_type::name,
                                      .seed = network_->seed(),
                                      .rule = rule,
-                                     .strategy = strategy});
+                                     .strategy = strategy,
+                                     .flush_denormals = flushes_denormals_on(network_->device())});
   }
 
   /// Compares what the loader gives with what the network reads, and gives it this rank's part of each batch. If this
