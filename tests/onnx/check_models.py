@@ -16,25 +16,26 @@ import subprocess
 import sys
 
 SKIPPED = 77
-REQUIREMENTS = pathlib.Path(__file__).with_name("onnx_requirements.txt")
+REQUIREMENTS = {kind: pathlib.Path(__file__).with_name(f"{kind}_requirements.txt") for kind in ("onnx", "torch")}
 TOLERANCE = 1e-4  # of the largest score
 SMALL = ["lenet", "mlp", "resnet110", "mobilenet_v2", "unet", "googlenet", "resnet50"]
 LARGE = ["deeplab", "inception3", "inception4", "vgg11", "alexnet", "vgg16", "vgg19"]
 
 
-def enter_environment(work):
+def enter_environment(work, kind="onnx"):
     """Runs this script again with the packages of the requirements, unless it does so already."""
     environment = work / "venv"
     python = environment / "bin" / "python"
     if pathlib.Path(sys.prefix).resolve() == environment.resolve():
         return
-    installed = environment / REQUIREMENTS.name  # what is in the environment
-    wanted = REQUIREMENTS.read_text()
+    installed = environment / REQUIREMENTS[kind].name  # what is in the environment
+    wanted = REQUIREMENTS[kind].read_text()
     if not (installed.exists() and installed.read_text() == wanted):
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment)], check=True)
-        pip = subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--requirement", str(REQUIREMENTS)])
+        pip = subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile",
+                              "--requirement", str(REQUIREMENTS[kind])])
         if pip.returncode != 0:
-            print("skipped: pip cannot install onnx and onnxruntime from PyPI")
+            print(f"skipped: pip cannot install the packages of {REQUIREMENTS[kind].name} from PyPI")
             sys.exit(SKIPPED)
         installed.write_text(wanted)
     os.execv(str(python), [str(python), "-B", *sys.argv])

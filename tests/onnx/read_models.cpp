@@ -4,7 +4,9 @@
 //
 //   read_models FOLDER             of all NAME.onnx with NAME.input.npy and NAME.output.npy
 //   read_models --results FOLDER   prints for each NAME the distance, or "refused" and why
+//   read_models --one FOLDER       as --results, each in one layout only: NAME_script in the order (N, C, H, W)
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <exception>
@@ -54,7 +56,10 @@ template <class Layout>
                               const gradus::data::npy_array& expected) {
   gradus::cpu device;
   const index_t batch = images.extents()[0];
-  auto net = gradus::io::load_onnx<float, Layout>(device, path, {.max_batch_size = batch});
+  std::array<index_t, 4> extents{};  // of the images, for models that leave them open
+  std::copy_n(images.extents().begin(), std::min<std::size_t>(images.extents().size(), 4), extents.begin());
+  auto net = gradus::io::load_onnx<float, Layout>(device, path, {.max_batch_size = batch},
+                                                  {extents[1], extents[2], extents[3]});
   const gradus::nn::value_shape in = net.shape(net.input());
   gradus::tensor<float, 4, Layout> batch_of_images{device, in.batch(batch)};
   const std::span<const float> pixels = images.elements<float>();
@@ -88,26 +93,27 @@ template <class Layout>
   return worst / largest;
 }
 
-/// The larger distance of both layouts.
-[[nodiscard]] double distance_of(const std::filesystem::path& path) {
+/// The larger distance of both layouts, or that of one.
+[[nodiscard]] double distance_of(const std::filesystem::path& path, bool one_layout = false) {
   std::filesystem::path images = path;
   std::filesystem::path expected = path;
   const gradus::data::npy_array from{images.replace_extension(".input.npy").string()};
   const gradus::data::npy_array to{expected.replace_extension(".output.npy").string()};
-  const double a = distance<gradus::nchw>(path, from, to);
-  const double b = distance<gradus::nhwc>(path, from, to);
+  const bool first = path.stem().string().ends_with("_script");
+  const double a = one_layout && !first ? 0 : distance<gradus::nchw>(path, from, to);
+  const double b = one_layout && first ? 0 : distance<gradus::nhwc>(path, from, to);
   return a >= b ? a : b;
 }
 
 /// Prints a line for each model. A refusal is an error of gradus; any other ends the program.
-void print_results(const std::filesystem::path& folder) {
+void print_results(const std::filesystem::path& folder, bool one_layout) {
   for (const auto& each : std::filesystem::directory_iterator{folder}) {
     if (each.path().extension() != ".onnx") {
       continue;
     }
     std::cout << each.path().stem().string() << '\t';
     try {
-      std::cout << distance_of(each.path()) << std::endl;
+      std::cout << distance_of(each.path(), one_layout) << std::endl;
     } catch (const gradus::error& failure) {
       std::string what = failure.what();
       std::replace(what.begin(), what.end(), '\n', ' ');
@@ -119,8 +125,9 @@ void print_results(const std::filesystem::path& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 2 && std::string{argv[1]} == "--results") {
-    print_results(argv[2]);
+  const std::string mode = argc > 2 ? argv[1] : "";
+  if (mode == "--results" || mode == "--one") {
+    print_results(argv[2], mode == "--one");
     return 0;
   }
   int models = 0;

@@ -3,6 +3,7 @@
 // Reads ONNX files as networks. The component gradus::onnx.
 #pragma once
 
+#include <array>         // std::array
 #include <cstddef>       // std::size_t
 #include <filesystem>    // std::filesystem::path
 #include <span>          // std::span
@@ -24,6 +25,7 @@
 #include "gradus/io/detail/onnx/imported_layers.hpp"
 #include "gradus/io/detail/onnx/model_reader.hpp"
 #include "gradus/layout/layouts.hpp"
+#include "gradus/nn/initializer.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/nn/plan/compile_options.hpp"
 #include "gradus/nn/value.hpp"
@@ -51,6 +53,10 @@ class onnx_network final : public onnx_target {
           } else if constexpr (std::is_same_v<type, onnx_clip>) {
             return add_layer(
                 nn::elementwise([low = each.low, high = each.high](auto x) { return clamp(x, low, high); }));
+          } else if constexpr (requires { each.weight_initializer; }) {
+            type layer = each;
+            layer.weight_initializer = nn::zeros();  // the file has the weights
+            return add_layer(layer);
           } else {
             return add_layer(each);
           }
@@ -69,6 +75,15 @@ class onnx_network final : public onnx_target {
 
 }  // namespace detail
 
+/// Extents of one image where a model leaves them open. 0: the file has them.
+///
+///   auto net = io::load_onnx<float>(device, "model.onnx", {.max_batch_size = 16}, {.height = 224, .width = 224});
+struct onnx_extents {
+  index_t channels = 0;
+  index_t height = 0;  // of signals (N, C, L): L
+  index_t width = 0;
+};
+
 /// A network in an ONNX file: what io::save_onnx writes, and what torch.onnx.export writes of networks whose layers
 /// the library has (docs/onnx.md lists the operators).
 ///
@@ -84,8 +99,11 @@ class onnx_network final : public onnx_target {
 class onnx_model {
  public:
   /// Reads the file, and files of external data next to it.
+  /// @param open  extents of one image that the file leaves open
   /// @throws format_error when a file cannot be read or is damaged
-  explicit onnx_model(const std::filesystem::path& path, error_location where = error_location::current()) {
+  /// @throws configuration_error when extents are missing or differ from those of the file
+  explicit onnx_model(const std::filesystem::path& path, const onnx_extents& open = {},
+                      error_location where = error_location::current()) {
     at_call(where, [&, this] {
       const mapped_file file{path.string()};
       const std::string_view bytes{reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
@@ -93,17 +111,18 @@ class onnx_model {
       content_ = detail::onnx_reader{bytes, path.parent_path().empty() ? "." : path.parent_path(),
                                      std::filesystem::canonical(path, unknown).parent_path()}
                      .take();
-      check(path.string());
+      check(path.string(), open);
     });
   }
 
   /// Reads a model from memory; one with external data is refused.
   /// @throws format_error when it is damaged
-  static onnx_model from_bytes(std::string_view bytes, error_location where = error_location::current()) {
+  static onnx_model from_bytes(std::string_view bytes, const onnx_extents& open = {},
+                               error_location where = error_location::current()) {
     onnx_model result;
     at_call(where, [&] {
       result.content_ = detail::onnx_reader{bytes, {}}.take();
-      result.check("in memory");
+      result.check("in memory", open);
     });
     return result;
   }
@@ -153,24 +172,38 @@ class onnx_model {
  private:
   onnx_model() = default;
 
-  void check(const std::string& name) {
+  void check(const std::string& name, const onnx_extents& open) {
     if (content_.inputs.size() != 1 || content_.outputs.empty()) {
       raise<configuration_error>({"ONNX model ", name}, "one input and an output",
                                  {content_.inputs.size(), " inputs and ", content_.outputs.size(), " outputs"});
     }
-    const std::vector<index_t>& dims = content_.inputs.front().dims;
-    bool known = dims.size() >= 2 && dims.size() <= 4;
-    double elements = 1;
-    for (std::size_t k = 1; k < dims.size(); ++k) {
-      known = known && dims[k] > 0;
-      elements *= static_cast<double>(dims[k]);
-    }
-    known = known && elements < 0x1p32;
-    if (!known) {
+    std::vector<index_t>& dims = content_.inputs.front().dims;
+    const std::array<index_t, 4> given{0, open.channels, open.height, open.width};
+    const std::array<std::string_view, 4> names{"", "channels", "height", "width"};
+    if (dims.size() < 2 || dims.size() > 4) {
       raise<configuration_error>({"ONNX model ", name},
-                                 "an input of images (N, C, H, W), signals (N, C, L) or vectors (N, C) with extents",
-                                 {dims.size(), " axes, or extents that the file leaves open"},
-                                 "export the model with fixed channels, rows and columns");
+                                 "an input of images (N, C, H, W), signals (N, C, L) or vectors (N, C)",
+                                 {dims.size(), " axes"});
+    }
+    double elements = 1;
+    for (std::size_t k = 1; k < 4; ++k) {
+      const index_t extent = k < dims.size() ? dims[k] : index_t{1};
+      if (given[k] < 0 || (given[k] != 0 && extent > 0 && given[k] != extent)) {
+        raise<configuration_error>({"ONNX model ", name}, {names[k], " = ", extent, ", as in the file"}, {given[k]},
+                                   "leave out the extents that the file fixes");
+      }
+      if (k < dims.size()) {
+        dims[k] = extent > 0 ? extent : given[k];
+        if (dims[k] == 0) {
+          raise<configuration_error>({"ONNX model ", name}, "the extents of one image",
+                                     {"open ", names[k], " of the input '", content_.inputs.front().name, "'"},
+                                     {"write io::load_onnx<float>(device, path, options, {.", names[k], " = 224})"});
+        }
+        elements *= static_cast<double>(dims[k]);
+      }
+    }
+    if (!(elements < 0x1p32)) {
+      raise<configuration_error>({"ONNX model ", name}, "images of fewer than 2^32 elements", {elements});
     }
     input_ = {dims[1], dims.size() > 2 ? dims[2] : index_t{1}, dims.size() > 3 ? dims[3] : index_t{1}};
   }
@@ -185,13 +218,15 @@ class onnx_model {
 ///   auto net = io::load_onnx<float, nhwc>(device, "model.onnx", {.max_batch_size = 16});
 ///   const auto scores = net.forward(images);
 ///
+/// @param open  extents of one image that the file leaves open
 /// @throws format_error, configuration_error, shape_error as onnx_model
 template <class Element, class Layout = nchw, class Device = cpu>
 [[nodiscard]] nn::network<Element, Layout, Device> load_onnx(Device& device, const std::filesystem::path& path,
                                                              const nn::compile_options& options,
+                                                             const onnx_extents& open = {},
                                                              error_location where = error_location::current()) {
   return at_call(where, [&] {
-    onnx_model model{path};
+    onnx_model model{path, open};
     nn::network<Element, Layout, Device> net{device, model.input()};
     (void)model.add_to(net, net.input());
     net.compile(options);

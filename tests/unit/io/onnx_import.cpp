@@ -155,6 +155,52 @@ BOOST_AUTO_TEST_CASE(extents_that_are_too_large_are_refused) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(extents_that_a_file_leaves_open_are_given) {
+  io::detail::onnx_graph graph{std::string{}};
+  graph.add(io::detail::onnx_node{"Relu", "relu", {"input"}, {"output"}});
+  graph.value(true, "input", std::array<gradus::index_t, 4>{0, 4, 0, 0});
+  graph.value(false, "output", std::array<gradus::index_t, 4>{0, 4, 0, 0});
+  const std::string bytes = graph.model("1", "test");
+  const auto says = [&](const io::onnx_extents& open, const std::string& what, const std::string& hint) {
+    BOOST_CHECK_EXCEPTION(io::onnx_model::from_bytes(bytes, open), gradus::configuration_error,
+                          says_of_import(what, hint));
+  };
+  says({}, "open height of the input 'input'", "{.height = 224}");
+  says({.height = 6}, "open width of the input 'input'", "{.width = 224}");
+  says({.channels = 3, .height = 6, .width = 5}, "expected channels = 4, as in the file, got 3", "leave out");
+  says({.height = -6, .width = 5}, "height", "-6");
+  const auto model = io::onnx_model::from_bytes(bytes, {.height = 6, .width = 5});
+  BOOST_TEST((model.input() == nn::value_shape{4, 6, 5}));
+  BOOST_TEST((io::onnx_model::from_bytes(bytes, {4, 6, 5}).input() == nn::value_shape{4, 6, 5}));
+}
+
+// Each graph of a file in a graph is a call of the reader.
+BOOST_AUTO_TEST_CASE(graphs_in_many_graphs_are_refused) {
+  const auto field = [](protozero::pbf_tag_type tag, const std::string& content, const std::string& before = {}) {
+    std::string result = before;
+    protozero::pbf_writer{result}.add_bytes(tag, content);
+    return result;
+  };
+  std::string graph;
+  for (int depth = 0; depth < 1000; ++depth) {
+    graph = field(1, field(5, field(6, graph, field(1, "then_branch")), field(4, "If")));
+  }
+  BOOST_CHECK_EXCEPTION(io::onnx_model::from_bytes(field(7, graph)), gradus::format_error,
+                        says_of_import("graphs in at most 8 graphs", "such models are not read"));
+}
+
+BOOST_AUTO_TEST_CASE(a_branch_that_the_images_decide_is_refused) {
+  BOOST_CHECK_EXCEPTION(import(one_operator{"If", {"input"}}.bytes()), gradus::configuration_error,
+                        says_of_import("If", "a constant as its condition"));
+}
+
+BOOST_AUTO_TEST_CASE(elements_that_an_axis_does_not_have_are_refused) {
+  BOOST_CHECK_EXCEPTION(import(operator_with_list("Gather", {4}, "axis", 1)), gradus::configuration_error,
+                        says_of_import("an index of 4 elements, got 4", ""));
+  BOOST_CHECK_EXCEPTION(import(operator_with_list("Gather", {0, 1}, "axis", 0)), gradus::configuration_error,
+                        says_of_import("an axis of the images, got images", ""));
+}
+
 // ONNX aligns axes at the last one: (N, 4) meets the columns of (N, 4, 6, 6), not its channels.
 BOOST_AUTO_TEST_CASE(values_of_different_ranks_are_refused) {
   for (const std::string_view type : {"Add", "Sub", "Mul", "Div", "Min", "Less"}) {

@@ -6,6 +6,7 @@
 #include <cstddef>     // std::size_t
 #include <functional>  // std::less
 #include <map>         // std::map
+#include <memory>      // std::shared_ptr
 #include <string>      // std::string
 #include <vector>      // std::vector
 
@@ -22,6 +23,8 @@ struct onnx_constant {
   [[nodiscard]] std::size_t size() const noexcept { return numbers.size() + integers.size(); }
 };
 
+struct onnx_content;
+
 /// An attribute; which member counts depends on the operator.
 struct onnx_attribute {
   double real = 0;
@@ -29,6 +32,7 @@ struct onnx_attribute {
   std::string text = {};
   std::vector<index_t> integers = {};
   onnx_constant tensor = {};
+  std::shared_ptr<const onnx_content> graph = {};  // a branch of If
 };
 
 /// One operator of a model.

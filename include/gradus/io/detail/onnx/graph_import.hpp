@@ -3,10 +3,13 @@
 // A model of ONNX operators as layers of a network.
 #pragma once
 
-#include <algorithm>    // std::any_of, std::find, std::none_of
+#include <algorithm>    // std::find, std::none_of
+#include <cstddef>      // std::size_t
+#include <optional>     // std::optional
 #include <set>          // std::set
 #include <string>       // std::string
 #include <string_view>  // std::string_view
+#include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
@@ -27,19 +30,7 @@ class onnx_importer : public onnx_function_operators {
     require_numbers(images);
     values_[images.name] = {input, static_cast<int>(images.dims.size())};
     used_ = needed_values();
-    for (const onnx_operator& each : model_.operators) {
-      op_ = &each;
-      if (std::none_of(each.outputs.begin(), each.outputs.end(),
-                       [&, this](const std::string& name) { return used_.contains(name); })) {
-        continue;
-      }
-      if (!each.domain.empty() && each.domain != "ai.onnx") {
-        refuse({"operators of ONNX"}, {"one of the domain ", each.domain});
-      }
-      read_.clear();
-      translate();
-      refuse_unread_attributes();
-    }
+    translate_all(model_.operators);
     imported* const scores = find(model_.outputs.front().name);
     if (scores == nullptr || !scores->extents.empty()) {
       raise<configuration_error>("io::onnx_model", "an output that depends on the input",
@@ -68,17 +59,79 @@ class onnx_importer : public onnx_function_operators {
   /// The names that the first output depends on.
   [[nodiscard]] std::set<std::string_view> needed_values() const {
     std::set<std::string_view> used{model_.outputs.front().name};
-    for (auto each = model_.operators.rbegin(); each != model_.operators.rend(); ++each) {
-      if (std::any_of(each->outputs.begin(), each->outputs.end(),
-                      [&](const std::string& name) { return used.contains(name); })) {
-        used.insert(each->inputs.begin(), each->inputs.end());
+    add_needed(model_.operators, used);
+    return used;
+  }
+  static void add_needed(const std::vector<onnx_operator>& operators, std::set<std::string_view>& used) {
+    for (auto each = operators.rbegin(); each != operators.rend(); ++each) {
+      if (std::none_of(each->outputs.begin(), each->outputs.end(),
+                       [&](const std::string& name) { return used.contains(name); })) {
+        continue;
+      }
+      used.insert(each->inputs.begin(), each->inputs.end());
+      for (const auto& attribute : each->attributes) {
+        if (const onnx_content* const graph = attribute.second.graph.get()) {
+          for (const onnx_value& output : graph->outputs) {
+            used.insert(output.name);
+          }
+          add_needed(graph->operators, used);
+        }
       }
     }
-    return used;
+  }
+
+  /// Translates the operators that the first output depends on.
+  void translate_all(const std::vector<onnx_operator>& operators) {
+    for (const onnx_operator& each : operators) {
+      op_ = &each;
+      if (std::none_of(each.outputs.begin(), each.outputs.end(),
+                       [&, this](const std::string& name) { return used_.contains(name); })) {
+        continue;
+      }
+      if (!each.domain.empty() && each.domain != "ai.onnx") {
+        refuse({"operators of ONNX"}, {"one of the domain ", each.domain});
+      }
+      read_.clear();
+      if (each.op_type == "If") {
+        branch();
+        continue;
+      }
+      translate();
+      refuse_unread_attributes();
+    }
+  }
+
+  /// If, of a condition that the shapes of the model decide.
+  void branch() {
+    const onnx_operator& here = *op_;
+    const std::optional<double> condition = scalar(needed(0, "condition"));
+    if (!condition) {
+      refuse("a condition", {needed(0, "condition").size(), " numbers"});
+    }
+    const onnx_attribute* const chosen = attribute(*condition != 0 ? "then_branch" : "else_branch");
+    if (chosen == nullptr || chosen->graph == nullptr || chosen->graph->outputs.size() != here.outputs.size()) {
+      refuse({"a graph with ", here.outputs.size(), " outputs as the branch"}, "another");
+    }
+    for (const auto& each : chosen->graph->constants) {
+      computed_.insert_or_assign(each.first, each.second);
+    }
+    translate_all(chosen->graph->operators);
+    op_ = &here;
+    for (std::size_t k = 0; k < here.outputs.size(); ++k) {
+      const std::string& made = chosen->graph->outputs[k].name;
+      if (const imported* const found = find(made)) {
+        values_.insert_or_assign(here.outputs[k], imported{*found});
+      } else if (const onnx_constant* const number = constant_named(made)) {
+        computed_.insert_or_assign(here.outputs[k], onnx_constant{*number});
+      } else if (used_.contains(here.outputs[k])) {
+        refuse("a branch that computes its output", {"'", made, "'"});
+      }
+    }
   }
 
   void translate() {
-    if (!translate_constants() && !translate_weights() && !translate_shapes() && !translate_activations()) {
+    if (!translate_constants() && !translate_choices() && !translate_axes() && !translate_weights() &&
+        !translate_shapes() && !translate_activations()) {
       translate_arithmetic();
     }
   }

@@ -243,7 +243,9 @@ class onnx_constant_operators : public onnx_context {
       return;
     }
     std::vector<index_t> all{any_batch};
-    const std::vector<index_t> extents = extents_of(value());
+    imported& of = kept();
+    (void)laid_out(of);
+    const std::vector<index_t> extents = extents_of(of);
     all.insert(all.end(), extents.begin(), extents.end());
     const auto count = static_cast<index_t>(all.size());
     const auto place = [&](index_t k) { return std::clamp<index_t>(k < 0 ? k + count : k, 0, count); };

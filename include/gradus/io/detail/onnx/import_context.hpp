@@ -66,8 +66,8 @@ class onnx_context {
     nn::value value;
     int rank = 4;                                         // of the tensor in the model, the batch included
     std::array<axis, 3> axes{axis::c, axis::h, axis::w};  // of `value`, for those of the tensor behind the batch
-    std::vector<index_t> extents = {};  // of a tensor that only a shuffle of pixels has, without the batch
-    bool shuffled = false;              // it is transposed
+    // Of a tensor of more than 4 axes, without the batch; its elements are those of `value` in the same order.
+    std::vector<index_t> extents = {};
   };
 
   // ---- what the model says
@@ -115,13 +115,13 @@ class onnx_context {
   }
   [[nodiscard]] const nn::value_shape& shape(std::size_t k = 0) { return net_.shape(value(k).value); }
   [[nodiscard]] const onnx_constant* constant(std::size_t k) const {
-    if (!has_input(k)) {
-      return nullptr;
-    }
-    if (const auto found = computed_.find(op_->inputs[k]); found != computed_.end()) {
+    return has_input(k) ? constant_named(op_->inputs[k]) : nullptr;
+  }
+  [[nodiscard]] const onnx_constant* constant_named(std::string_view name) const {
+    if (const auto found = computed_.find(name); found != computed_.end()) {
       return &found->second;
     }
-    const auto found = model_.constants.find(op_->inputs[k]);
+    const auto found = model_.constants.find(name);
     return found == model_.constants.end() ? nullptr : &found->second;
   }
   [[nodiscard]] const onnx_constant& needed(std::size_t k, std::string_view what) const {
@@ -274,6 +274,9 @@ class onnx_context {
   }
   /// Extents of value k behind the batch, as many as it has axes.
   [[nodiscard]] std::vector<index_t> extents_of(const imported& from) const {
+    if (!from.extents.empty()) {
+      return from.extents;
+    }
     const nn::value_shape& in = net_.shape(from.value);
     if (from.rank == 2) {
       return {in.size()};

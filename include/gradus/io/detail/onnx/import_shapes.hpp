@@ -3,7 +3,7 @@
 // ONNX operators that move elements.
 #pragma once
 
-#include <algorithm>  // std::clamp, std::max, std::min, std::sort
+#include <algorithm>  // std::clamp, std::max, std::min
 #include <array>      // std::array
 #include <cstddef>    // std::size_t
 #include <string>     // std::string
@@ -13,7 +13,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/io/detail/onnx/import_resize.hpp"
+#include "gradus/io/detail/onnx/import_gather.hpp"
 #include "gradus/io/detail/onnx/imported_layers.hpp"
 #include "gradus/io/detail/onnx/model_reader.hpp"
 #include "gradus/nn/value.hpp"
@@ -21,14 +21,17 @@
 namespace gradus::io::detail {
 
 /// Makes layers of operators that only move elements and pad.
-class onnx_shape_operators : public onnx_resize_operators {
+class onnx_shape_operators : public onnx_gather_operators {
  public:
-  using onnx_resize_operators::onnx_resize_operators;
+  using onnx_gather_operators::onnx_gather_operators;
 
  protected:
   /// Operators that move elements. False if the operator is none.
   [[nodiscard]] bool translate_shapes() {
     const std::string& type = op_->op_type;
+    if (translate_gathers()) {
+      return true;
+    }
     if (type == "Flatten") {
       require_integer("axis", 1);
       give(value().rank == 2 ? value().value : add(nn::flatten{}, value().value), 2);
@@ -91,42 +94,10 @@ class onnx_shape_operators : public onnx_resize_operators {
     }
     give(from.value, from.rank);
   }
-  /// Squeeze of the rows and columns of one pixel, and the reverse.
+  /// Squeeze of axes of extent 1, and the reverse.
   void reshape_axes(bool squeeze) {
-    std::vector<index_t> axes = integers(1, "axes");
-    for (index_t& each : axes) {
-      each = axis_of(each, squeeze ? value().rank : value().rank + static_cast<int>(axes.size()));
-    }
-    std::sort(axes.begin(), axes.end());
-    const std::vector<index_t> before = extents_of(value());
-    if (squeeze && axes.empty()) {
-      refuse("axes", "none");
-    }
-    for (std::size_t k = 0; k < axes.size(); ++k) {
-      if (axes[k] == 0 || (k > 0 && axes[k] == axes[k - 1]) ||
-          (squeeze && before[static_cast<std::size_t>(axes[k]) - 1] != 1)) {
-        refuse(squeeze ? "different axes of extent 1 behind the batch" : "different axes behind the batch",
-               {"the axes ", listed(axes), " of a tensor with ", listed(before), " behind the batch"});
-      }
-    }
-    std::vector<index_t> after = before;
-    if (squeeze) {
-      for (auto each = axes.rbegin(); each != axes.rend(); ++each) {
-        after.erase(after.begin() + *each - 1);
-      }
-    } else {
-      for (const index_t each : axes) {
-        after.insert(after.begin() + each - 1, 1);
-      }
-    }
-    if (after.empty() || after.size() > 3) {
-      refuse("a result of 2 to 4 axes", {after.size() + 1});
-    }
-    const nn::value_shape to{after[0], after.size() > 1 ? after[1] : index_t{1},
-                             after.size() > 2 ? after[2] : index_t{1}};
-    const nn::value from = plain(value().value);
-    give(net_.shape(from) == to ? from : add(nn::reshape{to.channels, to.height, to.width}, from),
-         static_cast<int>(after.size()) + 1);
+    const nn::value from = value().value;
+    give_extents(from, reshaped_extents(extents_of(value()), squeeze));
   }
 
   /// The channels (a, b) in the order (b, a).
@@ -298,31 +269,12 @@ class onnx_shape_operators : public onnx_resize_operators {
       give({from->value, static_cast<int>(to.size()), imported{}.axes, extents});
       return;
     }
-    if (!from->extents.empty()) {  // the end of a shuffle
-      const std::vector<index_t>& parts = from->extents;
-      if (!from->shuffled || parts.size() != 5 || extents.size() != 3 || parts[2] != parts[4] ||
-          extents != std::vector<index_t>{parts[0] * parts[2] * parts[4], parts[1], parts[3]}) {
-        refuse({"the end of a shuffle of pixels, whose tensor has ", listed(parts), " behind the batch"}, listed(to));
-      }
-      give(add(nn::pixel_unshuffle{.factor = parts[2]}, from->value), 4);
-      return;
-    }
-    const nn::reshape options{
-        .channels = extents[0], .height = extents[1], .width = extents.size() == 3 ? extents[2] : index_t{1}};
-    const bool same = !in.flattened && in == nn::value_shape{options.channels, options.height, options.width};
-    give(same ? from->value : add(options, from->value), static_cast<int>(to.size()));
+    give_extents(from->value, extents);
   }
 
   void transpose() {
     const std::vector<index_t> order = attribute_integers("perm", {});
     const imported* const from = &kept();
-    if (!from->extents.empty()) {  // (C, H, r, W, r) to (C, r, r, H, W)
-      if (from->shuffled || order != std::vector<index_t>{0, 1, 3, 5, 2, 4}) {
-        refuse("a permutation of at most 4 axes, or (0, 1, 3, 5, 2, 4) of a shuffle of pixels", listed(order));
-      }
-      give({from->value, 6, imported{}.axes, from->extents, true});
-      return;
-    }
     const int rank = from->rank;
     std::array<axis, 3> axes{axis::c, axis::h, axis::w};
     unsigned seen = 0;
@@ -368,11 +320,11 @@ class onnx_shape_operators : public onnx_resize_operators {
                                           : in.width;
       const auto place = [&](index_t i) { return std::clamp<index_t>(i < 0 ? i + extent : i, 0, extent); };
       const nn::index_range range{place(begin[k]), place(end[k])};
-      if (which == 0 || range.begin >= range.end) {
-        refuse("a part of each image", which == 0 ? "a part of the batch" : "an empty one");
-      }
       if (steps[k] < 1) {
         refuse("steps of at least 1", {steps[k]});
+      }
+      if (which == 0 || range.begin >= range.end) {
+        refuse("a part of each image", which == 0 ? "a part of the batch" : "an empty one");
       }
       (which == 1 ? options.channels : which == 2 ? options.rows : options.columns) = range;
       every[static_cast<std::size_t>(which) - 1] = std::min(steps[k], range.end - range.begin);

@@ -19,7 +19,7 @@
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/io/detail/onnx/import_constants.hpp"
+#include "gradus/io/detail/onnx/import_choices.hpp"
 #include "gradus/io/detail/onnx/imported_layers.hpp"
 #include "gradus/io/detail/onnx/model_reader.hpp"
 #include "gradus/nn/value.hpp"
@@ -27,9 +27,9 @@
 namespace gradus::io::detail {
 
 /// Makes layers of convolutions, dense layers, normalizations and pooling.
-class onnx_weight_operators : public onnx_constant_operators {
+class onnx_weight_operators : public onnx_choice_operators {
  public:
-  using onnx_constant_operators::onnx_constant_operators;
+  using onnx_choice_operators::onnx_choice_operators;
 
  protected:
   /// Convolutions, dense layers, normalizations and pooling. False if the operator is none.
@@ -78,19 +78,20 @@ class onnx_weight_operators : public onnx_constant_operators {
       require_image();
       ignore({"storage_order"});  // of the places of the maxima, which are refused
       nn::max_pool2d pool{.kernel = pair("kernel_shape", {0, 1}), .stride = pair("strides", {1, 1})};
-      pool.padding = pooling_padding(pool.kernel, pool.stride, false);
+      pool.padding = pooling_padding(pool.kernel, pool.stride, shape());
       give_layer(pool);
     } else if (type == "AveragePool") {
       require_image();
       nn::average_pool2d pool{.kernel = pair("kernel_shape", {0, 1}), .stride = pair("strides", {1, 1})};
       pool.count_padding = integer("count_include_pad", 0) != 0;
-      pool.padding = pooling_padding(pool.kernel, pool.stride, pool.count_padding);
-      give_layer(pool);
+      nn::value from = value().value;
+      pool.padding = average_padding(pool, from);
+      give(add(pool, from), value().rank);
     } else if (type == "GlobalAveragePool" || type == "GlobalMaxPool") {
       require_image();
       give(reduced(value(), {false, true, true}, type == "GlobalMaxPool"), value().rank);
-    } else if (type == "ReduceMean" || type == "ReduceMax") {
-      reduction(type == "ReduceMax");
+    } else if (const auto rule = reductions().find(type); rule != reductions().end()) {
+      reduction(rule->second);
     } else {
       return false;
     }
@@ -147,7 +148,7 @@ class onnx_weight_operators : public onnx_constant_operators {
   }
 
   /// With ceil_mode the last window may begin inside and end outside: as if there were more padding.
-  [[nodiscard]] nn::padding pooling_padding(nn::size2d kernel, nn::size2d stride, bool counted) {
+  [[nodiscard]] nn::padding pooling_padding(nn::size2d kernel, nn::size2d stride, const nn::value_shape& in) {
     const nn::size2d apart = pair("dilations", {1, 1});
     if (apart != nn::size2d{1, 1}) {
       refuse("dilations of 1", {apart.height, " and ", apart.width});
@@ -156,24 +157,34 @@ class onnx_weight_operators : public onnx_constant_operators {
     if (integer("ceil_mode", 0) == 0 || text("auto_pad", "NOTSET") != "NOTSET") {
       return pad;
     }
-    const auto more = [&, this](index_t in, index_t taps, index_t step, index_t before, index_t after) {
-      const index_t room = in + before + after - taps;
+    const auto more = [](index_t extent, index_t taps, index_t step, index_t before, index_t after) {
+      const index_t room = extent + before + after - taps;
       if (room < 0 || room % step == 0) {
         return after;
       }
       const index_t outputs = room / step + 2;
       // A window that would begin in the padding behind the image is left out.
-      if ((outputs - 1) * step >= in + before) {
-        return after;
-      }
-      if (counted) {
-        refuse("windows inside the image and its padding, with count_include_pad", "a last window that ends behind");
-      }
-      return after + step - room % step;
+      return (outputs - 1) * step >= extent + before ? after : after + step - room % step;
     };
     return nn::padding::explicit_padding(
-        pad.top(), more(shape().height, kernel.height, stride.height, pad.top(), pad.bottom()), pad.left(),
-        more(shape().width, kernel.width, stride.width, pad.left(), pad.right()));
+        pad.top(), more(in.height, kernel.height, stride.height, pad.top(), pad.bottom()), pad.left(),
+        more(in.width, kernel.width, stride.width, pad.left(), pad.right()));
+  }
+  /// As pooling_padding. The last window of a mean that counts the padding ends with it: an image gets its padding as
+  /// pixels first.
+  [[nodiscard]] nn::padding average_padding(nn::average_pool2d& pool, nn::value& from) {
+    if (!pool.count_padding || integer("ceil_mode", 0) == 0 || text("auto_pad", "NOTSET") != "NOTSET") {
+      return pooling_padding(pool.kernel, pool.stride, shape());
+    }
+    pool.count_padding = false;
+    const nn::padding pad = padding_of(pool.kernel, pool.stride, {1, 1});
+    if (pad.top() == 0 && pad.bottom() == 0 && pad.left() == 0 && pad.right() == 0) {
+      return pooling_padding(pool.kernel, pool.stride, shape());
+    }
+    const nn::value_shape in = shape();
+    from = add(nn::pad2d{.padding = pad}, from);
+    const nn::padding whole = pooling_padding(pool.kernel, pool.stride, in);
+    return nn::padding::explicit_padding(0, whole.bottom() - pad.bottom(), 0, whole.right() - pad.right());
   }
 
   /// The mean or maximum over channels, rows or columns, as extents of 1.
@@ -212,7 +223,26 @@ class onnx_weight_operators : public onnx_constant_operators {
     }
     return from;
   }
-  void reduction(bool maximum) {
+  /// A reduction of ONNX by those of layers: a function, the mean or maximum, and another function.
+  struct reduction_rule {
+    std::optional<onnx_function> before = {};
+    bool maximum = false;
+    bool sum = false;
+    std::optional<onnx_function> after = {};
+  };
+  [[nodiscard]] static const std::map<std::string_view, reduction_rule>& reductions() {
+    using f = onnx_function;
+    static const std::map<std::string_view, reduction_rule> rules{
+        {"ReduceMean", {}},
+        {"ReduceMax", {{}, true}},
+        {"ReduceMin", {f::negative, true, false, f::negative}},
+        {"ReduceSum", {{}, false, true}},
+        {"ReduceL1", {f::absolute, false, true}},
+        {"ReduceL2", {f::power_number, false, true, f::sqrt}},
+        {"ReduceSumSquare", {f::power_number, false, true}}};
+    return rules;
+  }
+  void reduction(const reduction_rule& rule) {
     ignore({"noop_with_empty_axes"});  // no axes are refused
     const imported from = value();
     std::array<bool, 3> over{};
@@ -227,12 +257,26 @@ class onnx_weight_operators : public onnx_constant_operators {
     if (axes.empty()) {
       refuse("axes of the images", "all axes");
     }
-    const nn::value made = reduced(from, over, maximum);
+    const std::vector<index_t> before = extents_of(from);
+    imported operand = from;
+    if (rule.before) {
+      operand.value = add(onnx_function_layer{*rule.before, 2}, operand.value);
+    }
+    nn::value made = reduced(operand, over, rule.maximum);
+    if (rule.sum) {
+      index_t count = 1;
+      for (std::size_t k = 0; k < before.size(); ++k) {
+        count *= over[k] ? before[k] : index_t{1};
+      }
+      made = add(onnx_function_layer{onnx_function::times_number, static_cast<double>(count)}, made);
+    }
+    if (rule.after) {
+      made = add(onnx_function_layer{*rule.after}, made);
+    }
     if (integer("keepdims", 1) != 0) {
       give(made, from.rank);
       return;
     }
-    const std::vector<index_t> before = extents_of(from);
     std::vector<index_t> left;
     for (std::size_t k = 0; k < before.size(); ++k) {
       if (!over[k]) {

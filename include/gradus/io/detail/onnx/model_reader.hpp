@@ -5,6 +5,7 @@
 
 #include <cstddef>      // std::ptrdiff_t, std::size_t
 #include <filesystem>   // std::filesystem::path
+#include <memory>       // std::make_shared
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
@@ -38,7 +39,7 @@ class onnx_reader {
               raise_bad_onnx("one graph", "two");
             }
             has_graph = true;
-            read_graph(model.message());
+            read_graph(model.message(), content_, 0);
             break;
           case 8:
             read_opset(model.message());
@@ -85,25 +86,26 @@ class onnx_reader {
     }
   }
 
-  void read_graph(onnx_message graph) {
+  /// @param depth  of the attributes that the graph is in
+  void read_graph(onnx_message graph, onnx_content& to, int depth) {
     while (graph.next()) {
       switch (graph.tag()) {
         case 1:
-          content_.operators.push_back(read_operator(graph.message()));
+          to.operators.push_back(read_operator(graph.message(), depth));
           break;
         case 5: {
           std::string name;
           onnx_constant made = onnx_constant_reader::read(graph.message(), files_, &name);
-          if (!content_.constants.emplace(name, std::move(made)).second) {
+          if (!to.constants.emplace(name, std::move(made)).second) {
             raise_bad_onnx("constants of different names", {"'", name, "' twice"});
           }
           break;
         }
         case 11:
-          content_.inputs.push_back(read_value(graph.message()));
+          to.inputs.push_back(read_value(graph.message()));
           break;
         case 12:
-          content_.outputs.push_back(read_value(graph.message()));
+          to.outputs.push_back(read_value(graph.message()));
           break;
         case 15:
           raise_unread_onnx("a graph without sparse constants", "some",
@@ -114,7 +116,7 @@ class onnx_reader {
     }
   }
 
-  [[nodiscard]] onnx_operator read_operator(onnx_message node) {
+  [[nodiscard]] onnx_operator read_operator(onnx_message node, int depth) {
     onnx_operator result;
     while (node.next()) {
       switch (node.tag()) {
@@ -132,7 +134,7 @@ class onnx_reader {
           break;
         case 5: {
           std::string name;
-          onnx_attribute made = read_attribute(node.message(), name);
+          onnx_attribute made = read_attribute(node.message(), name, depth);
           result.attributes.insert_or_assign(name, std::move(made));
           break;
         }
@@ -146,7 +148,7 @@ class onnx_reader {
     return result;
   }
 
-  [[nodiscard]] onnx_attribute read_attribute(onnx_message attribute, std::string& name) {
+  [[nodiscard]] onnx_attribute read_attribute(onnx_message attribute, std::string& name, int depth) {
     onnx_attribute result;
     while (attribute.next()) {
       switch (attribute.tag()) {
@@ -165,6 +167,15 @@ class onnx_reader {
         case 5:
           result.tensor = onnx_constant_reader::read(attribute.message(), files_);
           break;
+        case 6: {
+          if (depth == most_depth) {
+            raise_unread_onnx({"graphs in at most ", most_depth, " graphs"}, "more", "such models are not read");
+          }
+          auto graph = std::make_shared<onnx_content>();
+          read_graph(attribute.message(), *graph, depth + 1);
+          result.graph = std::move(graph);
+          break;
+        }
         case 7:
           attribute.append_to(result.tensor.numbers);
           break;
@@ -224,6 +235,8 @@ class onnx_reader {
     }
     return dims;
   }
+
+  static constexpr int most_depth = 8;  // of branches in branches
 
   onnx_external_data files_;
   onnx_content content_;
