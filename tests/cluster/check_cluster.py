@@ -3,6 +3,7 @@
 """Runs programs with bench/cluster/run_on_cluster and sees to it that nothing is left behind.
 
     check_cluster.py --launcher RUN_ON_CLUSTER --program EXCHANGE --case {2,3,failures,options}
+    check_cluster.py --launcher RUN_ON_CLUSTER --program FAULTS_JOB --case memory
 
 Exits with 77 ("skipped"), and the launcher's reason, where the launcher cannot make a cluster.
 """
@@ -11,9 +12,11 @@ import argparse
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 CANNOT_RUN = 77
@@ -106,6 +109,62 @@ def check_failures(options):
     expect(run.status == 1, f"a program that fails: status {run.status}")
 
 
+# $1 is the folder of the test. Each host has a disk of its own at the same path, and on it a memory folder of its own name.
+OWN_DISK = '''
+set -e
+host=$(hostname)
+base=$1
+shift
+mount --bind "$base/disk_of_$host" "$base/disk"
+exec "$@" --memory "$base/disk/memory_of_$host"
+'''
+
+
+def check_memory(options):
+    """A job goes on from memory folders that are not the same path on two hosts, and that no other host sees."""
+    with tempfile.TemporaryDirectory(prefix="gradus-memory-") as name:
+        base = pathlib.Path(name)
+        for folder in ("disk_of_host1", "disk_of_host2", "disk"):
+            (base / folder).mkdir()
+        try:
+            subprocess.run(["unshare", "--mount", "mount", "--bind", base / "disk_of_host1", base / "disk"], check=True,
+                           capture_output=True, text=True)
+        except (OSError, subprocess.CalledProcessError) as reason:
+            print(f"check_cluster: cannot run here: mount --bind: {getattr(reason, 'stderr', '') or reason}")
+            sys.exit(CANNOT_RUN)
+
+        def train(job, *arguments):
+            (base / job).mkdir(exist_ok=True)
+            # The job saves on the common disk in its last step only, every 4 steps in memory.
+            return Run(options.launcher, "--time-limit", 60, "--", "unshare", "--mount", "sh", "-c", OWN_DISK, "sh", base,
+                       options.program, "--folder", base / job, "--weights", base / job / "weights.safetensors",
+                       "--every", 48, "--memory-every", 4, "--pause", 20, *arguments).finish(90)
+
+        def memory_of(host):
+            return sorted(path.name for path in (base / f"disk_of_host{host}" / f"memory_of_host{host}").iterdir()
+                          if path.suffix == ".safetensors")
+
+        whole = train("whole")
+        expect(whole.status == 0, f"a job without a fault: status {whole.status}: {whole.errors}")
+        for host in (1, 2):
+            shutil.rmtree(base / f"disk_of_host{host}" / f"memory_of_host{host}", ignore_errors=True)
+        killed = train("killed", "--fault", "kill", "--fault-rank", 1, "--fault-step", 22)
+        expect(killed.status != 0, f"a rank is killed: status {killed.status}")
+        for host in (1, 2):
+            expect("step-000000016.safetensors" in memory_of(host), f"memory of host {host}: {memory_of(host)}")
+        expect(not list((base / "killed").glob("saves/step-*.safetensors")), "a save on the common disk")
+        for each in (base / "killed").glob("said_*"):
+            each.unlink()
+        resumed = train("killed", "--resume")
+        said = [each.read_text() for each in sorted((base / "killed").glob("said_*"))]
+        expect(resumed.status == 0, f"resumed: status {resumed.status}: {said} {resumed.errors}")
+        expect(re.search(rf"resume: .*{re.escape(str(base))}/disk/memory_of_host1/step-0000000(16|20)", resumed.errors),
+               f"where it goes on: {resumed.errors}")
+        ends = [base / job / "weights.safetensors" for job in ("whole", "killed")]
+        expect(all(end.exists() for end in ends) and ends[0].read_bytes() == ends[1].read_bytes(),
+               "other weights than without a fault")
+
+
 def check_options(options):
     """What is refused before anything is started, by any user."""
     for arguments, words in ((["--hosts", 5, "--", "true"], "2 to 4 hosts"), ([], "no program"),
@@ -131,10 +190,12 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--launcher", type=pathlib.Path, required=True)
     parser.add_argument("--program", type=pathlib.Path, required=True)
-    parser.add_argument("--case", choices=["2", "3", "failures", "options"], required=True)
+    parser.add_argument("--case", choices=["2", "3", "failures", "options", "memory"], required=True)
     options = parser.parse_args()
     options.program = options.program.resolve()
-    if options.case == "failures":
+    if options.case == "memory":
+        check_memory(options)
+    elif options.case == "failures":
         check_failures(options)
     elif options.case == "options":
         check_options(options)

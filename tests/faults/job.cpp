@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A short training to which random_faults.py does harm: with a strategy, on ranks in threads or under mpiexec, with
-// checkpoints every few steps. It writes its weights to a file. A fault may come from within: at a step, on a rank.
+// A short training to which random_faults.py and the cluster test of memory folders do harm: with a strategy, on ranks
+// in threads or under mpiexec, with checkpoints every few steps. It writes its weights to a file. A fault may come from
+// within: at a step, on a rank.
 //
 // The folder of the job gets a file rank_R for each process that is rank R, with its process number. When the rank
 // ends, it gets the file said_R with the exception, or ended_R. The file `training` is there when rank 0 begins to
@@ -23,6 +24,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/command_line.hpp"
@@ -57,6 +59,8 @@ struct options {
   int ranks = 2;                 ///< in threads; not under mpiexec
   int epochs = 6;                ///< of 8 steps
   std::uint64_t every = 5;       ///< steps from one checkpoint to the next
+  std::string memory = {};       ///< a folder for checkpoints in the node's memory; its path may differ between nodes
+  std::uint64_t in_memory = 0;   ///< steps from one checkpoint there to the next; divides `every`
   double time_limit = 30;        ///< of the communicator, in seconds
   int pause = 4;                 ///< milliseconds of a step that are not computed
   bool resume = false;           ///< go on from the newest checkpoint
@@ -143,8 +147,12 @@ void train(Communicator& world, const Strategy& strategy, const options& chosen,
 
   gradus::train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9, .weight_decay = 1e-4}, world, strategy};
   const std::string saves = chosen.folder + "/saves";
+  std::vector<std::string> folders{saves};
+  if (!chosen.memory.empty()) {
+    folders.push_back(chosen.memory);
+  }
   if (chosen.resume) {
-    const auto found = trainer.resume(saves);
+    const auto found = trainer.resume(folders);
     if (first) {
       std::fprintf(stderr, "resume: %s\n", gradus::io::to_string(found).c_str());
     }
@@ -154,7 +162,12 @@ void train(Communicator& world, const Strategy& strategy, const options& chosen,
   }
   fault_callback fault{chosen, world.rank()};
   trainer.fit(loader, {.epochs = chosen.epochs, .learning_rate = 0.02},
-              gradus::train::checkpoints{saves, {.every = chosen.every, .keep = 3, .time_limit = world.time_limit()}},
+              gradus::train::checkpoints{saves,
+                                         {.every = chosen.every,
+                                          .keep = 3,
+                                          .memory_folder = chosen.memory,
+                                          .memory_every = chosen.in_memory,
+                                          .time_limit = world.time_limit()}},
               fault);
   if (first) {
     limit_files(RLIM_INFINITY);
@@ -291,6 +304,9 @@ options read_options(int argc, char** argv) {
                               {"fault-rank", required_argument, nullptr, 'R'},
                               {"fault-step", required_argument, nullptr, 'S'},
                               {"fault-delay", required_argument, nullptr, 'D'},
+                              {"every", required_argument, nullptr, 'v'},
+                              {"memory", required_argument, nullptr, 'm'},
+                              {"memory-every", required_argument, nullptr, 'M'},
                               {}};
   options chosen;
   for (int which = 0; (which = getopt_long(argc, argv, "", known, nullptr)) != -1;) {
@@ -334,8 +350,17 @@ options read_options(int argc, char** argv) {
       case 'D':
         chosen.fault_delay = std::stoi(optarg);
         break;
+      case 'v':
+        chosen.every = std::stoull(optarg);
+        break;
+      case 'm':
+        chosen.memory = optarg;
+        break;
+      case 'M':
+        chosen.in_memory = std::stoull(optarg);
+        break;
       default:
-        throw std::invalid_argument{"an option of random_faults.py"};
+        throw std::invalid_argument{"an option of random_faults.py or check_cluster.py"};
     }
   }
   return chosen;
