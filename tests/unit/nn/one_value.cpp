@@ -18,7 +18,8 @@ namespace nn = gradus::nn;
 /// What a network of one normalization answers in a training step with a batch of images of 3 channels; empty if it
 /// trains.
 template <class Layer>
-std::string answer_of(const Layer& layer, gradus::index_t examples, gradus::index_t pixels, nn::step_options step = {}) {
+std::string answer_of(const Layer& layer, gradus::index_t examples, gradus::index_t pixels,
+                      nn::step_options step = {}) {
   gradus::cpu device{{.intra_op_threads = 1}};
   try {
     nn::network<float, gradus::nhwc> net{device, {.channels = 3, .height = 1, .width = pixels}};
@@ -54,7 +55,8 @@ BOOST_AUTO_TEST_CASE(a_group_has_several_values) {
   BOOST_TEST(answer_of(nn::instance_norm{}, 1, 2).empty());
   BOOST_TEST(answer_of(nn::instance_norm{}, 4, 1).contains("instance_norm: expected several values in each group"));
   BOOST_TEST(answer_of(nn::group_norm{.groups = 1}, 1, 1).empty());
-  BOOST_TEST(answer_of(nn::group_norm{.groups = 3}, 4, 1).contains("group_norm: expected several values in each group"));
+  BOOST_TEST(
+      answer_of(nn::group_norm{.groups = 3}, 4, 1).contains("group_norm: expected several values in each group"));
   BOOST_TEST(answer_of(nn::layer_norm{}, 1, 1).empty());
 }
 

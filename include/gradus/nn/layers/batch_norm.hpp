@@ -34,7 +34,8 @@ namespace gradus::nn {
 ///
 /// In distributed training the statistics are those of the rank's shard of the batch (Goyal et al. 2017, section 2.3).
 /// @throws configuration_error (network::add) when momentum is not in [0, 1] or epsilon is not above 0
-/// @throws shape_error (network::add) for a flattened image, and in a training step where the rank has one value of each
+/// @throws shape_error (network::add) for a flattened image, and in a training step where the rank has one value of
+/// each
 ///         channel: one example of one pixel
 struct batch_norm {
   /// running <- (1 - momentum) * running + momentum * batch; TensorFlow's "decay" is 1 - momentum.

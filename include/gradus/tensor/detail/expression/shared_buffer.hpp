@@ -11,6 +11,7 @@
 #include <new>       // operator new
 #include <utility>   // std::exchange, std::swap
 
+#include "gradus/core/config.hpp"
 #include "gradus/device/cpu.hpp"
 
 namespace gradus::detail {
@@ -100,13 +101,7 @@ class shared_buffer {
   }
   ~shared_buffer() {
     if (head_ != nullptr && head_->owners.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      if (head_->cached) {
-        std::destroy_at(head_);
-        block_cache::give(head_);
-      } else {
-        head_->device->deallocate(head_->data, head_->bytes);
-        delete head_;
-      }
+      release(head_);
     }
   }
 
@@ -123,6 +118,18 @@ class shared_buffer {
     bool cached;  // the header is in a cached block, in front of the data
   };
   static_assert(sizeof(head) <= block_cache::alignment);
+
+  /// Frees what has no owner left. Out of line: GCC takes the count of another owner for a use of freed memory
+  /// (-Wuse-after-free) where it sees both.
+  GRADUS_NEVER_INLINE static void release(head* last) noexcept {
+    if (last->cached) {
+      std::destroy_at(last);
+      block_cache::give(last);
+    } else {
+      last->device->deallocate(last->data, last->bytes);
+      delete last;
+    }
+  }
 
   void adopt(Device& device, void* data, std::size_t bytes) {
     try {
