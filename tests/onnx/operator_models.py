@@ -190,6 +190,14 @@ def weights(models):
             for counted in (0, 1):
                 models.add(f"averagepool_ceil_{counted}_{tag}", shape,
                            [("AveragePool", ["x"], {**attributes, "count_include_pad": counted})])
+    for shape, kernel, stride, apart, pads, ceil in (((2, 3, 9, 10), [3, 3], [1, 1], [2, 2], [0] * 4, 0),
+                                                     ((2, 3, 9, 10), [3, 3], [2, 2], [2, 2], [1] * 4, 1),
+                                                     ((2, 3, 9, 10), [2, 3], [3, 2], [4, 1], [0, 1, 1, 0], 1),
+                                                     ((2, 3, 9, 10), [1, 2], [2, 1], [3, 5], [0, 0, 0, 1], 0),
+                                                     ((2, 3, 9), [3], [2], [3], [1, 1], 1)):
+        models.add("maxpool_dilated_" + "_".join(map(str, (*kernel, *stride, *apart))), shape,
+                   [("MaxPool", ["x"], {"kernel_shape": kernel, "strides": stride, "dilations": apart, "pads": pads,
+                                        "ceil_mode": ceil})])
     statistics = {"s": reals(24), "b": reals(24, low=-2.0), "m": reals(24, low=0.0), "v": reals(24, low=0.5)}
     for node in ("Flatten", "Reshape"):
         models.add(f"batch_normalization_behind_{node.lower()}", (2, 3, 4, 2),

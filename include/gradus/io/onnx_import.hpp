@@ -79,9 +79,9 @@ class onnx_network final : public onnx_target {
 ///
 ///   auto net = io::load_onnx<float>(device, "model.onnx", {.max_batch_size = 16}, {.height = 224, .width = 224});
 struct onnx_extents {
-  index_t channels = 0;
-  index_t height = 0;  // of signals (N, C, L): L
-  index_t width = 0;
+  index_t channels = 0;  ///< C
+  index_t height = 0;    ///< H; L of signals (N, C, L)
+  index_t width = 0;     ///< W
 };
 
 /// A network in an ONNX file: what io::save_onnx writes, and what torch.onnx.export writes of networks whose layers

@@ -130,8 +130,8 @@ class onnx_importer : public onnx_function_operators {
   }
 
   void translate() {
-    if (!translate_constants() && !translate_choices() && !translate_axes() && !translate_weights() &&
-        !translate_shapes() && !translate_activations()) {
+    if (!translate_constants() && !translate_choices() && !translate_axes() && !translate_pooling() &&
+        !translate_weights() && !translate_shapes() && !translate_activations()) {
       translate_arithmetic();
     }
   }
