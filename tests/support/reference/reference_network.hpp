@@ -249,26 +249,51 @@ class reference_network {
     }
   }
 
-  /// Calls body(h, w, r, s) for the elements of the window (p, q) that are in the image, or that a padding mode copies
-  /// from it: those at the tap (r, s).
-  template <class Options, class Body>
-  static void for_each_tap(const Options& options, const nn::value_shape& in, index_t p, index_t q, const Body& body) {
-    const auto [rows, columns] = windows_of(options, in);
-    const nn::size2d dilation = dilation_of(options);
-    auto mode = nn::padding_mode::zeros;
-    if constexpr (requires { options.padding_mode; }) {
-      mode = options.padding_mode;
+  /// The windows of a convolution or pooling.
+  template <class Options>
+  class windows {
+   public:
+    windows(const Options& options, const nn::value_shape& in) : kernel_{options.kernel} {
+      auto mode = nn::padding_mode::zeros;
+      if constexpr (requires { options.padding_mode; }) {
+        mode = options.padding_mode;
+      }
+      const auto [rows, columns] = windows_of(options, in);
+      const nn::size2d dilation = dilation_of(options);
+      find(sources_h_, mode, rows, options.kernel.height, options.stride.height, dilation.height, in.height);
+      find(sources_w_, mode, columns, options.kernel.width, options.stride.width, dilation.width, in.width);
     }
-    for (index_t r = 0; r < options.kernel.height; ++r) {
-      for (index_t s = 0; s < options.kernel.width; ++s) {
-        const index_t h = source_of(mode, p * options.stride.height + r * dilation.height - rows.before, in.height);
-        const index_t w = source_of(mode, q * options.stride.width + s * dilation.width - columns.before, in.width);
-        if (h >= 0 && w >= 0) {
-          body(h, w, r, s);
+
+    /// Calls body(h, w, r, s) for the elements of the window (p, q) that are in the image, or that a padding mode
+    /// copies from it: those at the tap (r, s).
+    template <class Body>
+    void for_each_tap(index_t p, index_t q, const Body& body) const {
+      const index_t* const of_rows = sources_h_.data() + p * kernel_.height;
+      const index_t* const of_columns = sources_w_.data() + q * kernel_.width;
+      for (index_t r = 0; r < kernel_.height; ++r) {
+        for (index_t s = 0; s < kernel_.width; ++s) {
+          if (of_rows[r] >= 0 && of_columns[s] >= 0) {
+            body(of_rows[r], of_columns[s], r, s);
+          }
         }
       }
     }
-  }
+
+   private:
+    /// The source of each tap of each window along one axis; -1 for none.
+    static void find(std::vector<index_t>& sources, nn::padding_mode mode, const window_spec& window, index_t taps,
+                     index_t stride, index_t dilation, index_t extent) {
+      for (index_t p = 0; p < window.outputs; ++p) {
+        for (index_t r = 0; r < taps; ++r) {
+          sources.push_back(source_of(mode, p * stride + r * dilation - window.before, extent));
+        }
+      }
+    }
+
+    nn::size2d kernel_;
+    std::vector<index_t> sources_h_;  // (outputs, taps)
+    std::vector<index_t> sources_w_;
+  };
 
   void compute(std::size_t i, const nn::add&, const values_type& values, reference_images& out, bool,
                const step_position&) {
@@ -286,10 +311,11 @@ class reference_network {
 
   void compute(std::size_t i, const nn::average_pool2d& options, const values_type& values, reference_images& out, bool,
                const step_position&) {
+    const windows<nn::average_pool2d> of{options, shapes_[input(i)]};
     for_each(out.shape, [&](index_t n, index_t c, index_t p, index_t q) {
       double sum = 0;
       index_t count = 0;
-      for_each_tap(options, shapes_[input(i)], p, q, [&](index_t h, index_t w, index_t, index_t) {
+      of.for_each_tap(p, q, [&](index_t h, index_t w, index_t, index_t) {
         sum += values[input(i)](n, c, h, w);
         ++count;
       });
@@ -298,11 +324,12 @@ class reference_network {
     });
   }
   void differentiate(std::size_t i, const nn::average_pool2d& options, values_type& gradients, const step_position&) {
+    const windows<nn::average_pool2d> of{options, shapes_[input(i)]};
     for_each(gradients[i + 1].shape, [&](index_t n, index_t c, index_t p, index_t q) {
       index_t count = 0;
-      for_each_tap(options, shapes_[input(i)], p, q, [&](index_t, index_t, index_t, index_t) { ++count; });
+      of.for_each_tap(p, q, [&](index_t, index_t, index_t, index_t) { ++count; });
       count = options.count_padding ? options.kernel.height * options.kernel.width : count;
-      for_each_tap(options, shapes_[input(i)], p, q, [&](index_t h, index_t w, index_t, index_t) {
+      of.for_each_tap(p, q, [&](index_t h, index_t w, index_t, index_t) {
         gradients[input(i)](n, c, h, w) += gradients[i + 1](n, c, p, q) / static_cast<double>(count);
       });
     });
@@ -323,9 +350,10 @@ class reference_network {
 
   void compute(std::size_t i, const nn::max_pool2d& options, const values_type& values, reference_images& out, bool,
                const step_position&) {
+    const windows<nn::max_pool2d> of{options, shapes_[input(i)]};
     for_each(out.shape, [&](index_t n, index_t c, index_t p, index_t q) {
       bool first = true;
-      for_each_tap(options, shapes_[input(i)], p, q, [&](index_t h, index_t w, index_t, index_t) {
+      of.for_each_tap(p, q, [&](index_t h, index_t w, index_t, index_t) {
         const double candidate = values[input(i)](n, c, h, w);
         out(n, c, p, q) = first ? candidate : std::max(out(n, c, p, q), candidate);
         first = false;
@@ -334,10 +362,11 @@ class reference_network {
     saved_[i] = out.elements;  // the maxima before they are rounded
   }
   void differentiate(std::size_t i, const nn::max_pool2d& options, values_type& gradients, const step_position&) {
+    const windows<nn::max_pool2d> of{options, shapes_[input(i)]};
     for_each(gradients[i + 1].shape, [&](index_t n, index_t c, index_t p, index_t q) {
       bool found = false;
       const double largest = saved_[i][gradients[i + 1].offset(n, c, p, q)];
-      for_each_tap(options, shapes_[input(i)], p, q, [&](index_t h, index_t w, index_t, index_t) {
+      of.for_each_tap(p, q, [&](index_t h, index_t w, index_t, index_t) {
         if (!found && value(input(i))(n, c, h, w) == largest) {
           gradients[input(i)](n, c, h, w) += gradients[i + 1](n, c, p, q);
           found = true;
@@ -566,37 +595,47 @@ class reference_network {
     }
   }
 
-  /// Calls body(n, o, p, q, ic, h, w, weight) for every product of a convolution.
+  /// Calls body(y, x, weight) for every product of a convolution: the offsets of its output, input and weight.
   template <class Body>
   void for_each_product(std::size_t i, const nn::conv2d& options, const gradus::image_extents& out, const Body& body) {
     const nn::value_shape& in = shapes_[input(i)];
+    const windows<nn::conv2d> of{options, in};
     const index_t terms = in.channels / options.groups;
+    const index_t outputs = out.c / options.groups;
+    const index_t taps = options.kernel.height * options.kernel.width;
+    const index_t plane = in.height * in.width;
+    index_t y = 0;
     for_each(out, [&](index_t n, index_t o, index_t p, index_t q) {
-      const index_t group = o / (out.c / options.groups);
-      for_each_tap(options, in, p, q, [&](index_t h, index_t w, index_t r, index_t s) {
-        for (index_t k = 0; k < terms; ++k) {
-          const index_t weight = ((o * terms + k) * options.kernel.height + r) * options.kernel.width + s;
-          body(n, o, p, q, group * terms + k, h, w, static_cast<std::size_t>(weight));
+      const index_t image = (n * in.channels + o / outputs * terms) * plane;
+      of.for_each_tap(p, q, [&](index_t h, index_t w, index_t r, index_t s) {
+        index_t x = image + h * in.width + w;
+        index_t weight = o * terms * taps + r * options.kernel.width + s;
+        for (index_t k = 0; k < terms; ++k, x += plane, weight += taps) {
+          body(y, x, weight);
         }
       });
+      ++y;
     });
   }
-  /// Likewise for a transposed convolution with outputs (n, o, p, q): every input spreads over the kernel's extent.
+  /// Likewise for a transposed convolution: every input spreads over the kernel's extent.
   template <class Body>
   void for_each_product(std::size_t i, const nn::conv_transpose2d& options, const gradus::image_extents& out,
                         const Body& body) {
     const index_t outputs = out.c / options.groups;  // of a group
+    const index_t terms = shapes_[input(i)].channels / options.groups;
+    index_t x = 0;
     for_each(shapes_[input(i)].batch(out.n), [&](index_t n, index_t c, index_t h, index_t w) {
-      const index_t group = c / (shapes_[input(i)].channels / options.groups);
+      index_t weight = c * outputs * options.kernel.height * options.kernel.width;
       for_each({1, outputs, options.kernel.height, options.kernel.width},
                [&](index_t, index_t o, index_t r, index_t s) {
                  const index_t p = h * options.stride.height - options.padding.top() + r * options.dilation.height;
                  const index_t q = w * options.stride.width - options.padding.left() + s * options.dilation.width;
-                 const index_t weight = ((c * outputs + o) * options.kernel.height + r) * options.kernel.width + s;
                  if (p >= 0 && p < out.h && q >= 0 && q < out.w) {
-                   body(n, group * outputs + o, p, q, c, h, w, static_cast<std::size_t>(weight));
+                   body(((n * out.c + c / terms * outputs + o) * out.h + p) * out.w + q, x, weight);
                  }
+                 ++weight;
                });
+      ++x;
     });
   }
 
@@ -607,27 +646,32 @@ class reference_network {
     std::vector<double> weights = parameter(i, ".weight");
     noise_.on_values(weights);
     if (options.bias) {
+      const std::vector<double>& bias = parameter(i, ".bias");
       for_each(out.shape, [&](index_t n, index_t c, index_t p, index_t q) {
-        out(n, c, p, q) = parameter(i, ".bias")[static_cast<std::size_t>(c)];
+        out(n, c, p, q) = bias[static_cast<std::size_t>(c)];
       });
     }
+    double* const y_data = out.elements.data();
+    const double* const x_data = values[input(i)].elements.data();
+    const double* const w_data = weights.data();
     for_each_product(i, options, out.shape,
-                     [&](index_t n, index_t o, index_t p, index_t q, index_t c, index_t h, index_t w, std::size_t k) {
-                       out(n, o, p, q) += values[input(i)](n, c, h, w) * weights[k];
-                     });
+                     [=](index_t y, index_t x, index_t weight) { y_data[y] += x_data[x] * w_data[weight]; });
   }
   template <class Options>
   requires std::same_as<Options, nn::conv2d> || std::same_as<Options, nn::conv_transpose2d>
   void differentiate(std::size_t i, const Options& options, values_type& gradients, const step_position&) {
     std::vector<double> weights = parameter(i, ".weight");
     noise_.on_values(weights);
-    std::vector<double>& dw = gradient(i, ".weight");
     const reference_images& dy = gradients[i + 1];
-    for_each_product(i, options, dy.shape,
-                     [&](index_t n, index_t o, index_t p, index_t q, index_t c, index_t h, index_t w, std::size_t k) {
-                       dw[k] += value(input(i))(n, c, h, w) * dy(n, o, p, q);
-                       gradients[input(i)](n, c, h, w) += dy(n, o, p, q) * weights[k];
-                     });
+    double* const dw_data = gradient(i, ".weight").data();
+    double* const dx_data = gradients[input(i)].elements.data();
+    const double* const dy_data = dy.elements.data();
+    const double* const x_data = value(input(i)).elements.data();
+    const double* const w_data = weights.data();
+    for_each_product(i, options, dy.shape, [=](index_t y, index_t x, index_t weight) {
+      dw_data[weight] += x_data[x] * dy_data[y];
+      dx_data[x] += dy_data[y] * w_data[weight];
+    });
     if (options.bias) {
       std::vector<double>& db = gradient(i, ".bias");
       for_each(dy.shape,
