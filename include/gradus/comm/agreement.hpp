@@ -46,7 +46,7 @@ inline std::string pack(std::span<const fact> facts) {
   return packed;
 }
 
-GRADUS_COLD inline dynamic_array<fact> unpack(std::string_view packed) {
+inline dynamic_array<fact> unpack(std::string_view packed) {
   dynamic_array<fact> facts;
   const auto next = [&packed] {
     std::size_t size = 0;

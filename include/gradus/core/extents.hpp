@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The extents of tensors: `extents` for any rank, in logical order, and `image_extents` with named axes.
+// The extents of tensors: `extents` for any rank, in logical order, and `image_extents`.
 #pragma once
 
 #include <array>             // std::array
@@ -42,11 +42,49 @@ constexpr index_t checked_product(index_t a, index_t b) {
 
 }  // namespace detail
 
-/// The extents of a tensor of `Rank` axes, in elements, in logical order (n, c, h, w for images).
+namespace detail {
+
+/// The values of extents.
+template <int Rank>
+class extent_values {
+ protected:
+  constexpr void set(int axis, index_t value) noexcept { values_[static_cast<std::size_t>(axis)] = value; }
+  [[nodiscard]] constexpr index_t get(int axis) const noexcept { return values_[static_cast<std::size_t>(axis)]; }
+  [[nodiscard]] constexpr std::array<index_t, static_cast<std::size_t>(Rank)> all() const noexcept { return values_; }
+
+  friend constexpr bool operator==(const extent_values&, const extent_values&) noexcept = default;
+
+ private:
+  std::array<index_t, static_cast<std::size_t>(Rank)> values_{};
+};
+
+/// Those of images have names.
+template <>
+class extent_values<4> {
+ public:
+  index_t n = 0;  ///< images
+  index_t c = 0;  ///< channels
+  index_t h = 0;  ///< rows
+  index_t w = 0;  ///< columns
+
+ protected:
+  constexpr void set(int axis, index_t value) noexcept { (axis == 0 ? n : axis == 1 ? c : axis == 2 ? h : w) = value; }
+  [[nodiscard]] constexpr index_t get(int axis) const noexcept {
+    return axis == 0 ? n : axis == 1 ? c : axis == 2 ? h : w;
+  }
+  [[nodiscard]] constexpr std::array<index_t, 4> all() const noexcept { return {n, c, h, w}; }
+
+  friend constexpr bool operator==(const extent_values&, const extent_values&) noexcept = default;
+};
+
+}  // namespace detail
+
+/// The extents of a tensor of `Rank` axes, in elements, in logical order. Four axes are those of a batch of images and
+/// have the names n, c, h and w too: `shape.h` is `shape[2]`.
 ///
 /// Construct it as an aggregate: `extents<2>{32, 784}`. Every extent is at least 0.
 template <int Rank>
-class extents {
+class extents : public detail::extent_values<Rank> {
   static_assert(Rank >= 0, "gradus: the rank of a tensor is at least 0");
 
  public:
@@ -60,49 +98,42 @@ class extents {
     if (values.size() != static_cast<std::size_t>(Rank)) {
       detail::refuse_count(Rank, values.size());
     }
-    std::size_t axis = 0;
-    for (const index_t value : values) {
-      if (value < 0) {
-        detail::refuse_extent(value);
-      }
-      values_[axis++] = value;
-    }
+    take(values.begin());
   }
 
   /// One value per axis. @throws shape_error if one is negative
-  explicit constexpr extents(const std::array<index_t, static_cast<std::size_t>(Rank)>& values) : values_{values} {
-    for (const index_t value : values) {
-      if (value < 0) {
-        detail::refuse_extent(value);
-      }
-    }
-  }
+  explicit constexpr extents(const std::array<index_t, static_cast<std::size_t>(Rank)>& values) { take(values.data()); }
 
   /// @pre 0 <= axis < Rank
-  [[nodiscard]] constexpr index_t operator[](int axis) const noexcept {
-    return values_[static_cast<std::size_t>(axis)];
-  }
+  [[nodiscard]] constexpr index_t operator[](int axis) const noexcept { return this->get(axis); }
 
   /// The number of elements: the product of all extents, 1 for rank 0.
   /// @throws shape_error if it does not fit index_t
   [[nodiscard]] constexpr index_t size() const {
     index_t product = 1;
-    for (const index_t value : values_) {
-      product = detail::checked_product(product, value);
+    for (int axis = 0; axis < Rank; ++axis) {
+      product = detail::checked_product(product, this->get(axis));
     }
     return product;
   }
 
   /// The extents in logical order.
-  [[nodiscard]] constexpr const std::array<index_t, static_cast<std::size_t>(Rank)>& values() const noexcept {
-    return values_;
+  [[nodiscard]] constexpr std::array<index_t, static_cast<std::size_t>(Rank)> values() const noexcept {
+    return this->all();
   }
 
-  /// True if all members are equal.
+  /// True if all extents are equal.
   friend constexpr bool operator==(const extents&, const extents&) noexcept = default;
 
  private:
-  std::array<index_t, static_cast<std::size_t>(Rank)> values_{};
+  constexpr void take(const index_t* values) {
+    for (int axis = 0; axis < Rank; ++axis) {
+      if (values[axis] < 0) {
+        detail::refuse_extent(values[axis]);
+      }
+      this->set(axis, values[axis]);
+    }
+  }
 };
 
 /// The shape as text: "(2, 3, 5)".
@@ -121,7 +152,8 @@ std::ostream& operator<<(std::ostream& out, const extents<Rank>& shape) {
   return out << to_string(shape);
 }
 
-/// The extents of an image batch: n images of c channels, h rows and w columns, in elements.
+/// The extents of an image batch: n images of c channels, h rows and w columns, in elements. They are what extents<4>
+/// is too, made from four numbers or members by name, and not checked.
 struct image_extents {
   index_t n = 0;  ///< images
   index_t c = 0;  ///< channels

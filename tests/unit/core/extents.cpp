@@ -49,10 +49,16 @@ BOOST_AUTO_TEST_SUITE(core_extents)
 
 BOOST_AUTO_TEST_CASE(image_extents_have_numbered_axes_too) {
   constexpr gradus::image_extents shape{2, 3, 5, 7};
-  const gradus::extents<4> same = shape;
+  constexpr extents<4> same_extents{std::array<index_t, 4>{2, 3, 5, 7}};
+  const extents<4> same = shape;
   for (int axis = 0; axis < 4; ++axis) {
     BOOST_TEST(shape[axis] == same[axis]);
   }
+  static_assert(extents<4>{2, 3, 5, 7}.n == 2 && extents<4>{2, 3, 5, 7}.c == 3);
+  static_assert(extents<4>{2, 3, 5, 7}.h == 5 && extents<4>{2, 3, 5, 7}.w == 7);
+  static_assert(extents<4>{2, 3, 5, 7}.values() == std::array<index_t, 4>{2, 3, 5, 7});
+  static_assert(extents<4>{2, 3, 5, 7} == same_extents && extents<4>{2, 3, 5, 8} != same_extents);
+  BOOST_TEST((same.n == 2 && same.c == 3 && same.h == 5 && same.w == 7));
 }
 
 BOOST_AUTO_TEST_CASE(values_are_kept_in_order) {
