@@ -147,14 +147,18 @@ class tensor {
   }
   /// The element at the coordinates, in host memory. @throws shape_error when a coordinate is outside its extent
   template <std::convertible_to<index_t>... Coordinates>
-  [[nodiscard]] Element& at(Coordinates... coordinates) {
-    return view_.at(coordinates...);
+  [[nodiscard]] Element& at(gradus::detail::first_coordinate first, Coordinates... others) {
+    return view_.at(first, others...);
   }
+  /// The element of a tensor without axes, in host memory.
+  [[nodiscard]] Element& at() requires(Rank == 0) { return view_.at(); }
   /// The element at the coordinates, in host memory. @throws shape_error when a coordinate is outside its extent
   template <std::convertible_to<index_t>... Coordinates>
-  [[nodiscard]] const Element& at(Coordinates... coordinates) const {
-    return view_.at(coordinates...);
+  [[nodiscard]] const Element& at(gradus::detail::first_coordinate first, Coordinates... others) const {
+    return view_.at(first, others...);
   }
+  /// The element of a tensor without axes, in host memory.
+  [[nodiscard]] const Element& at() const requires(Rank == 0) { return view_.at(); }
 
   /// The element of a tensor of rank 0. Waits for the device.
   [[nodiscard]] Element value() const requires(Rank == 0) { return view_.value(); }

@@ -23,7 +23,21 @@
 namespace gradus {
 
 template <class Destination, class Operand>
-void assign(Destination&& destination, const Operand& values);
+void assign(Destination&& destination, const Operand& values, error_location where = error_location::current());
+
+namespace detail {
+
+/// The first coordinate of tensor.at, and the line that calls it.
+struct first_coordinate {
+  template <std::convertible_to<index_t> Number>
+  constexpr first_coordinate(Number number, error_location at = error_location::current()) noexcept
+      : value{static_cast<index_t>(number)}, where{at} {}
+
+  index_t value;
+  error_location where;
+};
+
+}  // namespace detail
 
 /// A dense tensor of `Rank` axes in memory that it does not own. With `const Element` it is read-only.
 ///
@@ -89,21 +103,23 @@ class tensor_view {
   /// The element at the coordinates, in host memory.
   /// @throws shape_error when a coordinate is outside its extent
   template <std::convertible_to<index_t>... Coordinates>
-  requires(sizeof...(Coordinates) == static_cast<std::size_t>(Rank))
-      [[nodiscard]] Element& at(Coordinates... coordinates) const {
+  requires(sizeof...(Coordinates) + 1 == static_cast<std::size_t>(Rank))
+      [[nodiscard]] Element& at(detail::first_coordinate first, Coordinates... others) const {
     static_assert(has_host_memory<Device>,
                   "gradus: the elements of a tensor on this device are not in the memory of the host: copy it first, "
                   "gradus::to(host, x)");
-    const std::array<index_t, static_cast<std::size_t>(Rank)> at{static_cast<index_t>(coordinates)...};
+    const std::array<index_t, static_cast<std::size_t>(Rank)> at{first.value, static_cast<index_t>(others)...};
     if (!contains(at)) {
       std::string text{"("};
       for (std::size_t i = 0; i < at.size(); ++i) {
         text.append(i == 0 ? "" : ", ").append(std::to_string(at[i]));
       }
-      raise<shape_error>("tensor.at", "coordinates inside " + to_string(extents_), text + ")");
+      raise<shape_error>("tensor.at", "coordinates inside " + to_string(extents_), text + ")", {}, first.where);
     }
     return data_[offset(at)];
   }
+  /// The element of a tensor without axes, in host memory.
+  [[nodiscard]] Element& at() const requires(Rank == 0) { return (*this)(); }
 
   /// The offset of the element at the coordinates from data(), in elements.
   [[nodiscard]] index_t offset(const std::array<index_t, static_cast<std::size_t>(Rank)>& at) const noexcept {

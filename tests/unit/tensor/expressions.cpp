@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "gradus/tensor/copy.hpp"
 #include "gradus/tensor/expressions.hpp"
 
 using gradus::index_t;
@@ -121,6 +122,31 @@ BOOST_AUTO_TEST_CASE(wrong_shapes_are_named) {
                (void)mean(matrix{device, {0, 5}});
              }) == "mean: expected at least one element, got (0, 5).");
   BOOST_TEST(sum(matrix{device, {0, 5}}).value() == 0.0F);
+}
+
+// C++ gives operators no default arguments: a message of theirs says what names the line.
+BOOST_AUTO_TEST_CASE(calls_name_the_line_of_the_program) {
+  matrix x{device, {2, 3}};
+  matrix y{device, {3, 4}};
+  const auto message_of = [](const auto& call) {
+    try {
+      call();
+    } catch (const gradus::shape_error& failure) {
+      return std::string{failure.what()};
+    }
+    return std::string{};
+  };
+  const auto names_this_file = [&](const auto& call) {
+    return message_of(call).find("unit/tensor/expressions.cpp:") != std::string::npos;
+  };
+  BOOST_TEST(names_this_file([&] { (void)x.at(9, 0); }));
+  BOOST_TEST(names_this_file([&] { (void)std::as_const(x).at(9, 0); }));
+  BOOST_TEST(names_this_file([&] { (void)x.view().at(9, 0); }));
+  BOOST_TEST(names_this_file([&] { (void)matmul(y, x); }));
+  BOOST_TEST(names_this_file([&] { gradus::copy(x, y); }));
+  BOOST_TEST(names_this_file([&] { gradus::assign(x, y); }));
+  BOOST_TEST(message_of([&] { x = 2.0F * y; }).find("gradus::assign(y, x)") != std::string::npos);
+  BOOST_TEST(x.at(1, 2) == 0.0F);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
