@@ -157,7 +157,7 @@ class cpu : public kernels::overload_set {
     const index_t pieces = (count + grain - 1) / grain;
     if (pieces <= 1) {
       if (count > 0) {
-        const floating_point_scope numbers{flush_denormals_};
+        const floating_point_scope arithmetic{flush_denormals_};
         body(index_t{0}, count);
       }
       return;

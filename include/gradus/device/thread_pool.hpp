@@ -105,7 +105,7 @@ class thread_pool {
     if (count <= 0) {
       return;
     }
-    const floating_point_scope numbers{flush_denormals_};
+    const floating_point_scope arithmetic{flush_denormals_};
     if (count == 1 || workers_.empty() || task_of() == this || in_use_.exchange(true, std::memory_order_acquire)) {
       for (index_t i = 0; i < count; ++i) {
         call(object, i);
@@ -163,7 +163,7 @@ class thread_pool {
   }
 
   void work() {
-    const floating_point_scope numbers{flush_denormals_};
+    const floating_point_scope arithmetic{flush_denormals_};
     std::uint32_t seen = 0;
     for (;;) {
       seen = spin_then_sleep(

@@ -194,7 +194,7 @@ class compiled_network : public network_structure {
   /// @param strides  strides of parameters in the network's layout
   void compile(const compile_options& options, detail::strides_of_extents strides, error_location where) {
     at_call(where, [&, this] {
-      const floating_point_scope numbers{flushes_denormals_on(device())};
+      const floating_point_scope arithmetic{flushes_denormals_on(device())};
       graph_.compile(options, sizeof(parameter_element_type));
       try {
         execution_.allocate(graph_, strides);
@@ -209,7 +209,7 @@ class compiled_network : public network_structure {
   void compile_for_inference(const inference_options& options, detail::strides_of_extents strides,
                              error_location where) {
     at_call(where, [&, this] {
-      const floating_point_scope numbers{flushes_denormals_on(device())};
+      const floating_point_scope arithmetic{flushes_denormals_on(device())};
       sessions_.require_none("network.compile_for_inference");
       const compile_options before = graph_.options();
       const bool was_inference = graph_.inference();
@@ -231,7 +231,7 @@ class compiled_network : public network_structure {
   void compile_stages(const compile_options& options, const stage_cuts& stages, detail::strides_of_extents strides,
                       error_location where) {
     at_call(where, [&, this] {
-      const floating_point_scope numbers{flushes_denormals_on(device())};
+      const floating_point_scope arithmetic{flushes_denormals_on(device())};
       if (compiled()) {
         graph_.require_training("network.compile_stages");
       }

@@ -91,7 +91,7 @@ class inference_session {
   const_view forward(const const_view& images, error_location where = error_location::current()) {
     return at_call(where, [&, this] {
       const auto use = detail::use_of::begin(*this, "inference_session.forward");
-      const floating_point_scope numbers{flushes_denormals_on(device())};
+      const floating_point_scope arithmetic{flushes_denormals_on(device())};
       detail::session_link::require_there("inference_session.forward", there_);
       const detail::readers_or_writer::reading weights = network_->current_weights();
       graph_->check_batch("inference_session.forward", images.extents(), graph_->examples_at_once());

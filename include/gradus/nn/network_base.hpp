@@ -86,7 +86,7 @@ class network_base : public compiled_network<Element, Device> {
                            step_hooks* observer, error_location where) {
     return at_call(where, [&, this] {
       const auto use = detail::use_of::begin(*this, "network.train_step");
-      const floating_point_scope numbers{flushes_denormals_on(this->device())};
+      const floating_point_scope arithmetic{flushes_denormals_on(this->device())};
       return train(batch, batch_targets, options, observer);
     });
   }
@@ -95,7 +95,7 @@ class network_base : public compiled_network<Element, Device> {
   batch_type score(const batch_type& batch, error_location where) {
     return at_call(where, [&, this] {
       const auto use = detail::use_of::begin(*this, "network.forward");
-      const floating_point_scope numbers{flushes_denormals_on(this->device())};
+      const floating_point_scope arithmetic{flushes_denormals_on(this->device())};
       return score(batch);
     });
   }
@@ -105,7 +105,7 @@ class network_base : public compiled_network<Element, Device> {
                                 score_observer<Element, Device>* observer, error_location where) {
     return at_call(where, [&, this] {
       const auto use = detail::use_of::begin(*this, "network.evaluate");
-      const floating_point_scope numbers{flushes_denormals_on(this->device())};
+      const floating_point_scope arithmetic{flushes_denormals_on(this->device())};
       check("network.evaluate", batch, batch_targets);
       kernels::loss_sums total;
       for (index_t first = 0; first < batch.examples(); first += graph_.examples_at_once()) {
@@ -126,7 +126,7 @@ class network_base : public compiled_network<Element, Device> {
                              error_location where) {
     return at_call(where, [&, this] {
       const auto use = detail::use_of::begin(*this, "network.find_non_finite");
-      const floating_point_scope numbers{flushes_denormals_on(this->device())};
+      const floating_point_scope arithmetic{flushes_denormals_on(this->device())};
       if (batch_targets != nullptr) {
         check("network.find_non_finite", batch, *batch_targets);
       }

@@ -126,7 +126,7 @@ class network_stage {
 
   /// Runs the layers forward. @param hooks  may be null
   void forward(const batch_type& batch, bool training, step_hooks* hooks) {
-    const floating_point_scope numbers{flushes_denormals_on(device())};
+    const floating_point_scope arithmetic{flushes_denormals_on(device())};
     const step_context context = context_of(batch, training);
     const image_batch<const Element, Device> images = images_of(batch);
     memory().choose(batch.number);
@@ -148,7 +148,7 @@ class network_stage {
 
   /// The sums of losses and of correct predictions, outside training. @pre it is the last stage, and forward has run
   kernels::loss_sums evaluate(const batch_type& batch, score_observer<Element, Device>* observer) {
-    const floating_point_scope numbers{flushes_denormals_on(device())};
+    const floating_point_scope arithmetic{flushes_denormals_on(device())};
     const step_context context = context_of(batch, false);
     const image_batch<const Element, Device> images = images_of(batch);
     memory().choose(batch.number);
@@ -174,7 +174,7 @@ class network_stage {
   }
   /// The second part of backward: the other gradients of the parameters.
   void weight_gradients(const batch_type& batch, step_hooks* hooks) {
-    const floating_point_scope numbers{flushes_denormals_on(device())};
+    const floating_point_scope arithmetic{flushes_denormals_on(device())};
     const step_context context = context_of(batch, true);
     const image_batch<const Element, Device> images = images_of(batch);
     memory().choose(batch.number);
@@ -305,7 +305,7 @@ class network_stage {
   }
 
   kernels::loss_sums run_backward(const batch_type& batch, detail::backward_part part, step_hooks* hooks) {
-    const floating_point_scope numbers{flushes_denormals_on(device())};
+    const floating_point_scope arithmetic{flushes_denormals_on(device())};
     const step_context context = context_of(batch, true);
     const image_batch<const Element, Device> images = images_of(batch);
     memory().choose(batch.number);

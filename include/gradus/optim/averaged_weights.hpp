@@ -136,7 +136,7 @@ class averaged_weights<Rule>::state {
   /// @throws configuration_error, shape_error as the rule's state does
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step) {
-    const floating_point_scope numbers{flushes_denormals_on(device)};
+    const floating_point_scope arithmetic{flushes_denormals_on(device)};
     inner_.update(device, segments, values, gradients, step);
     average(device, segments, values, step, {});
   }
@@ -145,7 +145,7 @@ class averaged_weights<Rule>::state {
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step,
               const loss_scale& scale) requires divides_gradients<inner_state, Element, Device> {
-    const floating_point_scope numbers{flushes_denormals_on(device)};
+    const floating_point_scope arithmetic{flushes_denormals_on(device)};
     inner_.update(device, segments, values, gradients, step, scale);
     average(device, segments, values, step, scale);
   }

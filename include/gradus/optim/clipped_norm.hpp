@@ -137,21 +137,21 @@ class clipped_norm<Rule>::state {
   /// The squares of all gradients are in the sum: from now on update_clipped clips by their norm.
   /// @param scale  the factor by which the gradients have been multiplied; see scaled_loss
   void use_norm(Device& device, const loss_scale& scale = {}) {
-    const floating_point_scope numbers{flushes_denormals_on(device)};
+    const floating_point_scope arithmetic{flushes_denormals_on(device)};
     divisor_ = clip_by_norm(device, rule_.max_norm, scale, numbers_.data());
   }
 
   /// Runs the step for the parameters of `segments`, any subset of all, after `use_norm`.
   void update_clipped(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
                       const update_step& step) {
-    const floating_point_scope numbers{flushes_denormals_on(device)};
+    const floating_point_scope arithmetic{flushes_denormals_on(device)};
     inner_.update(device, segments, values, gradients, step, divisor_);
   }
 
   /// Runs the step for the parameters of `segments`. Call it once per step, after `test` of all segments.
   void finish(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step) {
-    const floating_point_scope numbers{flushes_denormals_on(device)};
+    const floating_point_scope arithmetic{flushes_denormals_on(device)};
     use_norm(device);
     update_clipped(device, segments, values, gradients, step);
   }
@@ -160,7 +160,7 @@ class clipped_norm<Rule>::state {
   /// @throws configuration_error, shape_error as the rule's state does
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step, const loss_scale& scale = {}) {
-    const floating_point_scope numbers{flushes_denormals_on(device)};
+    const floating_point_scope arithmetic{flushes_denormals_on(device)};
     test(device, segments, gradients);
     use_norm(device, scale);
     update_clipped(device, segments, values, gradients, step);

@@ -116,7 +116,7 @@ class clipped_value<Rule>::state {
   /// @throws configuration_error, shape_error as the rule's state does
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step) {
-    const floating_point_scope numbers{flushes_denormals_on(device)};
+    const floating_point_scope arithmetic{flushes_denormals_on(device)};
     inner_.update(device, segments, values, clipped(device, segments, gradients, step, {}), step);
   }
 
@@ -124,7 +124,7 @@ class clipped_value<Rule>::state {
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step,
               const loss_scale& scale) requires divides_gradients<inner_state, Element, Device> {
-    const floating_point_scope numbers{flushes_denormals_on(device)};
+    const floating_point_scope arithmetic{flushes_denormals_on(device)};
     inner_.update(device, segments, values, clipped(device, segments, gradients, step, scale), step, scale);
   }
 

@@ -179,7 +179,7 @@ template <class Element>
 /// The Euclidean norm of `count` elements. Sums are in double precision and do not depend on the number of threads.
 template <class Element>
 [[nodiscard]] double norm(cpu& device, index_t count, const Element* x) {
-  const floating_point_scope numbers{device.flush_denormals()};
+  const floating_point_scope arithmetic{device.flush_denormals()};
   constexpr index_t most_pieces = 64;
   const index_t grain = std::max(detail::pass_grain, (count + most_pieces - 1) / most_pieces);
   std::array<double, most_pieces> partial{};

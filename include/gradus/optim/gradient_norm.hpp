@@ -88,7 +88,7 @@ constexpr double clip_factor(double max_norm, double scale, double* numbers) noe
 /// are divided into calls.
 template <class Element>
 void add_squares(cpu& device, std::span<const segment> segments, const Element* gradients, double* sum) {
-  const floating_point_scope numbers{device.flush_denormals()};
+  const floating_point_scope arithmetic{device.flush_denormals()};
   struct block {
     const Element* first;
     index_t elements;

@@ -133,7 +133,7 @@ class scaled_loss<Rule>::state {
   /// once per step, after `test` of all segments.
   void finish(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step) {
-    const floating_point_scope numbers{flushes_denormals_on(device)};
+    const floating_point_scope arithmetic{flushes_denormals_on(device)};
     updates_ = has_memory_of_its_own<Device> || not_finite()[0] == 0.0;
     if constexpr (clips_norm<Rule>) {
       if (updates_) {
@@ -151,7 +151,7 @@ class scaled_loss<Rule>::state {
   /// Runs one step; `segments` are all parameters.
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step) {
-    const floating_point_scope numbers{flushes_denormals_on(device)};
+    const floating_point_scope arithmetic{flushes_denormals_on(device)};
     test(device, segments, gradients);
     finish(device, segments, values, gradients, step);
   }

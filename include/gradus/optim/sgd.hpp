@@ -85,7 +85,7 @@ class sgd::state {
   /// @throws shape_error if a segment is outside the buffers
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step, const loss_scale& scale = {}) {
-    const floating_point_scope numbers{flushes_denormals_on(device)};
+    const floating_point_scope arithmetic{flushes_denormals_on(device)};
     detail::require_learning_rate(name, step.learning_rate);
     detail::require_inside(name, segments, parameters_);
     apply_momentum(device, segments,

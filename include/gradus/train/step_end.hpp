@@ -163,7 +163,7 @@ class step_end_of final : public step_end {
   /// Completes the update of the last step, if it has been put off, for a checkpoint between steps. Called by all
   /// ranks. Unlike complete_update, it averages nothing.
   void settle() {
-    const floating_point_scope numbers{parameters_->flush_denormals};
+    const floating_point_scope arithmetic{parameters_->flush_denormals};
     update_rest();
     strategy_->settle();
   }
@@ -191,13 +191,13 @@ class step_end_of final : public step_end {
                                  "gradients of the next step while the last update is not complete",
                                  "pass all calls of step_hooks on to the training's");
     }
-    const floating_point_scope numbers{parameters_->flush_denormals};
+    const floating_point_scope arithmetic{parameters_->flush_denormals};
     strategy_->gradients_ready(first, count);
   }
 
   void before_layer(std::size_t layer, nn::phase which) override {
     if (late_ && which == nn::phase::forward) {
-      const floating_point_scope numbers{parameters_->flush_denormals};
+      const floating_point_scope arithmetic{parameters_->flush_denormals};
       const nn::parameter_range own = parameters_->of_layer[layer];
       update_until(own.first, own.count);
     }
@@ -206,7 +206,7 @@ class step_end_of final : public step_end {
   [[nodiscard]] loss_scale scale_of_loss() override { return rule_->scale(); }
 
   void update(const optim::update_step& step) override {
-    const floating_point_scope numbers{parameters_->flush_denormals};
+    const floating_point_scope arithmetic{parameters_->flush_denormals};
     step_ = step;
     late_ = true;
     strategy_->end_of_step(step.learning_rate);
@@ -216,13 +216,13 @@ class step_end_of final : public step_end {
   }
 
   void complete_update() override {
-    const floating_point_scope numbers{parameters_->flush_denormals};
+    const floating_point_scope arithmetic{parameters_->flush_denormals};
     update_rest();
     strategy_->complete();
   }
 
   void end_epoch(epoch_report& report) override {
-    const floating_point_scope numbers{parameters_->flush_denormals};
+    const floating_point_scope arithmetic{parameters_->flush_denormals};
     strategy_->gather_state();
     report.loss_scale = rule_->report();
     report.gradient_norm = elsewhere_ ? std::nullopt : rule_->take_norm_report();

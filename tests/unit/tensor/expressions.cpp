@@ -113,7 +113,9 @@ BOOST_AUTO_TEST_CASE(wrong_shapes_are_named) {
   const gradus::tensor<float, 1> v{device, {4}};
   BOOST_TEST(message_of([&] { (void)(a + other); }) ==
              "operator+: expected operands of one shape, got (3, 5) and (5, 3).");
-  BOOST_TEST(message_of([&] { a = other * 2; }) == "assignment: expected (3, 5), got (5, 3).");
+  BOOST_TEST(message_of([&] { a = other * 2; }) ==
+             "assignment: expected (3, 5), got (5, 3). Hint: gradus::assign(y, x) in place of y = x tells the line of "
+             "the program.");
   BOOST_TEST(message_of([&] { (void)(a * per_column(v)); }) ==
              "operator*: expected values of shape (5) for a tensor of shape (3, 5), got (4).");
   BOOST_TEST(message_of([&] { (void)matmul(a, b); }) ==
@@ -137,7 +139,7 @@ BOOST_AUTO_TEST_CASE(calls_name_the_line_of_the_program) {
     return std::string{};
   };
   const auto names_this_file = [&](const auto& call) {
-    return message_of(call).find("unit/tensor/expressions.cpp:") != std::string::npos;
+    return message_of(call).find("expressions.cpp:") != std::string::npos;
   };
   BOOST_TEST(names_this_file([&] { (void)x.at(9, 0); }));
   BOOST_TEST(names_this_file([&] { (void)std::as_const(x).at(9, 0); }));

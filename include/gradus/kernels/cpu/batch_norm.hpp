@@ -290,7 +290,7 @@ void batch_norm_forward_training(cpu& device, std::type_identity_t<image_view<co
                                  const std::type_identity_t<batch_norm_saved<parameter_element_t<Element>>>& saved,
                                  const std::type_identity_t<batch_norm_epilogue<Element>>& epilogue,
                                  std::span<std::byte> workspace) {
-  const floating_point_scope numbers{device.flush_denormals()};
+  const floating_point_scope arithmetic{device.flush_denormals()};
   using real = detail::computed<Element>;
   const detail::batch_norm_split split = detail::split_batch<Layout>(y.extents());
   if (split.rows == 0 || split.channels == 0) {
@@ -331,7 +331,7 @@ void batch_norm_forward_inference(cpu& device, std::type_identity_t<image_view<c
                                   const std::type_identity_t<batch_norm_running<parameter_element_t<Element>>>& running,
                                   const std::type_identity_t<batch_norm_epilogue<Element>>& epilogue,
                                   std::span<std::byte> workspace) {
-  const floating_point_scope numbers{device.flush_denormals()};
+  const floating_point_scope arithmetic{device.flush_denormals()};
   using real = detail::computed<Element>;
   const detail::batch_norm_split split = detail::split_batch<Layout>(y.extents());
   detail::require_batch_norm_workspace(detail::batch_norm_workspace<real>::bytes(split), workspace.size());
@@ -357,7 +357,7 @@ void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Elem
                          activation act, const std::type_identity_t<batch_norm_gradients<Element>>& gradients,
                          const std::type_identity_t<backward_epilogue<Element>>& epilogue,
                          std::span<std::byte> workspace) {
-  const floating_point_scope numbers{device.flush_denormals()};
+  const floating_point_scope arithmetic{device.flush_denormals()};
   using real = detail::computed<Element>;
   const detail::batch_norm_split split = detail::split_batch<Layout>(x.extents());
   detail::require_batch_norm_workspace(detail::batch_norm_workspace<real>::bytes(split), workspace.size());

@@ -134,7 +134,7 @@ template <network_element Element>
 [[nodiscard]] loss_sums cosine_loss(cpu& device, const cosine_vectors<parameter_element_t<Element>>& shape,
                                     const Element* scores, const parameter_element_t<Element>* targets, double scale,
                                     Element* gradient) {
-  const floating_point_scope numbers{device.flush_denormals()};
+  const floating_point_scope arithmetic{device.flush_denormals()};
   const index_t blocks = (shape.pixels + detail::cosine_width - 1) / detail::cosine_width;  // of an example
   const bool rows = shape.channels_last || shape.pixels == 1;
   const index_t channel_stride = rows ? 1 : shape.pixels;

@@ -240,7 +240,7 @@ void formula_backward_with_parameters(cpu& device, const formula_shape& shape, c
                                       const Element* dy, const Element* y,
                                       const formula_gradients<Element, Inputs, Parameters>& gradients,
                                       double* partial) {
-  const floating_point_scope numbers{device.flush_denormals()};
+  const floating_point_scope arithmetic{device.flush_denormals()};
   using value = typename formula_memory<Element>::value;
   constexpr index_t lanes = formula_memory<Element>::lanes;
   const index_t rows = formula_rows_of_block(shape);
@@ -406,7 +406,7 @@ template <class Node, bool Mean, network_element Element>
                                      const loss_formula<Node, Mean>& loss, const Element* scores,
                                      const parameter_element_t<Element>* targets,
                                      const parameter_element_t<Element>* weights, double scale, Element* gradient) {
-  const floating_point_scope numbers{device.flush_denormals()};
+  const floating_point_scope arithmetic{device.flush_denormals()};
   using real = detail::computed<Element>;
   using memory = detail::formula_memory<Element>;
   using value = typename memory::value;

@@ -32,7 +32,7 @@ namespace detail {
 template <network_element Element>
 loss_sums softmax_cross_entropy_loss(cpu& device, index_t rows, index_t classes, const Element* logits,
                                      const std::int32_t* labels, double scale, Element* dlogits) {
-  const floating_point_scope numbers{device.flush_denormals()};
+  const floating_point_scope arithmetic{device.flush_denormals()};
   using real = detail::computed<Element>;
   const index_t grain = detail::softmax_grain(rows, classes);
   std::array<loss_sums, 64> partial{};
@@ -172,7 +172,7 @@ template <class Element>
 template <network_element Element>
 loss_sums pixel_cross_entropy_loss(cpu& device, const pixel_cross_entropy<detail::computed<Element>>& shape,
                                    const Element* logits, const std::int32_t* labels, double scale, Element* dlogits) {
-  const floating_point_scope numbers{device.flush_denormals()};
+  const floating_point_scope arithmetic{device.flush_denormals()};
   constexpr index_t width = detail::full_packet<Element>::lanes;
   const index_t blocks = (shape.pixels + width - 1) / width;  // of an example
   const index_t class_stride = shape.channels_last ? 1 : shape.pixels;

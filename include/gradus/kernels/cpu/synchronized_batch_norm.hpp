@@ -32,7 +32,7 @@ template <network_element Element, layout_policy Layout>
 template <network_element Element, layout_policy Layout>
 void batch_norm_moments(cpu& device, image_view<const Element, Layout, cpu> x, std::span<double> moments,
                         std::span<std::byte> workspace) {
-  const floating_point_scope numbers{device.flush_denormals()};
+  const floating_point_scope arithmetic{device.flush_denormals()};
   using real = detail::computed<Element>;
   const detail::batch_norm_split split = detail::split_batch<Layout>(x.extents());
   if (split.rows == 0) {
@@ -60,7 +60,7 @@ void batch_norm_store_statistics(cpu& device, std::span<const double> moments, d
                                  const batch_norm_affine<Real>& affine, double epsilon,
                                  const batch_norm_running<Real>& running, const batch_norm_saved<Real>& saved,
                                  std::span<std::byte> /*workspace*/) {
-  const floating_point_scope numbers{device.flush_denormals()};
+  const floating_point_scope arithmetic{device.flush_denormals()};
   const std::size_t channels = moments.size() / 2;
   for (std::size_t c = 0; c < channels; ++c) {
     detail::store_statistics(static_cast<index_t>(c), static_cast<index_t>(channels), moments[c],
@@ -75,7 +75,7 @@ void batch_norm_gradient_sums(cpu& device, image_view<const Element, Layout, cpu
                               const std::type_identity_t<batch_norm_saved<parameter_element_t<Element>>>& saved,
                               const std::type_identity_t<batch_norm_gradients<Element>>& gradients,
                               std::span<double> sums, std::span<std::byte> workspace) {
-  const floating_point_scope numbers{device.flush_denormals()};
+  const floating_point_scope arithmetic{device.flush_denormals()};
   using real = detail::computed<Element>;
   const detail::batch_norm_split split = detail::split_batch<Layout>(x.extents());
   std::fill(sums.begin(), sums.end(), 0.0);
@@ -119,7 +119,7 @@ void batch_norm_differentiate(cpu& device, std::type_identity_t<image_view<const
                               std::span<const double> sums, double count,
                               const std::type_identity_t<backward_epilogue<Element>>& epilogue,
                               std::span<std::byte> workspace) {
-  const floating_point_scope numbers{device.flush_denormals()};
+  const floating_point_scope arithmetic{device.flush_denormals()};
   using real = detail::computed<Element>;
   const detail::batch_norm_split split = detail::split_batch<Layout>(x.extents());
   if (split.rows == 0) {

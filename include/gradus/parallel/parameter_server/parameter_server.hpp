@@ -411,7 +411,7 @@ server_summary serve(Communicator& communicator, const Rule& rule, const paramet
       detail::server_loop loop{links, plan, server, options.settings(), store};
       detail::require_same_plan<Element>(all, detail::describe(options, Communicator::name, plan),
                                          applied.description());
-      const floating_point_scope numbers{variables.flush_denormals};
+      const floating_point_scope arithmetic{variables.flush_denormals};
       detail::serve_to_the_end(loop, channel);
       return loop.summary();
     };

@@ -245,7 +245,7 @@ class loader_base {
 
   /// The main function of the thread that prepares batches.
   void produce() {
-    const floating_point_scope numbers{flush_denormals_};
+    const floating_point_scope arithmetic{flush_denormals_};
     std::uint64_t request = 0;  // the epoch that is being prepared
     std::unique_lock lock{mutex_};
     for (;;) {

@@ -108,7 +108,7 @@ class inference_weights {
   void update(Device& device, const graph& net, const layers_type& layers, memory_type& memory) {
     const readers_or_writer::writing alone{users_};
     if (stale()) {
-      const floating_point_scope numbers{flushes_denormals_on(device)};
+      const floating_point_scope arithmetic{flushes_denormals_on(device)};
       (this->*compute_)(device, net, layers, memory);
     }
   }

@@ -79,7 +79,7 @@ class elementwise_state {
   /// @throws shape_error if a segment is outside the buffers
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step, const loss_scale& scale = {}) {
-    const floating_point_scope numbers{flushes_denormals_on(device)};
+    const floating_point_scope arithmetic{flushes_denormals_on(device)};
     require_learning_rate(Rule::name, step.learning_rate);
     require_inside(Rule::name, segments, parameters_);
     rule_.with_pass([&, this]<class Pass>(const Pass& pass) {

@@ -194,7 +194,7 @@ class bucket_exchange {
   }
 
   void poll() noexcept {
-    const floating_point_scope numbers{options_.flush_denormals};
+    const floating_point_scope arithmetic{options_.flush_denormals};
     while (!stopping_.load(std::memory_order_acquire)) {
       const std::uint32_t calls = calls_.load(std::memory_order_acquire);
       if (move_while_data_flows()) {

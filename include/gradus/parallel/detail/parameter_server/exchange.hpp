@@ -261,7 +261,7 @@ class server_exchange {
   }
 
   void run() noexcept {
-    const floating_point_scope numbers{flush_denormals_};
+    const floating_point_scope arithmetic{flush_denormals_};
     try {
       polling_pause rest;
       while (!over()) {

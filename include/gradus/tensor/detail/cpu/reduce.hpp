@@ -205,7 +205,7 @@ template <class Kind, unsigned Reduced, class Node>
     }
   };
   if (groups == 1 && width == 1 && blocks <= 1) {  // one task
-    const floating_point_scope numbers{device.flush_denormals()};
+    const floating_point_scope arithmetic{device.flush_denormals()};
     state total = Kind::initial();
     if (blocks == 1) {
       fold_block(0, 0, &total);

@@ -159,7 +159,7 @@ class worker_batches final : public batches {
   }
 
   kernels::loss_sums evaluate() override {
-    const floating_point_scope numbers{flushes_denormals_on(network_->device())};
+    const floating_point_scope arithmetic{flushes_denormals_on(network_->device())};
     return for_each_worker([this](int worker, const data::share& share) -> kernels::loss_sums {
       if (observer_ != nullptr) {
         observer_->begin_worker(worker, own_workers_);
@@ -173,7 +173,7 @@ class worker_batches final : public batches {
   }
 
   kernels::loss_sums train_step(const nn::step_options& options, nn::step_hooks& hooks) override {
-    const floating_point_scope numbers{flushes_denormals_on(network_->device())};
+    const floating_point_scope arithmetic{flushes_denormals_on(network_->device())};
     if (gradients_ == nullptr) {
       gradients_ = std::make_unique<gradient_tree<Network>>(*network_, own_workers_);
     }
