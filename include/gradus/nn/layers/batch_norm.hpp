@@ -34,9 +34,7 @@ namespace gradus::nn {
 ///
 /// In distributed training the statistics are those of the rank's shard of the batch (Goyal et al. 2017, section 2.3).
 /// @throws configuration_error (network::add) when momentum is not in [0, 1] or epsilon is not above 0
-/// @throws shape_error (network::add) for a flattened image, and in a training step where the rank has one value of
-/// each
-///         channel: one example of one pixel
+/// @throws shape_error (network::add) for a flattened image
 struct batch_norm {
   /// running <- (1 - momentum) * running + momentum * batch; TensorFlow's "decay" is 1 - momentum.
   double momentum = 0.1;
@@ -120,16 +118,6 @@ class batch_norm_base : public layer_base {
   [[nodiscard]] const batch_norm& options() const noexcept { return options_; }
 
  protected:
-  /// In training, a channel needs several values: one less the mean of itself is 0, whatever the network has computed.
-  void require_several(index_t values, std::string_view whose, std::string_view cure) const {
-    if (values == 1) {
-      raise<shape_error>(
-          kind(), {"more than 1 value of each channel in training, counted over the examples and pixels of ", whose},
-          "1 value",
-          {"the last batch of an epoch may be this short: the loader's .drop_last = true leaves it out. Else ", cure});
-    }
-  }
-
   batch_norm options_;
   value_shape shape_;
   kernels::activation activation_ = kernels::activation::identity;
@@ -196,9 +184,6 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
       batch_norm_forward_again(call.device, base::view(call.inputs[0]), base::view(call.output), saved(call.state),
                                epilogue);
     } else {
-      const image_extents in = call.output.extents();
-      this->require_several(in.n * in.h * in.w, "the rank's batch or micro-batch",
-                            "more examples, or nn::group_norm, or nn::synchronized_batch_norm, which counts all ranks");
       batch_norm_forward_training(call.device, base::view(call.inputs[0]), base::view(call.output),
                                   affine(call.parameters), this->options_.epsilon, running, saved(call.state), epilogue,
                                   call.workspace);

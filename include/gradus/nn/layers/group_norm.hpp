@@ -72,12 +72,6 @@ class set_norm_base : public layer_base {
                          {"write nn::group_norm{.groups = ...} with one of ", divisors,
                           "; without .groups it has 32, as in its paper"});
     }
-    if (options_.over == kernels::normalized_set::group &&
-        shape_.channels / parameters_.groups * shape_.height * shape_.width == 1) {
-      raise<shape_error>(kind(), "several values in each group", {"one value: ", describe(shape_)},
-                         "a value less the mean of itself is 0: write fewer groups, or nn::layer_norm, or normalize "
-                         "before the image has one pixel");
-    }
     return shape_;
   }
 
@@ -193,8 +187,7 @@ class set_norm_layer final : public nn::layer<Element, Layout, Device, set_norm_
 /// An example's output does not depend on the batch, in training and outside: for small batches, and for any number of
 /// ranks. On a GPU, include gradus/kernels/cuda/group_norm.cuh.
 /// @throws configuration_error (network::add) when groups is below 1 or epsilon is not above 0
-/// @throws shape_error (network::add) when groups does not divide the channels, for a flattened image, or when a group
-///         has one value
+/// @throws shape_error (network::add) when groups does not divide the channels, or for a flattened image
 struct group_norm {
   index_t groups = 32;                      ///< of neighboring channels
   double epsilon = 1e-5;                    ///< added to the variance
@@ -223,7 +216,7 @@ struct group_norm {
 /// group_norm with one channel in each group. PyTorch: InstanceNorm2d, whose options `affine` is `scale` and `shift`
 /// here; it has no running statistics.
 /// @throws configuration_error (network::add) when epsilon is not above 0
-/// @throws shape_error (network::add) for a flattened image, or an image of one pixel
+/// @throws shape_error (network::add) for a flattened image
 struct instance_norm {
   double epsilon = 1e-5;                    ///< added to the variance
   bool scale = false;                       ///< learn gamma, shape (C)

@@ -33,8 +33,7 @@ namespace gradus::nn {
 /// step cannot be captured.
 /// @throws configuration_error (network::add) without a group, or as batch_norm
 /// @throws configuration_error (network::compile) for a micro_batch_size below max_batch_size
-/// @throws shape_error (network::add) for a flattened image, and in a training step where all ranks together have one
-///         value of each channel
+/// @throws shape_error (network::add) for a flattened image
 struct synchronized_batch_norm {
   statistics_group* group = nullptr;        ///< the ranks, as parallel::synchronized_statistics; outlives the network
   double momentum = 0.1;                    ///< as that of batch_norm
@@ -183,7 +182,6 @@ class synchronized_batch_norm::layer final
       double count = values_in(call.output);
       if (call.context.communicates) {
         count = this->merge_ranks(count, sizeof(parameter_element) == sizeof(double));
-        this->require_several(static_cast<index_t>(count), "all ranks", "more examples, or nn::group_norm");
       } else {
         running = {};
       }
