@@ -81,6 +81,7 @@ class deeplab_builder {
 /// The dilations of the pyramid are 6, 12 and 18, or the double of them for an output stride of 8 (section 3.1). The
 /// convolutions are whole ones: the paper also has a variant with depthwise ones. With ResNet-50 and 21 classes it has
 /// 40,352,181 parameters.
+/// The pyramid normalizes the mean of each image: training needs batches and micro-batches of at least 2 examples.
 /// @throws configuration_error for an unknown depth or output stride
 template <class Network>
 nn::value deeplab_v3_plus(Network& net, const deeplab_options& options = {},

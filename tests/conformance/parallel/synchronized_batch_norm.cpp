@@ -202,6 +202,36 @@ BOOST_AUTO_TEST_CASE(only_training_communicates) {
   BOOST_TEST(group.sums == 2);
 }
 
+// Values are counted over all ranks: one example on each of two ranks trains, and a single one is refused on both.
+BOOST_AUTO_TEST_CASE(one_value_per_channel_over_all_ranks_is_refused) {
+  for (const gradus::index_t examples : {2, 1}) {
+    const auto refused = gradus::comm::run_ranks(2, [&](gradus::comm::threads& world) {
+      gradus::parallel::synchronized_statistics statistics{world};
+      gradus::cpu device{{.intra_op_threads = 1}};
+      gradus::nn::network<float, gradus::nhwc> net{device, {3, 1, 1}};
+      net.loss(gradus::nn::softmax_cross_entropy{},
+               net.add("scores", gradus::nn::dense{.out_features = 2},
+                       net.add("norm", gradus::nn::synchronized_batch_norm{.group = &statistics}, net.input())));
+      net.compile({.max_batch_size = 1});
+      const gradus::index_t own = world.rank() < examples ? 1 : 0;
+      gradus::image_tensor<float, gradus::nhwc> images{device, {own, 3, 1, 1}};
+      std::fill_n(images.data(), images.size(), 0.5F);
+      const std::vector<std::int32_t> labels(static_cast<std::size_t>(own), 1);
+      try {
+        (void)net.train_step(images, labels);
+      } catch (const gradus::shape_error& error) {
+        return std::string{error.what()};
+      }
+      return std::string{};
+    });
+    for (const std::string& message : refused) {
+      BOOST_TEST((message.find("more than 1 value per channel in training, over all ranks") != std::string::npos) ==
+                     (examples == 1),
+                 "'" << message << "'");
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(what_cannot_work_is_refused) {
   gradus::cpu device{{.intra_op_threads = 1}};
   synchronized::counted_group group;

@@ -314,12 +314,15 @@ class graph_generator {
     }
   }
 
-  [[nodiscard]] nn::batch_norm normalization() {
+  /// Of images of several pixels: a batch or micro-batch of one example has one value per channel of one pixel.
+  bool add_batch_norm(std::size_t value) {
     nn::batch_norm options{.momentum = draw_.chance(50) ? 0.1 : 0.75, .epsilon = 1e-3};
     options.scale = draw_.chance(75);
     options.shift = draw_.chance(75);
-    return options;
+    return has_pixels(value) && add(options, {value});
   }
+
+  [[nodiscard]] bool has_pixels(std::size_t value) const { return shapes_[value].height * shapes_[value].width > 1; }
 
   /// Statistics of examples: of groups of channels, of the whole image or of pixels.
   bool add_norm_of_examples(std::size_t value) {
@@ -327,7 +330,8 @@ class graph_generator {
     const bool shift = draw_.chance(75);
     if (draw_.chance(50)) {
       const index_t groups = draw_.chance(30) ? shapes_[value].channels : draw_.between(1, 3);
-      return add(nn::group_norm{.groups = groups, .epsilon = 1e-3, .scale = scale, .shift = shift}, {value});
+      return has_pixels(value) &&
+             add(nn::group_norm{.groups = groups, .epsilon = 1e-3, .scale = scale, .shift = shift}, {value});
     }
     const auto axes = draw_.chance(50) ? nn::norm_axes::image : nn::norm_axes::channels;
     return add(nn::layer_norm{.axes = axes, .epsilon = 1e-3, .scale = scale, .shift = shift}, {value});
@@ -347,7 +351,7 @@ class graph_generator {
         return add(activation(), {value});
       case 7:
       case 8:
-        return add(normalization(), {value});
+        return add_batch_norm(value);
       case 9:
       case 10:
         return add_sum(value);
@@ -422,7 +426,7 @@ class graph_generator {
       return false;
     }
     if (draw_.chance(50)) {
-      add(normalization(), {last()});
+      add_batch_norm(last());
     }
     const std::size_t branch = last();
     const std::size_t source = draw_.chance(80) ? shortcut : value;

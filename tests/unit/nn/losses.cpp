@@ -196,6 +196,8 @@ std::string text_of_failure(const std::function<void()>& call) {
   return "no error";
 }
 
+using huber_elements = std::tuple<float, double>;
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(losses)
@@ -236,6 +238,41 @@ BOOST_AUTO_TEST_CASE(huber_takes_errors_whose_square_is_infinite) {
   const auto sums = loss.compute({device, y.data(), extents}, targets, 1.0, {device, gradient.data(), extents});
   BOOST_TEST(sums.loss == 1e300, boost::test_tools::tolerance(1e-15));
   BOOST_TEST(gradient == (std::vector<double>{1, -1, 0.25, 1}), boost::test_tools::per_element());
+}
+
+// Errors up to infinity, in a row that is as long as several packets: gradients are those of the definition.
+BOOST_AUTO_TEST_CASE_TEMPLATE(huber_has_finite_gradients_for_all_finite_numbers, Element, huber_elements) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  constexpr Element most = std::numeric_limits<Element>::max();
+  const std::vector<Element> numbers{most, -most, most / 2, -most / 2, std::sqrt(most), Element{1}, Element{0}};
+  const Element large = std::sqrt(most) * 4;  // its square is infinite
+  for (const Element delta : {Element{0.5}, Element{1}, large}) {
+    std::vector<Element> y;
+    std::vector<Element> t;
+    for (const Element one : numbers) {
+      for (const Element other : numbers) {
+        y.push_back(one);
+        t.push_back(other);
+      }
+    }
+    const auto count = static_cast<gradus::index_t>(y.size());
+    typename nn::huber::loss<Element, gradus::nchw, gradus::cpu> loss{nn::huber{.delta = static_cast<double>(delta)}};
+    loss.infer({.channels = count});
+    loss.prepare(device);
+    const gradus::image_extents extents{1, count, 1, 1};
+    nn::targets<Element, gradus::cpu> targets;
+    targets.values = {device, t.data(), extents};
+    std::vector<Element> gradient(y.size());
+    const auto sums = loss.compute({device, y.data(), extents}, targets, static_cast<double>(count),
+                                   {device, gradient.data(), extents});
+    BOOST_TEST(!std::isnan(sums.loss));
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const Element error = y[i] - t[i];
+      const Element want = std::abs(error) <= delta ? error : std::copysign(delta, error);
+      BOOST_TEST(std::abs(gradient[i] - want) <= std::abs(want) * Element{1e-6F},
+                 "y " << y[i] << " t " << t[i] << " delta " << delta << ": " << gradient[i]);
+    }
+  }
 }
 
 // Logits of +-1000 have finite losses and gradients.

@@ -33,8 +33,9 @@ namespace gradus::nn {
 ///   dL/dbeta  = sum of g        (C)   overwritten
 ///
 /// In distributed training the statistics are those of the rank's shard of the batch (Goyal et al. 2017, section 2.3).
+/// A single value of a channel is its own mean: training is refused where N * H * W is 1, as in PyTorch.
 /// @throws configuration_error (network::add) when momentum is not in [0, 1] or epsilon is not above 0
-/// @throws shape_error (network::add) for a flattened image
+/// @throws shape_error (network::add) for a flattened image, or (training) for one value per channel
 struct batch_norm {
   /// running <- (1 - momentum) * running + momentum * batch; TensorFlow's "decay" is 1 - momentum.
   double momentum = 0.1;
@@ -50,6 +51,19 @@ struct batch_norm {
 };
 
 namespace detail {
+
+/// @throws shape_error when statistics would be those of a single value, whose normalization is 0 whatever it is
+/// @param count  values of each channel, of all ranks where `ranks` is true
+inline void require_statistics(std::string_view kind, double count, bool ranks) {
+  if (count == 1) {
+    raise<shape_error>(kind,
+                       ranks ? "more than 1 value per channel in training, over all ranks"
+                             : "more than 1 value per channel in training",
+                       "1 (one example of 1 x 1 pixels)",
+                       "train with larger batches or micro-batches; .drop_last of data::loader leaves out a last batch "
+                       "of one example");
+  }
+}
 
 /// The part of the layer that does not depend on element type, layout and device.
 class batch_norm_base : public layer_base {
@@ -184,6 +198,8 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
       batch_norm_forward_again(call.device, base::view(call.inputs[0]), base::view(call.output), saved(call.state),
                                epilogue);
     } else {
+      const image_extents shape = call.output.extents();
+      detail::require_statistics(this->kind(), static_cast<double>(shape.n * shape.h * shape.w), false);
       batch_norm_forward_training(call.device, base::view(call.inputs[0]), base::view(call.output),
                                   affine(call.parameters), this->options_.epsilon, running, saved(call.state), epilogue,
                                   call.workspace);

@@ -104,6 +104,23 @@ class set_norm_base : public layer_base {
   [[nodiscard]] const set_norm_options& options() const noexcept { return options_; }
 
  protected:
+  /// @throws shape_error where a single value is normalized, to 0 whatever it is: as PyTorch for one pixel of
+  ///         instance_norm, and for one value in all groups of a batch of group_norm
+  void require_statistics(index_t examples) const {
+    if (options_.over != kernels::normalized_set::group || shape_.height * shape_.width != 1 ||
+        shape_.channels != parameters_.groups) {
+      return;
+    }
+    if (options_.groups == 0) {
+      raise<shape_error>(kind(), "images of more than 1 pixel in training", describe(shape_),
+                         "normalize before the pooling, or use nn::batch_norm or nn::layer_norm");
+    }
+    if (examples == 1) {
+      raise<shape_error>(kind(), "more than 1 value per group in training", "1 (one example of 1 x 1 pixels)",
+                         {"write fewer than ", parameters_.groups, " groups"});
+    }
+  }
+
   set_norm_options options_;
   value_shape shape_;
   kernels::group_norm_parameters parameters_;
@@ -132,6 +149,9 @@ class set_norm_layer final : public nn::layer<Element, Layout, Device, set_norm_
   }
 
   void forward(const typename base::forward_call& call) override {
+    if (call.context.training && !call.context.evaluates) {
+      this->require_statistics(call.output.extents()[0]);
+    }
     std::span<std::byte> state = call.state;
     if (!call.context.training) {
       const kernels::group_norm_memory wanted = bytes(call.device, call.output.extents()[0]);
@@ -187,7 +207,8 @@ class set_norm_layer final : public nn::layer<Element, Layout, Device, set_norm_
 /// An example's output does not depend on the batch, in training and outside: for small batches, and for any number of
 /// ranks. On a GPU, include gradus/kernels/cuda/group_norm.cuh.
 /// @throws configuration_error (network::add) when groups is below 1 or epsilon is not above 0
-/// @throws shape_error (network::add) when groups does not divide the channels, or for a flattened image
+/// @throws shape_error (network::add) when groups does not divide the channels, or for a flattened image; (training)
+///         for one example of one pixel with as many groups as channels, as in PyTorch
 struct group_norm {
   index_t groups = 32;                      ///< of neighboring channels
   double epsilon = 1e-5;                    ///< added to the variance
@@ -216,7 +237,7 @@ struct group_norm {
 /// group_norm with one channel in each group. PyTorch: InstanceNorm2d, whose options `affine` is `scale` and `shift`
 /// here; it has no running statistics.
 /// @throws configuration_error (network::add) when epsilon is not above 0
-/// @throws shape_error (network::add) for a flattened image
+/// @throws shape_error (network::add) for a flattened image, or (training) for images of one pixel
 struct instance_norm {
   double epsilon = 1e-5;                    ///< added to the variance
   bool scale = false;                       ///< learn gamma, shape (C)

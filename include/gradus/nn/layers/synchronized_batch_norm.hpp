@@ -33,7 +33,8 @@ namespace gradus::nn {
 /// step cannot be captured.
 /// @throws configuration_error (network::add) without a group, or as batch_norm
 /// @throws configuration_error (network::compile) for a micro_batch_size below max_batch_size
-/// @throws shape_error (network::add) for a flattened image
+/// @throws shape_error (network::add) for a flattened image, or (training, on all ranks) for one value per channel in
+///         the batches of all ranks
 struct synchronized_batch_norm {
   statistics_group* group = nullptr;        ///< the ranks, as parallel::synchronized_statistics; outlives the network
   double momentum = 0.1;                    ///< as that of batch_norm
@@ -182,6 +183,7 @@ class synchronized_batch_norm::layer final
       double count = values_in(call.output);
       if (call.context.communicates) {
         count = this->merge_ranks(count, sizeof(parameter_element) == sizeof(double));
+        detail::require_statistics(this->kind(), count, true);
       } else {
         running = {};
       }
