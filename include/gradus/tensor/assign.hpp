@@ -6,6 +6,7 @@
 #include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t
 #include <utility>      // std::forward
 
+#include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/tensor/detail/expression/evaluate.hpp"
 #include "gradus/tensor/expression.hpp"
@@ -37,7 +38,7 @@ class filled : public constant<Element, Rank, Layout, Device> {
 /// destination, see tensor::operator=.
 /// @throws shape_error when the shapes differ
 template <class Destination, class Operand>
-void assign(Destination&& destination, const Operand& values) {
+void assign(Destination&& destination, const Operand& values, error_location where) {
   using target = std::remove_cvref_t<Destination>;
   const tensor_view<std::remove_reference_t<decltype(*destination.data())>, target::rank, typename target::layout_type,
                     typename target::device_type>
@@ -45,10 +46,12 @@ void assign(Destination&& destination, const Operand& values) {
   if constexpr (std::is_arithmetic_v<Operand>) {
     using element = typename target::value_type;
     detail::assign_node(
-        view, detail::filled<element, target::rank, typename target::layout_type, typename target::device_type>{
-                  view.device(), view.extents(), static_cast<element>(values)});
+        view,
+        detail::filled<element, target::rank, typename target::layout_type, typename target::device_type>{
+            view.device(), view.extents(), static_cast<element>(values)},
+        where);
   } else {
-    detail::assign_node(view, detail::as_node(values));
+    detail::assign_node(view, detail::as_node(values), where);
   }
 }
 

@@ -22,7 +22,7 @@ namespace gradus {
 /// done; see cuda::copy_from_host for the other direction.
 /// @throws shape_error when the shapes differ
 template <class Destination, tensor_operand Source>
-void copy(Destination&& destination, const Source& source) {
+void copy(Destination&& destination, const Source& source, error_location where = error_location::current()) {
   using target = std::remove_cvref_t<Destination>;
   using target_device = typename target::device_type;
   using source_device = typename Source::device_type;
@@ -35,7 +35,7 @@ void copy(Destination&& destination, const Source& source) {
                     std::same_as<source_device, cpu>,
                 "gradus::copy: one of the devices is a cpu, or both are of one type");
   if (destination.extents() != source.extents()) {
-    raise<shape_error>("copy", to_string(destination.extents()), to_string(source.extents()));
+    raise<shape_error>("copy", to_string(destination.extents()), to_string(source.extents()), {}, where);
   }
   auto& to = destination.device();
   auto& from = source.device();

@@ -137,7 +137,7 @@ template <class Operand>
 }
 
 template <class Left, class Right>
-[[nodiscard]] auto multiply(const Left& left, const Right& right) {
+[[nodiscard]] auto multiply(const Left& left, const Right& right, error_location where = error_location::current()) {
   using child = typename Left::child_type;
   using element = typename child::value_type;
   static_assert(real_element<element>, "gradus::matmul: float or double: use cast<float>(x)");
@@ -149,7 +149,8 @@ template <class Left, class Right>
   if (left.columns() != right.rows()) {
     raise<shape_error>("matmul", "as many columns on the left as rows on the right",
                        to_string(extents<2>{left.rows(), left.columns()}) + " and " +
-                           to_string(extents<2>{right.rows(), right.columns()}));
+                           to_string(extents<2>{right.rows(), right.columns()}),
+                       {}, where);
   }
   temporary<element, 2, row_major, typename child::device_type> result{left.child.device(),
                                                                        {left.rows(), right.columns()}};
@@ -162,8 +163,8 @@ template <class Left, class Right>
 class product_node : public transposed_leaf<typename Left::child_type> {
  public:
   static constexpr int complexity = 1 + Left::child_type::complexity + Right::child_type::complexity;
-  product_node(Left left, Right right)
-      : transposed_leaf<typename Left::child_type>{multiply(left, right)},
+  product_node(Left left, Right right, error_location where)
+      : transposed_leaf<typename Left::child_type>{multiply(left, right, where)},
         left_{std::move(left)},
         right_{std::move(right)} {}
   [[nodiscard]] const Left& left() const noexcept { return left_; }
@@ -198,11 +199,11 @@ namespace gradus {
 /// The product of two matrices: (m, k) times (k, n) gives (m, n).
 /// @throws shape_error when the inner extents differ
 template <operand Left, operand Right>
-[[nodiscard]] auto matmul(Left&& left, Right&& right) {
+[[nodiscard]] auto matmul(Left&& left, Right&& right, error_location where = error_location::current()) {
   auto left_factor = detail::make_factor(std::forward<Left>(left));
   auto right_factor = detail::make_factor(std::forward<Right>(right));
   return detail::product_node<decltype(left_factor), decltype(right_factor)>{std::move(left_factor),
-                                                                             std::move(right_factor)};
+                                                                             std::move(right_factor), where};
 }
 
 /// The transpose of a matrix: (m, n) gives (n, m). Inside matmul it costs nothing.

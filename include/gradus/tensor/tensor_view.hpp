@@ -23,7 +23,22 @@
 namespace gradus {
 
 template <class Destination, class Operand>
-void assign(Destination&& destination, const Operand& values);
+void assign(Destination&& destination, const Operand& values, error_location where = error_location::current());
+
+namespace detail {
+
+/// The first coordinate of an element, and the location of the call that gives it. The others are a pack, behind which
+/// a function has no argument with a default.
+struct first_coordinate {
+  template <std::convertible_to<index_t> Number>
+  constexpr first_coordinate(const Number& number, error_location call = error_location::current())
+      : value{static_cast<index_t>(number)}, where{call} {}
+
+  index_t value;
+  error_location where;
+};
+
+}  // namespace detail
 
 /// A dense tensor of `Rank` axes in memory that it does not own. With `const Element` it is read-only.
 ///
@@ -88,22 +103,24 @@ class tensor_view {
 
   /// The element at the coordinates, in host memory.
   /// @throws shape_error when a coordinate is outside its extent
-  template <std::convertible_to<index_t>... Coordinates>
-  requires(sizeof...(Coordinates) == static_cast<std::size_t>(Rank))
-      [[nodiscard]] Element& at(Coordinates... coordinates) const {
+  template <std::convertible_to<index_t>... Others>
+  requires(sizeof...(Others) + 1 == static_cast<std::size_t>(Rank))
+      [[nodiscard]] Element& at(detail::first_coordinate first, Others... others) const {
     static_assert(has_host_memory<Device>,
                   "gradus: the elements of a tensor on this device are not in the memory of the host: copy it first, "
                   "gradus::to(host, x)");
-    const std::array<index_t, static_cast<std::size_t>(Rank)> at{static_cast<index_t>(coordinates)...};
+    const std::array<index_t, static_cast<std::size_t>(Rank)> at{first.value, static_cast<index_t>(others)...};
     if (!contains(at)) {
       std::string text{"("};
       for (std::size_t i = 0; i < at.size(); ++i) {
         text.append(i == 0 ? "" : ", ").append(std::to_string(at[i]));
       }
-      raise<shape_error>("tensor.at", "coordinates inside " + to_string(extents_), text + ")");
+      raise<shape_error>("tensor.at", "coordinates inside " + to_string(extents_), text + ")", {}, first.where);
     }
     return data_[offset(at)];
   }
+  /// The element of a tensor of rank 0, in host memory.
+  [[nodiscard]] Element& at() const requires(Rank == 0) { return (*this)(); }
 
   /// The offset of the element at the coordinates from data(), in elements.
   [[nodiscard]] index_t offset(const std::array<index_t, static_cast<std::size_t>(Rank)>& at) const noexcept {
@@ -153,9 +170,9 @@ class tensor_view {
   /// Evaluates an expression into the memory of this view. The expression may read this view, see tensor::operator=.
   /// @throws shape_error when the shapes differ
   template <class Operand>
-  const tensor_view& assign(const Operand& values) const {
+  const tensor_view& assign(const Operand& values, error_location where = error_location::current()) const {
     using gradus::assign;  // of gradus/tensor/expressions.hpp
-    assign(*this, values);
+    assign(*this, values, where);
     return *this;
   }
   /// Adds an expression or a number. @throws shape_error when the shapes differ

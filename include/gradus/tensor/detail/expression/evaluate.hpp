@@ -44,7 +44,8 @@ template <class Node>
 
 /// Evaluates a node into a view.
 template <class Element, int Rank, class Layout, class Device, class Node>
-void assign_node(const tensor_view<Element, Rank, Layout, Device>& destination, const Node& node) {
+void assign_node(const tensor_view<Element, Rank, Layout, Device>& destination, const Node& node,
+                 error_location where = error_location::current()) {
   static_assert(!std::is_const_v<Element>, "gradus: assignment to a view of const elements");
   static_assert(Node::rank == Rank, "gradus: assignment of an expression of another rank");
   static_assert(std::same_as<typename Node::device_type, Device>,
@@ -55,7 +56,7 @@ void assign_node(const tensor_view<Element, Rank, Layout, Device>& destination, 
                 "gradus: assignment of an expression of another element type: use cast<...>(x)");
   static_assert(require_computable<Node>());
   if (node.extents() != destination.extents()) {
-    raise<shape_error>("assignment", to_string(destination.extents()), to_string(node.extents()));
+    raise<shape_error>("assignment", to_string(destination.extents()), to_string(node.extents()), {}, where);
   }
   if (node.overlaps(destination.data(), destination.data() + destination.size())) {
     const auto values = evaluate_stored(node);
