@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Conan 2 recipe. `conan create .`, or with the system's Eigen: `conan create . -o "&:system_eigen=True"`."""
+"""Conan 2 recipe. `conan create . -s compiler.cppstd=20`; for the Eigen of the system, also `-o "&:system_eigen=True"`."""
 
 import os
 import re

@@ -173,6 +173,17 @@ inline std::size_t format_arguments(char* to, std::size_t size, const char* form
   return static_cast<int>(length);
 }
 
+/// Writes the fewest digits that are read as the same float or double: 64, 0.1, 1e-09, inf. There is room for 24
+/// characters; no null character is written. Returns the number of characters.
+template <class Real>
+std::size_t format_shortest(char* to, std::size_t size, Real value) {
+  const Real magnitude = value < 0 ? -value : value;
+  const bool fixed = magnitude == 0 || (magnitude >= Real(1e-4) && magnitude < Real(1e15));  // 100000, not 1e+05
+  const std::to_chars_result written =
+      fixed ? std::to_chars(to, to + size, value, std::chars_format::fixed) : std::to_chars(to, to + size, value);
+  return static_cast<std::size_t>(written.ptr - to);
+}
+
 /// Writes to a file like std::fprintf, with the conversions of format_text. Returns the number of characters, or a
 /// negative number if not all of them could be written.
 [[gnu::format(printf, 2, 3)]] inline int print_text(std::FILE* file, const char* format, ...) {

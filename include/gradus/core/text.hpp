@@ -35,14 +35,16 @@ class text_piece {
   constexpr text_piece(unsigned long value) noexcept : text_piece{static_cast<unsigned long long>(value)} {}
   /// A number in decimal digits.
   constexpr text_piece(unsigned long long value) noexcept : kind_{kind::without_sign}, without_sign_{value} {}
-  /// Six digits after the decimal point, like std::to_string.
+  /// The fewest digits that are read as the same number, so different numbers have different texts: 0.1, 64, 1e-09.
   constexpr text_piece(double value) noexcept : kind_{kind::real}, real_{value} {}
+  /// The same for a float.
+  constexpr text_piece(float value) noexcept : kind_{kind::single}, single_{value} {}
   text_piece(char) = delete;  // it would convert to a number
   text_piece(bool) = delete;
 
   /// Appends the text or the digits of the number.
   GRADUS_COLD void append_to(std::string& text) const {
-    char digits[400];  // enough for the largest double
+    char digits[40];
     switch (kind_) {
       case kind::characters:
         text.append(characters_.begin, characters_.size);
@@ -54,13 +56,16 @@ class text_piece {
         text.append(digits, static_cast<std::size_t>(format_text(digits, sizeof(digits), "%llu", without_sign_)));
         break;
       case kind::real:
-        text.append(digits, static_cast<std::size_t>(format_text(digits, sizeof(digits), "%f", real_)));
+        text.append(digits, format_shortest(digits, sizeof(digits), real_));
+        break;
+      case kind::single:
+        text.append(digits, format_shortest(digits, sizeof(digits), single_));
         break;
     }
   }
 
  private:
-  enum class kind : unsigned char { characters, with_sign, without_sign, real };
+  enum class kind : unsigned char { characters, with_sign, without_sign, real, single };
   struct characters {
     const char* begin;
     std::size_t size;
@@ -71,6 +76,7 @@ class text_piece {
     long long with_sign_;
     unsigned long long without_sign_;
     double real_;
+    float single_;
   };
 };
 

@@ -19,6 +19,7 @@
 #include <utility>      // std::forward
 
 #include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
 #include "gradus/tensor/detail/expression/map.hpp"
 #include "gradus/tensor/detail/expression/operations.hpp"
 
@@ -130,11 +131,13 @@ template <elementwise_operand Operand>
 /// where(x > 0, sqrt(where(x > 0, x, 1)), 0).
 template <elementwise_operand Condition, class Yes, class No>
 requires operands<Yes, No>
-[[nodiscard]] auto where(Condition&& condition, Yes&& yes, No&& no) {
+[[nodiscard]] auto where(Condition&& condition, Yes&& yes, No&& no, error_location call = error_location::current()) {
   static_assert(std::is_same_v<typename std::remove_cvref_t<Condition>::value_type, bool>,
                 "gradus::where: the condition has the element type bool: write a comparison");
-  return detail::make_map<detail::where_operation, 1>(std::forward<Condition>(condition), std::forward<Yes>(yes),
-                                                      std::forward<No>(no));
+  return at_call(call, [&] {
+    return detail::make_map<detail::where_operation, 1>(std::forward<Condition>(condition), std::forward<Yes>(yes),
+                                                        std::forward<No>(no));
+  });
 }
 
 /// In a function that is differentiated, a number where the condition holds and another one elsewhere.
@@ -207,34 +210,40 @@ requires std::is_arithmetic_v<Exponent>
 /// which one is NaN have 1 each.
 template <class Left, class Right>
 requires operands<Left, Right>
-[[nodiscard]] auto minimum(Left&& left, Right&& right) {
-  return detail::make_map<detail::minimum_operation>(std::forward<Left>(left), std::forward<Right>(right));
+[[nodiscard]] auto minimum(Left&& left, Right&& right, error_location where = error_location::current()) {
+  return at_call(where, [&] {
+    return detail::make_map<detail::minimum_operation>(std::forward<Left>(left), std::forward<Right>(right));
+  });
 }
 /// The larger of two values; NaN if one of them is NaN. Two equal values have the derivative 1/2 each, two values of
 /// which one is NaN have 1 each.
 template <class Left, class Right>
 requires operands<Left, Right>
-[[nodiscard]] auto maximum(Left&& left, Right&& right) {
-  return detail::make_map<detail::maximum_operation>(std::forward<Left>(left), std::forward<Right>(right));
+[[nodiscard]] auto maximum(Left&& left, Right&& right, error_location where = error_location::current()) {
+  return at_call(where, [&] {
+    return detail::make_map<detail::maximum_operation>(std::forward<Left>(left), std::forward<Right>(right));
+  });
 }
 /// The same as minimum. (With one operand, min is the smallest element of a tensor.)
 template <class Left, class Right>
 requires operands<Left, Right>
-[[nodiscard]] auto min(Left&& left, Right&& right) {
-  return minimum(std::forward<Left>(left), std::forward<Right>(right));
+[[nodiscard]] auto min(Left&& left, Right&& right, error_location where = error_location::current()) {
+  return minimum(std::forward<Left>(left), std::forward<Right>(right), where);
 }
 /// The same as maximum. (With one operand, max is the largest element of a tensor.)
 template <class Left, class Right>
 requires operands<Left, Right>
-[[nodiscard]] auto max(Left&& left, Right&& right) {
-  return maximum(std::forward<Left>(left), std::forward<Right>(right));
+[[nodiscard]] auto max(Left&& left, Right&& right, error_location where = error_location::current()) {
+  return maximum(std::forward<Left>(left), std::forward<Right>(right), where);
 }
 /// The value of [low, high] that is nearest to x; `high` where low > high; NaN if one of the three is NaN. The
 /// derivative by x is 1 inside and at low and high. Outside, the bound that is the result has the derivative 1.
 template <elementwise_operand Operand, operand_or_scalar Low, operand_or_scalar High>
-[[nodiscard]] auto clamp(Operand&& x, Low&& low, High&& high) {
-  return detail::make_map<detail::clamp_operation>(std::forward<Operand>(x), std::forward<Low>(low),
-                                                   std::forward<High>(high));
+[[nodiscard]] auto clamp(Operand&& x, Low&& low, High&& high, error_location where = error_location::current()) {
+  return at_call(where, [&] {
+    return detail::make_map<detail::clamp_operation>(std::forward<Operand>(x), std::forward<Low>(low),
+                                                     std::forward<High>(high));
+  });
 }
 
 /// The values converted to another element type, as by static_cast.

@@ -133,8 +133,8 @@ class reduction_node : public leaf<typename Kind::result_type, Child::rank - std
   static constexpr int complexity = 1 + Child::complexity;
   static constexpr unsigned reduced = Reduced;
 
-  explicit reduction_node(Child child)
-      : base_type{reduce<Kind, Reduced>(child.device(), checked(child))}, child_{std::move(child)} {}
+  explicit reduction_node(Child child, error_location where = error_location::current())
+      : base_type{reduce<Kind, Reduced>(child.device(), checked(child, where))}, child_{std::move(child)} {}
 
   [[nodiscard]] const Child& child() const noexcept { return child_; }
   [[nodiscard]] bool reads(const void* data) const noexcept { return child_.reads(data); }
@@ -142,11 +142,11 @@ class reduction_node : public leaf<typename Kind::result_type, Child::rank - std
   static constexpr bool has_leaf = Child::template has_leaf<Leaf>;
 
  private:
-  static const Child& checked(const Child& child) {
+  static const Child& checked(const Child& child, [[maybe_unused]] error_location where) {
     static_assert(require_computable<Child>() && explain_reduce<typename Child::device_type, Kind, Reduced, Child>());
     if constexpr (!Kind::of_empty) {
       if (extents_of<Reduced>(child.extents()).size() == 0) {
-        raise<shape_error>(Kind::name, "at least one element", to_string(child.extents()));
+        raise<shape_error>(Kind::name, "at least one element", to_string(child.extents()), {}, where);
       }
     }
     return child;
@@ -156,12 +156,12 @@ class reduction_node : public leaf<typename Kind::result_type, Child::rank - std
 };
 
 template <template <class> class Kind, unsigned Mask, class Operand>
-[[nodiscard]] auto make_reduction(Operand&& operand) {
+[[nodiscard]] auto make_reduction(Operand&& operand, error_location where = error_location::current()) {
   auto node = as_node(std::forward<Operand>(operand));
   using type = decltype(node);
   static_assert(Mask <= all_axes<type::rank>, "gradus: a reduction over an axis that the tensor does not have");
   constexpr unsigned reduced = Mask == 0 ? all_axes<type::rank> : Mask;
-  return reduction_node<Kind<typename type::value_type>, reduced, type>{std::move(node)};
+  return reduction_node<Kind<typename type::value_type>, reduced, type>{std::move(node), where};
 }
 
 template <class Element>
@@ -185,34 +185,34 @@ template <auto... Axes, operand Operand>
 /// The mean of the elements.
 /// @throws shape_error when there is no element
 template <auto... Axes, operand Operand>
-[[nodiscard]] auto mean(Operand&& x) {
-  return detail::make_reduction<detail::mean_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
+[[nodiscard]] auto mean(Operand&& x, error_location where = error_location::current()) {
+  return detail::make_reduction<detail::mean_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x), where);
 }
 /// The largest element; NaN if one is NaN. Equal maxima, or all NaN, share the adjoint evenly. For this, gradients
 /// evaluates the operand once more if it is an expression.
 /// @throws shape_error when there is no element
 template <auto... Axes, operand Operand>
-[[nodiscard]] auto max(Operand&& x) {
-  return detail::make_reduction<detail::max_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
+[[nodiscard]] auto max(Operand&& x, error_location where = error_location::current()) {
+  return detail::make_reduction<detail::max_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x), where);
 }
 /// The smallest element; NaN if one is NaN. Equal minima share the adjoint as maxima do.
 /// @throws shape_error when there is no element
 template <auto... Axes, operand Operand>
-[[nodiscard]] auto min(Operand&& x) {
-  return detail::make_reduction<detail::min_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
+[[nodiscard]] auto min(Operand&& x, error_location where = error_location::current()) {
+  return detail::make_reduction<detail::min_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x), where);
 }
 /// The index of the largest element (the first of equals, or the first NaN), as std::int64_t: the coordinate along the
 /// reduced axis, or the row-major index over several reduced axes in logical order.
 /// @throws shape_error when there is no element
 template <auto... Axes, operand Operand>
-[[nodiscard]] auto argmax(Operand&& x) {
-  return detail::make_reduction<detail::argmax_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
+[[nodiscard]] auto argmax(Operand&& x, error_location where = error_location::current()) {
+  return detail::make_reduction<detail::argmax_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x), where);
 }
 /// The index of the smallest element (the first of equals, or the first NaN), as argmax gives that of the largest.
 /// @throws shape_error when there is no element
 template <auto... Axes, operand Operand>
-[[nodiscard]] auto argmin(Operand&& x) {
-  return detail::make_reduction<detail::argmin_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
+[[nodiscard]] auto argmin(Operand&& x, error_location where = error_location::current()) {
+  return detail::make_reduction<detail::argmin_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x), where);
 }
 /// The sum of the absolute values. The derivative by an element that is 0 is 0.
 template <auto... Axes, operand Operand>

@@ -146,19 +146,21 @@ class tensor {
     return view_(coordinates...);
   }
   /// The element at the coordinates, in host memory. @throws shape_error when a coordinate is outside its extent
-  template <std::convertible_to<index_t>... Coordinates>
-  [[nodiscard]] Element& at(gradus::detail::first_coordinate first, Coordinates... others) {
+  template <std::convertible_to<index_t>... Others>
+  requires(sizeof...(Others) + 1 == static_cast<std::size_t>(Rank))
+      [[nodiscard]] Element& at(detail::first_coordinate first, Others... others) {
     return view_.at(first, others...);
   }
-  /// The element of a tensor without axes, in host memory.
-  [[nodiscard]] Element& at() requires(Rank == 0) { return view_.at(); }
   /// The element at the coordinates, in host memory. @throws shape_error when a coordinate is outside its extent
-  template <std::convertible_to<index_t>... Coordinates>
-  [[nodiscard]] const Element& at(gradus::detail::first_coordinate first, Coordinates... others) const {
+  template <std::convertible_to<index_t>... Others>
+  requires(sizeof...(Others) + 1 == static_cast<std::size_t>(Rank))
+      [[nodiscard]] const Element& at(detail::first_coordinate first, Others... others) const {
     return view_.at(first, others...);
   }
-  /// The element of a tensor without axes, in host memory.
-  [[nodiscard]] const Element& at() const requires(Rank == 0) { return view_.at(); }
+  /// The element of a tensor of rank 0, in host memory.
+  [[nodiscard]] Element& at() requires(Rank == 0) { return view_(); }
+  /// The element of a tensor of rank 0, in host memory.
+  [[nodiscard]] const Element& at() const requires(Rank == 0) { return view_(); }
 
   /// The element of a tensor of rank 0. Waits for the device.
   [[nodiscard]] Element value() const requires(Rank == 0) { return view_.value(); }

@@ -27,11 +27,12 @@ void assign(Destination&& destination, const Operand& values, error_location whe
 
 namespace detail {
 
-/// The first coordinate of tensor.at, and the line that calls it.
+/// The first coordinate of an element, and the location of the call that gives it. The others are a pack, behind which
+/// a function has no argument with a default.
 struct first_coordinate {
   template <std::convertible_to<index_t> Number>
-  constexpr first_coordinate(Number number, error_location at = error_location::current()) noexcept
-      : value{static_cast<index_t>(number)}, where{at} {}
+  constexpr first_coordinate(const Number& number, error_location call = error_location::current())
+      : value{static_cast<index_t>(number)}, where{call} {}
 
   index_t value;
   error_location where;
@@ -102,9 +103,9 @@ class tensor_view {
 
   /// The element at the coordinates, in host memory.
   /// @throws shape_error when a coordinate is outside its extent
-  template <std::convertible_to<index_t>... Coordinates>
-  requires(sizeof...(Coordinates) + 1 == static_cast<std::size_t>(Rank))
-      [[nodiscard]] Element& at(detail::first_coordinate first, Coordinates... others) const {
+  template <std::convertible_to<index_t>... Others>
+  requires(sizeof...(Others) + 1 == static_cast<std::size_t>(Rank))
+      [[nodiscard]] Element& at(detail::first_coordinate first, Others... others) const {
     static_assert(has_host_memory<Device>,
                   "gradus: the elements of a tensor on this device are not in the memory of the host: copy it first, "
                   "gradus::to(host, x)");
@@ -118,7 +119,7 @@ class tensor_view {
     }
     return data_[offset(at)];
   }
-  /// The element of a tensor without axes, in host memory.
+  /// The element of a tensor of rank 0, in host memory.
   [[nodiscard]] Element& at() const requires(Rank == 0) { return (*this)(); }
 
   /// The offset of the element at the coordinates from data(), in elements.
@@ -169,9 +170,9 @@ class tensor_view {
   /// Evaluates an expression into the memory of this view. The expression may read this view, see tensor::operator=.
   /// @throws shape_error when the shapes differ
   template <class Operand>
-  const tensor_view& assign(const Operand& values) const {
+  const tensor_view& assign(const Operand& values, error_location where = error_location::current()) const {
     using gradus::assign;  // of gradus/tensor/expressions.hpp
-    assign(*this, values);
+    assign(*this, values, where);
     return *this;
   }
   /// Adds an expression or a number. @throws shape_error when the shapes differ

@@ -54,6 +54,7 @@ BOOST_AUTO_TEST_CASE(rank_0_has_a_value) {
   gradus::tensor<double, 0> x{device, {}};
   x() = 3;
   BOOST_TEST(x.value() == 3.0);
+  BOOST_TEST(x.at() == 3.0);
   BOOST_TEST(x.size() == 1);
 }
 
