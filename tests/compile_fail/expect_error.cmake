@@ -32,7 +32,24 @@ execute_process(COMMAND "${COMPILER}" ${flags} ${define} "${SOURCE}"
 if(result EQUAL 0)
   message(FATAL_ERROR "${SOURCE} compiles, but the error \"${expected}\" was expected")
 endif()
+
+# Whoever reads the first lines reads what to write.
+set(most_lines 15)
+string(REPLACE "EXPECT_ERROR" "EXPECT_ERROR_LATER" pattern "${pattern}")
+file(STRINGS "${SOURCE}" later REGEX "^${pattern}." LIMIT_COUNT 1)  # says why the compiler cannot
 string(FIND "${output}" "${expected}" place)
-if(place EQUAL -1 AND NOT output MATCHES "${expected}")
+if(NOT place EQUAL -1)
+  string(SUBSTRING "${output}" 0 ${place} before)
+elseif(output MATCHES "${expected}")
+  string(FIND "${output}" "${CMAKE_MATCH_0}" place)
+  string(SUBSTRING "${output}" 0 ${place} before)
+else()
   message(FATAL_ERROR "${SOURCE} fails without the expected error \"${expected}\":\n${output}")
+endif()
+string(REGEX REPLACE "[^\n]" "" before "${before}")
+string(LENGTH "${before}" line)
+math(EXPR line "${line} + 1")
+if(line GREATER most_lines AND NOT later)
+  message(FATAL_ERROR "${SOURCE}: the expected error \"${expected}\" is on line ${line} of the output, "
+                      "behind the first ${most_lines}:\n${output}")
 endif()

@@ -2,8 +2,8 @@
 //
 // A device without one of the overloads that expressions need.
 // EXPECT_ERROR(matrix_product): gradus: the device lacks an overload for expressions: void multiply_matrices
-// EXPECT_ERROR(reduction): gradus: the device lacks an overload for expressions: template <class Kind, unsigned
-// Reduced, class EXPECT_ERROR(reordering): gradus: the device lacks an overload for expressions: void copy_reordered
+// EXPECT_ERROR(reduction): gradus: the device lacks an overload for expressions: template <class Kind,
+// EXPECT_ERROR(reordering): gradus: the device lacks an overload for expressions: void copy_reordered
 #include "../support/archetypes.hpp"
 #include "gradus/tensor/expressions.hpp"
 

@@ -185,7 +185,7 @@ inline void sort_candidates(std::vector<checkpoint_candidate>& candidates) {
 /// Finds the best checkpoint of some folders, in one process: of the valid ones that were saved as the best so far (see
 /// train::checkpoint_options::best) the newest.
 ///
-///   io::load_weights(net, io::find_best("checkpoints").path, {.strict = false});
+///   io::load_weights(net, io::find_best("checkpoints").path);
 /// @throws nothing for files that are not valid: the report names them, and has no path if no file was saved as the
 /// best
 [[nodiscard]] inline checkpoint_report find_best(std::span<const std::string> folders,

@@ -18,6 +18,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/io/detail/checkpoint/names.hpp"
 #include "gradus/io/detail/elements/convert.hpp"
 #include "gradus/io/detail/weights/match.hpp"
 #include "gradus/io/element_type.hpp"
@@ -300,6 +301,9 @@ void save_weights(const Network& net, const std::string& path, const save_weight
 ///   const auto report = io::load_weights(net, "model.safetensors", {.strict = false});
 ///   std::cout << report.differences() << '\n';
 ///
+/// Of a checkpoint of train::checkpoints it reads the parameters and buffers; the state of the trainer and of the
+/// update rule is left out.
+///
 /// Of PyTorch's names, "running_var" is read as "running_variance", and "num_batches_tracked" is ignored: running
 /// statistics here have a constant momentum. A shape may lack extents of 1 at its begin. All is checked first: a call
 /// that throws changes nothing in the network. In distributed training call it on all ranks, or on rank 0 before the
@@ -327,7 +331,8 @@ load_weights_report load_weights(Network& net, const std::string& path, const lo
     const safetensors_file file{path};
     const std::string operation = join({"load_weights '", path, "'"});
     detail::weight_matches matches =
-        detail::match_weights(operation, slots, file.tensors(), options.only, options.rename, elsewhere);
+        detail::match_weights(operation, slots, file.tensors(), options.only, options.rename, elsewhere,
+                              file.metadata(detail::format_key) != nullptr);
     detail::require_loaded(operation, matches.report, options.strict, !elsewhere.empty());
     if (const std::string* const names = file.metadata("class_names")) {
       matches.report.class_names = detail::class_names_of(*names);

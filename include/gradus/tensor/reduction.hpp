@@ -126,6 +126,9 @@ consteval bool explain_reduce() {
 template <class Kind, unsigned Reduced, class Child>
 class reduction_node : public leaf<typename Kind::result_type, Child::rank - std::popcount(Reduced), row_major,
                                    typename Child::device_type> {
+  // Here, the compiler says it before what follows from it.
+  static_assert(require_computable<Child>() && explain_reduce<typename Child::device_type, Kind, Reduced, Child>());
+
  public:
   using base_type =
       leaf<typename Kind::result_type, Child::rank - std::popcount(Reduced), row_major, typename Child::device_type>;
@@ -143,7 +146,6 @@ class reduction_node : public leaf<typename Kind::result_type, Child::rank - std
 
  private:
   static const Child& checked(const Child& child, [[maybe_unused]] error_location where) {
-    static_assert(require_computable<Child>() && explain_reduce<typename Child::device_type, Kind, Reduced, Child>());
     if constexpr (!Kind::of_empty) {
       if (extents_of<Reduced>(child.extents()).size() == 0) {
         raise<shape_error>(Kind::name, "at least one element", to_string(child.extents()), {}, where);

@@ -31,7 +31,7 @@ struct early_stopping_options {
 ///   train::early_stopping stop{{.patience = 5}};
 ///   trainer.fit(loader, {.epochs = 90}, train::evaluate_every{other}, stop,
 ///               train::checkpoints{"saves", {.best = train::best_epoch::loss}});
-///   io::load_weights(net, io::find_best("saves").path, {.strict = false});  // the weights of the best epoch
+///   io::load_weights(net, io::find_best("saves").path);  // the weights of the best epoch
 ///
 /// The weights stay those of the last epoch. With further calls of fit it goes on, with new patience after a stop; a
 /// checkpoint has what it remembers. Patience and threshold are those of keras.callbacks.EarlyStopping.

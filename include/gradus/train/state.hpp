@@ -4,8 +4,9 @@
 #pragma once
 
 #include <algorithm>    // std::copy, std::fill
+#include <cmath>        // std::floor
 #include <cstddef>      // std::byte, std::ptrdiff_t, std::size_t
-#include <cstdint>      // std::int64_t, std::uint64_t, std::uint8_t
+#include <cstdint>      // std::uint64_t, std::uint8_t
 #include <cstring>      // std::memcpy, std::memset
 #include <exception>    // std::exception
 #include <span>         // std::span
@@ -71,8 +72,8 @@ void take_facts(const training_parts<Network>& training, training_state& state, 
   state.set_fact("step in epoch", join({position.step_in_epoch}));
   state.set_fact("steps", join({position.steps}));
   state.set_fact("examples", join({position.examples}));
-  state.set_fact("seconds of epoch",
-                 join({static_cast<double>(static_cast<std::int64_t>(position.seconds * 1e6)) / 1e6}));
+  // Whole microseconds are a short text.
+  state.set_fact("seconds of epoch", join({std::floor(position.seconds * 1e6) / 1e6}));
   state.set_fact("loader", progress.loader());
   state.set_fact("learning rate", progress.learning_rate());
   if (const auto scale = training.end->rule().report()) {

@@ -285,6 +285,44 @@ BOOST_AUTO_TEST_CASE(the_names_of_pytorch_are_known) {
   BOOST_TEST(net.net.buffers()[1].elements.data()[0] == 5.0F);
 }
 
+BOOST_AUTO_TEST_CASE(what_a_checkpoint_has_of_a_training_is_left_out) {
+  const weights_folder folder;
+  const weighted_network<float, nchw> trained{1};
+  const std::vector<float> sums(4);
+  const auto write = [&](bool checkpoint, const std::string& more) {
+    gradus::io::safetensors_writer writer;
+    std::vector<std::vector<float>> values;
+    for (const auto& each : trained.net.parameters()) {
+      const auto& shape = each.description().shape;
+      const std::vector<gradus::index_t> extents =
+          each.description().rank == 1   ? std::vector<gradus::index_t>{shape.size()}
+          : each.description().rank == 2 ? std::vector<gradus::index_t>{shape[0], shape.size() / shape[0]}
+                                         : std::vector<gradus::index_t>{shape[0], shape[1], shape[2], shape[3]};
+      values.push_back(each.copy_values());
+      writer.add(each.name(), values.back(), extents);
+    }
+    for (const auto& each : trained.net.buffers()) {
+      values.emplace_back(static_cast<std::size_t>(each.elements.size()), 0.5F);
+      writer.add(each.name, values.back(), {each.elements.size()});
+    }
+    writer.add("trainer.sums", sums, {1, 4}).add(more, sums, {4});
+    if (checkpoint) {
+      writer.metadata("gradus.format", "1");
+    }
+    writer.write(folder.path());
+  };
+  weighted_network<float, nchw> net{2};
+  write(true, "optimizer.velocity.scores.bias");
+  const auto report = gradus::io::load_weights(net.net, folder.path());
+  BOOST_TEST(report.complete());
+  BOOST_TEST(report.loaded.size() == net.net.parameters().size() + net.net.buffers().size());
+  BOOST_TEST(net.net.parameters()[0].copy_values() == trained.net.parameters()[0].copy_values());
+  write(true, "another.bias");
+  BOOST_CHECK_THROW(gradus::io::load_weights(net.net, folder.path()), gradus::format_error);
+  write(false, "optimizer.velocity.scores.bias");  // a module of PyTorch may have such a name
+  BOOST_CHECK_THROW(gradus::io::load_weights(net.net, folder.path()), gradus::format_error);
+}
+
 BOOST_AUTO_TEST_CASE(the_classes_of_the_training_are_stored_and_compared) {
   const weights_folder folder;
   const weighted_network<float, nhwc> trained{1, 3};

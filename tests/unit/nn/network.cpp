@@ -378,7 +378,7 @@ BOOST_AUTO_TEST_CASE(messages_name_the_layer) {
                "a stride of at least 1 x 1, got 0 x 1");
   require_text(message_of([&] { net.add("g", nn::conv2d{.out_channels = 3, .groups = 2}, x); }),
                "groups that divide 1 input and 3 output channels, got 2");
-  require_text(message_of([&] { net.add("d", nn::dropout{.rate = 1.0}, x); }), "a rate in [0, 1), got 1.0");
+  require_text(message_of([&] { net.add("d", nn::dropout{.rate = 1.0}, x); }), "a rate in [0, 1), got 1.");
   require_text(message_of([&] { net.add("d", nn::dropout{.rate = std::numeric_limits<double>::quiet_NaN()}, x); }),
                "a rate in [0, 1), got nan");
   require_text(message_of([&] { net.add("a", nn::add{}, {x}); }), "expected 2 input value(s), got 1");

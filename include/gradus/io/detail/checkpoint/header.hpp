@@ -27,7 +27,6 @@
 namespace gradus::io::detail {
 
 inline constexpr std::string_view own_keys = "gradus.";
-inline constexpr std::string_view format_key = "gradus.format";
 inline constexpr std::string_view step_key = "gradus.step";
 inline constexpr std::string_view best_key = "gradus.best";
 inline constexpr std::string_view job_key = "gradus.job";

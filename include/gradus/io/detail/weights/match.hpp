@@ -72,10 +72,12 @@ struct weight_matches {
 
 /// Finds the tensors of slots whose names fit `only`.
 /// @param elsewhere  slots of other ranks, whose tensors are left out
+/// @param checkpoint  whether the file is a checkpoint: what it has of the trainer and of the update rule is left out
 /// @throws configuration_error if `only` fits no slot, or two tensors of the file are for the same slot
 [[nodiscard]] inline weight_matches match_weights(std::string_view operation, std::span<const weight_slot> slots,
                                                   std::span<const safetensors_entry> file, const name_patterns& only,
-                                                  const name_map& rename, std::span<const weight_slot> elsewhere = {}) {
+                                                  const name_map& rename, std::span<const weight_slot> elsewhere = {},
+                                                  bool checkpoint = false) {
   weight_matches result;
   result.tensors.resize(slots.size());
   std::map<std::string_view, std::size_t> by_name;
@@ -114,6 +116,9 @@ struct weight_matches {
       continue;
     }
     if (!only.fits(known ? std::string_view{slots[i].name} : std::string_view{name})) {
+      continue;
+    }
+    if (!known && checkpoint && (each.name.starts_with("trainer.") || each.name.starts_with("optimizer."))) {
       continue;
     }
     if (!known) {
