@@ -40,6 +40,16 @@ constexpr index_t checked_product(index_t a, index_t b) {
   return a * b;
 }
 
+/// a * b for non-negative numbers that are estimates, or the largest number.
+constexpr index_t bounded_product(index_t a, index_t b) noexcept {
+  return a != 0 && b > std::numeric_limits<index_t>::max() / a ? std::numeric_limits<index_t>::max() : a * b;
+}
+
+/// a + b for non-negative numbers that are estimates, or the largest number.
+constexpr index_t bounded_sum(index_t a, index_t b) noexcept {
+  return b > std::numeric_limits<index_t>::max() - a ? std::numeric_limits<index_t>::max() : a + b;
+}
+
 }  // namespace detail
 
 namespace detail {

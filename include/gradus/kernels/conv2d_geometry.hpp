@@ -155,9 +155,14 @@ struct conv2d_geometry {
   [[nodiscard]] constexpr image_extents weights() const noexcept {
     return {out_channels, in_channels / groups, kernel_height, kernel_width};
   }
-  /// Multiply-adds of one pass over one image, including those with padding.
+  /// Multiply-adds of one pass over one image, including those with padding; the largest number if they are more.
   [[nodiscard]] constexpr index_t multiply_adds() const noexcept {
-    return out_channels * out_height * out_width * (in_channels / groups) * kernel_height * kernel_width;
+    index_t product = 1;
+    for (const index_t each :
+         {out_channels, out_height, out_width, in_channels / groups, kernel_height, kernel_width}) {
+      product = gradus::detail::bounded_product(product, each);
+    }
+    return product;
   }
 
   /// Equal in all fields.

@@ -329,7 +329,7 @@ class network_memory {
     for (const layer_memory& needed : layers_) {
       bytes = std::max(bytes, needed.workspace);
     }
-    return (bytes + memory_plan::alignment - 1) / memory_plan::alignment * memory_plan::alignment;
+    return memory_plan::aligned(bytes);
   }
 
   GRADUS_COLD void make_parameters(const graph& net, strides_of_extents strides) {

@@ -208,5 +208,26 @@ inline sliding_extents slide(std::string_view operation, size2d input, size2d ke
   return {rows.outputs, columns.outputs, rows.before, columns.before};
 }
 
+/// @param image   the side with as many pixels as the kernel reads, all steps together
+/// @param steps   positions of the kernel
+/// @param kernel  its extents, with dilation
+/// @throws shape_error when what the kernel slides over, with padding on all sides, has so many elements that sizes of
+///         workspaces do not fit index_t
+inline void require_few_positions(std::string_view operation, index_t channels, size2d image, size2d steps,
+                                  size2d stride, size2d kernel) {
+  constexpr double most = 0x1p52;
+  const auto along = [](index_t pixels, index_t count, index_t step, index_t taps) {
+    return static_cast<double>(pixels) + static_cast<double>(count) * static_cast<double>(step) +
+           static_cast<double>(taps);
+  };
+  const double rows = along(image.height, steps.height, stride.height, kernel.height);
+  const double columns = along(image.width, steps.width, stride.width, kernel.width);
+  if (!(static_cast<double>(channels) * rows * columns <= most)) {
+    raise<shape_error>(operation, {"an image with padding and steps of at most 2^52 elements"},
+                       {channels, " x ", rows, " x ", columns},
+                       "use fewer channels, a smaller kernel or a smaller stride");
+  }
+}
+
 }  // namespace detail
 }  // namespace gradus::nn

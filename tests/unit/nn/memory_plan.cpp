@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <boost/test/unit_test.hpp>
 
+#include <gradus/core/error.hpp>
 #include <gradus/core/random.hpp>
 #include <gradus/nn/plan/memory_plan.hpp>
 #include <gradus/nn/plan/tight_memory_plan.hpp>
@@ -11,6 +12,25 @@
 namespace nn = gradus::nn;
 
 BOOST_AUTO_TEST_SUITE(nn_memory_plan)
+
+// Sums of bytes that do not fit would be small plans.
+BOOST_AUTO_TEST_CASE(more_bytes_than_can_be_counted_are_refused) {
+  constexpr std::size_t half = std::size_t{1} << 63U;
+  const std::vector<nn::buffer_lifetime> two(2, {.bytes = half, .first = 0, .last = 1});
+  const std::vector<nn::buffer_lifetime> one{{.bytes = ~std::size_t{0}, .first = 0, .last = 1}};
+  const std::vector<nn::buffer_lifetime> many(64, {.bytes = half / 16, .first = 0, .last = 1});
+  for (const auto& each : {two, one, many}) {
+    BOOST_CHECK_THROW(static_cast<void>(nn::plan_memory(each)), gradus::configuration_error);
+    BOOST_CHECK_THROW(static_cast<void>(nn::plan_memory_tightly(each)), gradus::configuration_error);
+    BOOST_CHECK_THROW(static_cast<void>(nn::largest_live_set(each)), gradus::configuration_error);
+  }
+  // One after another they share the memory of one.
+  std::vector<nn::buffer_lifetime> apart;
+  for (std::size_t i = 0; i < 64; ++i) {
+    apart.push_back({.bytes = half / 16, .first = i, .last = i});
+  }
+  BOOST_TEST(nn::plan_memory(apart).bytes == half / 16);
+}
 
 BOOST_AUTO_TEST_CASE(buffers_that_live_together_do_not_overlap) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {

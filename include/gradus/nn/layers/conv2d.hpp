@@ -110,6 +110,8 @@ class conv2d_base : public layer_base {
                  .dilation_height = options_.dilation.height,
                  .dilation_width = options_.dilation.width,
                  .algorithm = options_.algorithm};
+    require_few_positions(kind(), std::max(in.channels, options_.out_channels), extents,
+                          {window.out_height, window.out_width}, options_.stride, reach);
     weight_extents_ = geometry_.weights();
     return {geometry_.out_channels, geometry_.out_height, geometry_.out_width};
   }

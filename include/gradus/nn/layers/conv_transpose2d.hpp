@@ -112,6 +112,8 @@ class conv_transpose2d_base : public layer_base {
                  .dilation_height = o.dilation.height,
                  .dilation_width = o.dilation.width,
                  .algorithm = o.algorithm};
+    require_few_positions(kind(), std::max(in.channels, o.out_channels), {geometry_.in_height, geometry_.in_width},
+                          {in.height, in.width}, o.stride, reach);
     weight_extents_ = geometry_.weights();
     return {geometry_.in_channels, geometry_.in_height, geometry_.in_width};
   }
@@ -170,7 +172,7 @@ class conv_transpose2d_base : public layer_base {
           kind(), {"an output_padding from 0 to ", std::max(stride, dilation) - 1, " (less than stride or dilation)"},
           {output_padding});
     }
-    const index_t extent = (in - 1) * stride - before - after + reach + output_padding;
+    const index_t extent = gradus::detail::checked_product(in - 1, stride) - before - after + reach + output_padding;
     if (extent < 1) {
       raise<shape_error>(kind(), "an output of at least 1 row and column", {extent},
                          "pad less, or use a larger kernel: padding cuts elements off the output");

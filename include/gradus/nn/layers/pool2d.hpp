@@ -85,6 +85,8 @@ inline kernels::pool2d_geometry pool_geometry(std::string_view kind, std::span<c
                                           .stride_width = stride.width,
                                           .pad_top = window.pad_top,
                                           .pad_left = window.pad_left};
+  require_few_positions(kind, in.channels, {in.height, in.width}, {window.out_height, window.out_width}, stride,
+                        kernel);
   const bool before = window.pad_top >= kernel.height || window.pad_left >= kernel.width;
   const bool after = (window.out_height - 1) * stride.height - window.pad_top >= in.height ||
                      (window.out_width - 1) * stride.width - window.pad_left >= in.width;

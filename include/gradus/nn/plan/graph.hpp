@@ -266,7 +266,7 @@ class graph {
       n.output_bytes = static_cast<std::size_t>(shapes_[i + 1].batch(examples_at_once()).size()) * element_bytes;
       n.state_bytes = memory[i].state;
       // A pass over an element waits for memory about as long as 16 multiply-adds take.
-      n.work = static_cast<double>(nodes_[i].layer->multiply_adds() + 16 * shapes_[i + 1].size());
+      n.work = static_cast<double>(nodes_[i].layer->multiply_adds()) + 16 * static_cast<double>(shapes_[i + 1].size());
       n.multiplies = nodes_[i].layer->multiply_adds() > 0;
     }
     return description;
@@ -353,7 +353,7 @@ class graph {
   [[nodiscard]] index_t parameter_count() const {
     index_t total = 0;
     for (const node& n : nodes_) {
-      total += n.parameter_count();
+      total = gradus::detail::bounded_sum(total, n.parameter_count());
     }
     return total;
   }
@@ -361,11 +361,11 @@ class graph {
   /// The number of elements of a layer's parameters. @throws std::out_of_range when there is no such layer
   [[nodiscard]] index_t parameter_count(std::size_t layer) const { return nodes_.at(layer).parameter_count(); }
 
-  /// Multiply-adds of one forward pass over one example.
+  /// Multiply-adds of one forward pass over one example; the largest number if they are more.
   [[nodiscard]] index_t multiply_adds() const {
     index_t total = 0;
     for (const node& n : nodes_) {
-      total += n.layer->multiply_adds();
+      total = gradus::detail::bounded_sum(total, n.layer->multiply_adds());
     }
     return total;
   }

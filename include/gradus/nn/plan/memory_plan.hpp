@@ -10,8 +10,36 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
 
 namespace gradus::nn {
+
+/// The largest memory of a plan, in bytes.
+inline constexpr std::size_t most_bytes = std::size_t{1} << 60U;
+
+namespace detail {
+
+/// a + b, the bytes of a plan.
+/// @throws configuration_error if they are more than most_bytes
+[[nodiscard]] inline std::size_t sum_of_bytes(std::size_t a, std::size_t b) {
+  if (a > most_bytes || b > most_bytes - a) {
+    raise<configuration_error>("memory plan", {"at most ", most_bytes, " bytes"}, {a, " and ", b},
+                               "compile for a smaller max_batch_size");
+  }
+  return a + b;
+}
+
+/// As many bytes for each of some copies.
+/// @throws configuration_error if they are more than most_bytes
+[[nodiscard]] inline std::size_t bytes_of_copies(std::size_t copies, std::size_t bytes) {
+  if (bytes != 0 && copies > most_bytes / bytes) {
+    raise<configuration_error>("memory plan", {"at most ", most_bytes, " bytes"}, {copies, " times ", bytes},
+                               "compile for a smaller max_batch_size");
+  }
+  return copies * bytes;
+}
+
+}  // namespace detail
 
 /// A buffer that is in use from time `first` to time `last`, both included.
 struct buffer_lifetime {
@@ -26,6 +54,11 @@ struct memory_plan {
 
   dynamic_array<std::size_t> offsets;  ///< one for each buffer, multiples of `alignment`
   std::size_t bytes = 0;               ///< size of the arena
+
+  /// Bytes, rounded up to a multiple of `alignment`. @throws configuration_error if they are more than most_bytes
+  [[nodiscard]] static std::size_t aligned(std::size_t bytes) {
+    return detail::sum_of_bytes(bytes, alignment - 1) / alignment * alignment;
+  }
 };
 
 /// A part of an arena with a copy for each of several micro-batches.
@@ -54,8 +87,7 @@ namespace detail {
   placed.reserve(buffers.size());
   for (const std::size_t buffer : order) {
     const buffer_lifetime& want = buffers[buffer];
-    const std::size_t bytes =
-        (want.bytes + memory_plan::alignment - 1) / memory_plan::alignment * memory_plan::alignment;
+    const std::size_t bytes = memory_plan::aligned(want.bytes);
     std::size_t best = std::numeric_limits<std::size_t>::max();
     std::size_t best_gap = best;
     std::size_t end = 0;  // end of the space that is in use so far
@@ -71,7 +103,7 @@ namespace detail {
     }
     const std::size_t offset = best == std::numeric_limits<std::size_t>::max() ? end : best;
     plan.offsets[buffer] = offset;
-    plan.bytes = std::max(plan.bytes, offset + bytes);
+    plan.bytes = std::max(plan.bytes, detail::sum_of_bytes(offset, bytes));
     const placed_buffer made{offset, offset + bytes, want.first, want.last};
     placed.push_back(made);
     placed_buffer* const position = std::upper_bound(
@@ -101,6 +133,7 @@ namespace detail {
 /// Greedy by size (Pisarchyk, Lee: "Efficient memory management for deep neural net inference", 2020, section 5.2):
 /// places the largest buffer first, each into the smallest gap between placed buffers with overlapping lifetimes.
 /// @post buffers with overlapping lifetimes do not overlap; offsets are multiples of memory_plan::alignment
+/// @throws configuration_error when the arena is larger than most_bytes
 /// Cost: quadratic in the number of buffers.
 [[nodiscard]] inline memory_plan plan_memory(std::span<const buffer_lifetime> buffers) {
   const dynamic_array<std::size_t> order = detail::largest_first(buffers);

@@ -8,6 +8,7 @@
 #include <vector>   // std::vector
 
 #include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/nn/layer.hpp"
@@ -99,7 +100,7 @@ class parameter_offsets {
       buffers += n.buffers.size();
       for (buffer_description& b : n.buffers) {
         b.name = gradus::join({n.name, ".", b.name});
-        buffer_elements_ += b.size;
+        buffer_elements_ = sum_of(n, buffer_elements_, b.size);
       }
     }
   }
@@ -120,6 +121,18 @@ class parameter_offsets {
   [[nodiscard]] index_t buffer_elements() const noexcept { return buffer_elements_; }
 
  private:
+  /// The elements of a flat buffer with those of another parameter or buffer.
+  /// @throws configuration_error when their bytes, and those of several copies, do not fit index_t
+  [[nodiscard]] static index_t sum_of(const graph_node& n, index_t before, index_t added) {
+    constexpr index_t most = index_t{1} << 55U;
+    if (added < 0 || added > most - before) {
+      raise<configuration_error>({"layer '", n.name, "' (", n.layer->kind(), ")"},
+                                 {"parameters and buffers of 0 to ", most, " elements in all layers"},
+                                 {before, " and ", added});
+    }
+    return before + added;
+  }
+
   /// Gives the parameters of some layers their offsets, those of the last layer first.
   void place_parameters(std::span<graph_node> nodes, std::size_t element_bytes, parameter_gradients which,
                         const stage_cuts* stages) {
@@ -130,7 +143,7 @@ class parameter_offsets {
       nodes[i].first_parameter = parameters_.size();
       for (parameter_description& p : nodes[i].parameters) {
         p.offset = elements_;
-        elements_ += padded_elements(p, element_bytes);
+        elements_ = sum_of(nodes[i], elements_, padded_elements(p, element_bytes));
         parameters_.push_back(&p);
       }
     }

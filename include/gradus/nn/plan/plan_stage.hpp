@@ -421,7 +421,7 @@ class stage_planner {
     memory_plan memory;
     for (const buffer_lifetime& buffer : buffers) {
       memory.offsets.push_back(memory.bytes);
-      memory.bytes += rounded(buffer.bytes);
+      memory.bytes = sum_of_bytes(memory.bytes, memory_plan::aligned(buffer.bytes));
     }
     add_region(memory, places, copies);
   }
@@ -431,11 +431,7 @@ class stage_planner {
       *places[b] = end_ + memory.offsets[b];
     }
     result_.regions.push_back({.begin = end_, .bytes = memory.bytes, .copies = copies});
-    end_ += copies * memory.bytes;
-  }
-
-  [[nodiscard]] static std::size_t rounded(std::size_t bytes) {
-    return (bytes + memory_plan::alignment - 1) / memory_plan::alignment * memory_plan::alignment;
+    end_ = sum_of_bytes(end_, bytes_of_copies(copies, memory.bytes));
   }
 
   const graph_description& graph_;

@@ -22,7 +22,7 @@ namespace gradus::nn {
     std::size_t live = 0;
     for (const buffer_lifetime& b : buffers) {
       if (b.first <= begins.first && begins.first <= b.last) {
-        live += (b.bytes + memory_plan::alignment - 1) / memory_plan::alignment * memory_plan::alignment;
+        live = detail::sum_of_bytes(live, memory_plan::aligned(b.bytes));
       }
     }
     most = std::max(most, live);

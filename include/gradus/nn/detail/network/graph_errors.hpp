@@ -15,6 +15,7 @@
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/plan/graph_node.hpp"
+#include "gradus/nn/plan/memory_plan.hpp"
 #include "gradus/nn/value.hpp"
 
 namespace gradus::nn::detail {
@@ -50,14 +51,35 @@ inline void require_extents(std::string_view kind, const value_shape& shape) {
   }
 }
 
-/// @throws configuration_error when a value of a batch has so many elements that bytes of several do not fit index_t
+/// @throws configuration_error when the values of a batch have so many elements that bytes of all of them, their
+/// gradients and copies do not fit index_t
 inline void require_memory_of(std::string_view asked_by, std::span<const value_shape> values, index_t batch) {
   constexpr index_t most = index_t{1} << 55U;
+  index_t all = 0;
   for (const value_shape& each : values) {
-    if (!has_few_elements(each.batch(batch), most)) {
-      raise<configuration_error>(asked_by, {"values of at most ", most, " elements"}, {to_string(each.batch(batch))},
-                                 "compile for a smaller max_batch_size");
+    if (!has_few_elements(each.batch(batch), most - all)) {
+      raise<configuration_error>(asked_by, {"values of at most ", most, " elements in all layers"},
+                                 {all, " and ", to_string(each.batch(batch))}, "compile for a smaller max_batch_size");
     }
+    all += each.batch(batch).size();
+  }
+}
+
+/// @param memory  of each layer
+/// @throws configuration_error when bytes of all of them do not fit index_t
+inline void require_layer_memory(std::span<const graph_node> nodes, std::span<const layer_memory> memory,
+                                 std::size_t streams) {
+  std::size_t states = 0;
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    const std::size_t state = memory[i].state;
+    if (state > most_bytes - states || memory[i].workspace > most_bytes / streams) {
+      raise<configuration_error>(
+          {"layer '", nodes[i].name, "' (", nodes[i].layer->kind(), ")"},
+          {"states of all layers and a workspace for each of ", streams, " streams of at most ", most_bytes, " bytes"},
+          {states, " and ", state, " bytes of state, ", memory[i].workspace, " of workspace"},
+          "compile for a smaller max_batch_size");
+    }
+    states += state;
   }
 }
 

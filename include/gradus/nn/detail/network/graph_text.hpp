@@ -8,6 +8,7 @@
 #include <string>   // std::string
 
 #include "gradus/core/config.hpp"
+#include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/nn/parameter_options.hpp"
@@ -35,8 +36,8 @@ namespace gradus::nn::detail {
     append_right(text, gradus::join({n.parameter_count()}), 14);
     append_right(text, gradus::join({n.layer->multiply_adds()}), 16);
     text += n.evaluates ? "  frozen, evaluates\n" : n.frozen ? "  frozen\n" : "\n";
-    parameters += n.parameter_count();
-    multiply_adds += n.layer->multiply_adds();
+    parameters = gradus::detail::bounded_sum(parameters, n.parameter_count());
+    multiply_adds = gradus::detail::bounded_sum(multiply_adds, n.layer->multiply_adds());
   }
   append_text(text, {"parameters: ", parameters, ", multiply-adds per example: ", multiply_adds, "\n"});
   for (std::size_t i = 0; groups != nullptr && i < nodes.size(); ++i) {

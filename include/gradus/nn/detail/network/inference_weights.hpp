@@ -175,9 +175,9 @@ class inference_weights {
     device.synchronize();  // sessions read the copies on other streams
   }
 
-  std::size_t take(std::size_t bytes) noexcept {
+  std::size_t take(std::size_t bytes) {
     const std::size_t offset = bytes_;
-    bytes_ += (bytes + memory_plan::alignment - 1) / memory_plan::alignment * memory_plan::alignment;
+    bytes_ = sum_of_bytes(bytes_, memory_plan::aligned(bytes));
     return offset;
   }
 

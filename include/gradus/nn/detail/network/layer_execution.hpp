@@ -175,6 +175,7 @@ class layer_execution {
         needed[i].workspace = std::max(needed[i].workspace, memory_on(i, device_of_stream(*device_, 0)).workspace);
       }
     }
+    require_layer_memory(net.nodes(), {needed.data(), needed.size()}, std::max(streams(), planning.streams));
     return needed;
   }
 

@@ -96,8 +96,10 @@ class pixel_correlations final : public correlations<Element> {
   /// True if the weights are larger than the source of `batch` images. A task then computes some channels of many
   /// pixels, and each thread reads a part of the weights. Otherwise it computes all channels of some pixels.
   [[nodiscard]] bool divides_results(const correlation& c, index_t batch) const noexcept {
-    const index_t source = std::max<index_t>(1, batch) * c.source_rows(c.rows) * c.source_columns() * c.terms;
-    return group_weights(c) > 2 * source;
+    const double source = static_cast<double>(std::max<index_t>(1, batch)) *
+                          static_cast<double>(c.source_rows(c.rows)) * static_cast<double>(c.source_columns()) *
+                          static_cast<double>(c.terms);
+    return static_cast<double>(group_weights(c)) > 2 * source;
   }
   [[nodiscard]] limits limits_of(const correlation& c) const { return limits_of(c, divides_results(c, batch_)); }
   [[nodiscard]] limits limits_of(const correlation& c, bool dividing) const {

@@ -32,14 +32,15 @@ namespace gradus::kernels::detail {
   const index_t least = std::min(g.kernel_height, g.kernel_width);
   const bool square = least == most && (most == 3 || most == 5);
   const bool line = least == 1 && (most == 3 || most == 7);
+  if ((!square && !line) || std::max(g.in_width, g.out_width) > most_columns) {
+    return false;  // before products of extents that are larger
+  }
   const auto filtered = [](index_t taps, index_t size) {
     return taps == 1 ? size : ceil_div(size, results) * (results - 1 + taps);
   };
   const index_t products = filtered(g.kernel_height, g.out_height) * filtered(g.kernel_width, g.out_width);
-  return (square || line) && g.stride_height == 1 && g.stride_width == 1 && g.groups == 1 &&
-         g.in_channels % unit == 0 && g.out_channels % unit == 0 &&
-         std::min(g.in_channels, g.out_channels) >= least_channels &&
-         std::max(g.in_width, g.out_width) <= most_columns && products > 0 &&
+  return g.stride_height == 1 && g.stride_width == 1 && g.groups == 1 && g.in_channels % unit == 0 &&
+         g.out_channels % unit == 0 && std::min(g.in_channels, g.out_channels) >= least_channels && products > 0 &&
          2 * products <= g.kernel_height * g.kernel_width * g.out_height * g.out_width;
 }
 
