@@ -118,9 +118,9 @@ class onnx_choice_operators : public onnx_constant_operators {
     if (end == any_batch) {
       return false;
     }
-    const bool small =
+    const bool within =
         begin >= -most_integers && begin <= most_integers && end >= -most_integers && end <= most_integers;
-    if (!small || step == 0) {
+    if (!within || step == 0) {
       refuse({"a range of at most ", most_integers, " integers"}, {begin, " to ", end, " by ", step});
     }
     onnx_constant result;
