@@ -3,13 +3,11 @@
 // What a program chooses for groups of parameters and for layers that are not trained.
 #pragma once
 
-#include <cstddef>      // std::size_t
-#include <optional>     // std::optional
-#include <span>         // std::span
-#include <string>       // std::string
-#include <string_view>  // std::string_view
+#include <cstddef>   // std::size_t
+#include <optional>  // std::optional
+#include <span>      // std::span
+#include <string>    // std::string
 
-#include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/nn/parameter.hpp"
 
@@ -46,9 +44,7 @@ inline void append_groups(std::string& text, std::span<const parameter_descripti
     }
     append_text(text, {now[k].name, ": "});
     if (scaled) {
-      char factor[32];
-      format_text(factor, sizeof(factor), "%.12g", now[k].learning_rate_factor);
-      append_text(text, {"learning rate * ", std::string_view{factor}});
+      append_text(text, {"learning rate * ", now[k].learning_rate_factor});
     }
     if (decides) {
       append_text(text, {scaled ? ", " : "", now[k].decay ? "weight decay" : "no weight decay"});
