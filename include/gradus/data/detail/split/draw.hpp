@@ -3,12 +3,12 @@
 // The examples of the parts of a data set.
 #pragma once
 
-#include <algorithm>  // std::sort, std::stable_sort
+#include <algorithm>  // std::sort
 #include <cmath>      // std::abs, std::floor
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::int32_t, std::uint64_t
 #include <span>       // std::span
-#include <utility>    // std::swap
+#include <utility>    // std::pair, std::swap
 #include <vector>     // std::vector
 
 #include "gradus/core/error.hpp"
@@ -80,7 +80,17 @@ inline void require_shares(std::span<const double> shares) {
     std::swap(order[i - 1], order[other]);
   }
   const auto label_of = [&](index_t i) { return labels.empty() ? 0 : labels[static_cast<std::size_t>(i)]; };
-  std::stable_sort(order.begin(), order.end(), [&](index_t a, index_t b) { return label_of(a) < label_of(b); });
+  if (!labels.empty()) {
+    std::vector<std::pair<std::int32_t, std::size_t>> places(examples);  // a label, and a place in the drawn order
+    for (std::size_t i = 0; i < examples; ++i) {
+      places[i] = {label_of(order[i]), i};
+    }
+    std::sort(places.begin(), places.end());
+    const std::vector<index_t> drawn = order;
+    for (std::size_t i = 0; i < examples; ++i) {
+      order[i] = drawn[places[i].second];
+    }
+  }
 
   std::vector<std::vector<index_t>> parts(shares.size());
   std::vector<char> served(parts.size());
