@@ -22,7 +22,7 @@ namespace data = gradus::data;
 using gradus::index_t;
 
 /// Example i is the number i, plus 1000 times the epoch where it varies; its class is i % 10 below 3, else 0.
-struct numbered_set {
+struct split_example_set {
   index_t count = 0;
   [[nodiscard]] index_t size() const { return count; }
   [[nodiscard]] gradus::image_extents example() const { return {1, 1, 1, 1}; }
@@ -35,7 +35,7 @@ struct numbered_set {
   }
   [[nodiscard]] double weight(index_t i) const { return static_cast<double>(i) / 2; }
 };
-static_assert(data::dataset<data::subset<numbered_set>, float>);
+static_assert(data::dataset<data::subset<split_example_set>, float>);
 
 /// Real targets and label maps that follow the image, without classes of examples.
 struct mapped_set {
@@ -55,7 +55,7 @@ struct mapped_set {
 static_assert(data::dataset<data::subset<mapped_set>, float>);
 static_assert(data::explain_dataset<data::subset<mapped_set>, float>());
 
-std::vector<index_t> examples_in(const data::subset<numbered_set>& part) {
+std::vector<index_t> examples_in(const data::subset<split_example_set>& part) {
   return {part.examples().begin(), part.examples().end()};
 }
 
@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_SUITE(random_splits)
 
 BOOST_AUTO_TEST_CASE(parts_are_disjoint_and_complete) {
   for (const index_t count : {10, 11, 12, 99, 1000}) {
-    const numbered_set set{count};
+    const split_example_set set{count};
     const auto parts = data::random_split(set, {0.5, 0.3, 0.2}, {.seed = 3});
     std::vector<int> seen(static_cast<std::size_t>(count));
     index_t total = 0;
@@ -88,12 +88,12 @@ BOOST_AUTO_TEST_CASE(parts_are_disjoint_and_complete) {
     }
     BOOST_TEST(total == count);
   }
-  const numbered_set hundred{100};
+  const split_example_set hundred{100};
   BOOST_TEST(data::random_split(hundred, {0.29, 0.71})[0].size() == 29);
 }
 
 BOOST_AUTO_TEST_CASE(the_seed_decides) {
-  const numbered_set set{100};
+  const split_example_set set{100};
   const auto draw = [&](std::uint64_t seed) {
     return examples_in(data::random_split(set, {0.5, 0.5}, {.seed = seed})[0]);
   };
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(the_seed_decides) {
 }
 
 BOOST_AUTO_TEST_CASE(stratified_parts_have_their_share_of_each_class) {
-  const numbered_set set{200};  // classes of 160, 20 and 20 examples
+  const split_example_set set{200};  // classes of 160, 20 and 20 examples
   for (std::uint64_t seed = 0; seed < 5; ++seed) {
     const auto parts = data::random_split(set, {0.75, 0.25}, {.seed = seed, .stratified = true});
     std::vector<int> counts(3);
@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE(small_classes_do_not_change_the_sizes) {
 }
 
 BOOST_AUTO_TEST_CASE(a_part_is_read_as_the_set) {
-  const numbered_set set{20};
+  const split_example_set set{20};
   const data::subset part{set, {7, 3, 3, 12}};
   gradus::cpu device{{.intra_op_threads = 1}};
   data::loader<float, gradus::nchw> loader{device, part, {.global_batch_size = 4, .shuffle = false}};
@@ -179,13 +179,13 @@ BOOST_AUTO_TEST_CASE(a_part_is_read_as_the_set) {
 }
 
 BOOST_AUTO_TEST_CASE(impossible_parts_are_refused) {
-  const numbered_set set{10};
+  const split_example_set set{10};
   BOOST_TEST(split_says(set, {0.8, 0.2}) == "");
   BOOST_TEST(split_says(set, {0.8, 0.1}).find("shares with the sum 1, got 0.9") != std::string::npos);
   BOOST_TEST(split_says(set, {1.2, -0.2}).find("shares above 0, at most 1, got 1.2") != std::string::npos);
   BOOST_TEST(split_says(set, {std::nan(""), 0.5}).find("shares above 0") != std::string::npos);
   BOOST_TEST(split_says(set, {}).find("sum 1") != std::string::npos);
-  BOOST_TEST(split_says(numbered_set{1}, {0.5, 0.5}).find("none in part 1 of 1 examples") != std::string::npos);
+  BOOST_TEST(split_says(split_example_set{1}, {0.5, 0.5}).find("none in part 1 of 1 examples") != std::string::npos);
   BOOST_TEST(split_says(mapped_set{}, {0.5, 0.5}, {.stratified = true}).find("class for each example") !=
              std::string::npos);
   BOOST_CHECK_THROW((data::subset{set, {3, 10}}), gradus::configuration_error);
