@@ -24,6 +24,7 @@ struct layer_case {
   std::string name;                     ///< name of the case, unique in layer_cases()
   layer_options options;                ///< makes the layer
   std::vector<nn::value_shape> inputs;  ///< shape of each input, without the batch
+  index_t least_batch = 1;              ///< examples that it needs in training
 };
 
 /// At least one case for each alternative of layer_options.
@@ -38,7 +39,7 @@ struct layer_case {
        {image}},
       {"batch norm", nn::batch_norm{}, {image}},
       {"batch norm without scale and shift", nn::batch_norm{.scale = false, .shift = false}, {image}},
-      {"batch norm of a vector", nn::batch_norm{.scale = false}, {{19, 1, 1}}},
+      {"batch norm of a vector", nn::batch_norm{.scale = false}, {{19, 1, 1}}, 2},
       {"concat", nn::concat{}, {image, {3, 5, 7}, {16, 5, 7}}},
       {"convolution", nn::conv2d{.out_channels = 6, .kernel = three, .padding = nn::padding::same()}, {image}},
       {"convolution, 1x1", nn::conv2d{.out_channels = 17, .bias = false}, {image}},
@@ -78,8 +79,11 @@ template <class Element, class Layout, class Device>
   std::vector<result> results;
   for (const layer_case& each : layer_cases()) {
     run_case(results, each.name + ", " + std::string{element_name<Element>} + ", " + std::string{Layout::name}, [&] {
-      std::visit([&](const auto& options) { require_layer_contract<Element, Layout>(device, options, each.inputs); },
-                 each.options);
+      std::visit(
+          [&](const auto& options) {
+            require_layer_contract<Element, Layout>(device, options, each.inputs, each.least_batch);
+          },
+          each.options);
     });
   }
   return results;
