@@ -46,6 +46,9 @@ struct flips_a_bit {
 
   template <class Trainer>
   void on_step(Trainer& trainer, const train::step_report& step) const {
+    if (step.step + 1 == after) {  // else an update that is put off would write over the bit
+      train::detail::trainer_access::parts_of(trainer).end->settle();
+    }
     if (step.step + 1 == after && trainer.communicator().rank() == rank) {
       auto& net = trainer.network();
       const auto& own = net.find_parameter(parameter);
