@@ -3,15 +3,12 @@
 // A data set of a CSV file: columns of numbers, and classes or real targets.
 #pragma once
 
-#include <algorithm>    // std::clamp, std::find, std::sort, std::unique
+#include <algorithm>    // std::find, std::lower_bound, std::max, std::sort, std::unique
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t, std::uint8_t, std::uint64_t
-#include <limits>       // std::numeric_limits
-#include <optional>     // std::optional
-#include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <utility>      // std::move
+#include <utility>      // std::move, std::pair
 #include <vector>       // std::vector
 
 #include "gradus/core/error.hpp"
@@ -187,21 +184,17 @@ class csv {
       std::sort(names.begin(), names.end());
       names.erase(std::unique(names.begin(), names.end()), names.end());
     }
-    std::vector<std::string_view> sorted{names.begin(), names.end()};
-    std::vector<std::int32_t> number_of(names.size());
-    for (std::size_t k = 0; k < names.size(); ++k) {
-      number_of[k] = static_cast<std::int32_t>(k);
+    std::vector<std::pair<std::string_view, std::int32_t>> numbered;  // by name
+    for (const std::string& name : names) {
+      numbered.emplace_back(name, static_cast<std::int32_t>(numbered.size()));
     }
-    std::sort(number_of.begin(), number_of.end(), [&, this](std::int32_t a, std::int32_t b) {
-      return options_.class_names[static_cast<std::size_t>(a)] < options_.class_names[static_cast<std::size_t>(b)];
-    });
-    std::sort(sorted.begin(), sorted.end());
+    std::sort(numbered.begin(), numbered.end());
     for (std::size_t line = 0; line < words.size(); ++line) {
-      const auto found = std::lower_bound(sorted.begin(), sorted.end(), words[line]);
-      if (found == sorted.end() || *found != words[line]) {
+      const auto found = std::lower_bound(numbered.begin(), numbered.end(), std::pair{words[line], std::int32_t{0}});
+      if (found == numbered.end() || found->first != words[line]) {
         table.refuse(line, column, {"one of the ", names.size(), " csv_options::class_names"}, {"'", words[line], "'"});
       }
-      labels_.push_back(number_of[static_cast<std::size_t>(found - sorted.begin())]);
+      labels_.push_back(found->second);
     }
   }
 

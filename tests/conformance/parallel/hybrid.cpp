@@ -416,11 +416,9 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
           "layer_times of the 32 layers of the network, got 31");
   times.resize(32);
   times[2].backward = nan;
-  require(message_of({.stages = 2, .layer_times = times}, 2, how),
-          "layer_times, of layer 'relu', got 0 and nan");
+  require(message_of({.stages = 2, .layer_times = times}, 2, how), "layer_times, of layer 'relu', got 0 and nan");
   times[2] = {.forward = -1, .backward = 0};
-  require(message_of({.stages = 2, .layer_times = times}, 2, how),
-          "layer_times, of layer 'relu', got -1 and 0");
+  require(message_of({.stages = 2, .layer_times = times}, 2, how), "layer_times, of layer 'relu', got -1 and 0");
 }
 
 BOOST_AUTO_TEST_CASE(a_network_in_stages_refuses_passes_over_all_layers) {

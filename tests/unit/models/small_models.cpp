@@ -142,9 +142,8 @@ BOOST_AUTO_TEST_CASE(mobilenet_v2_has_the_published_sizes) {
   require_training({3, 33, 32},
                    [](auto& net) { models::mobilenet_v2(net, {.classes = 3, .width = 0.25, .dropout_rate = 0}); });
   const std::string message = small_model_error([](auto& net) { models::mobilenet_v2(net, {.width = 0}); });
-  BOOST_TEST(
-      message.find("expected a width above 0, at most 100, got 0. [small_models.cpp:") != std::string::npos,
-      message);
+  BOOST_TEST(message.find("expected a width above 0, at most 100, got 0. [small_models.cpp:") != std::string::npos,
+             message);
 }
 
 BOOST_AUTO_TEST_CASE(relu6_is_between_0_and_6) {
