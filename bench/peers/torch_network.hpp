@@ -197,8 +197,10 @@ class torch_network {
     return [d, pad](std::vector<torch::Tensor> x) {
       const std::vector<int64_t> kernel{d.kernel.height, d.kernel.width};
       const std::vector<int64_t> stride{d.stride.height, d.stride.width};
-      const bool ceil = !pad.symmetric;  // nothing before, something after: windows that reach over the border
-      return at::max_pool2d(x[0], kernel, stride, ceil ? std::vector<int64_t>{0, 0} : pad.amount, 1, ceil);
+      const std::vector<int64_t> dilation{d.dilation.height, d.dilation.width};
+      const bool reaches = !pad.symmetric;  // nothing before, something after: windows that reach over the border
+      return at::max_pool2d(x[0], kernel, stride, reaches ? std::vector<int64_t>{0, 0} : pad.amount, dilation,
+                            reaches || d.ceil_mode);
     };
   }
   run operation(const std::string& /*name*/, const gradus::nn::average_pool2d& options,
@@ -211,7 +213,7 @@ class torch_network {
     return [d, pad](std::vector<torch::Tensor> x) {
       const std::vector<int64_t> kernel{d.kernel.height, d.kernel.width};
       const std::vector<int64_t> stride{d.stride.height, d.stride.width};
-      return at::avg_pool2d(x[0], kernel, stride, pad.amount, false, d.count_padding);
+      return at::avg_pool2d(x[0], kernel, stride, pad.amount, d.ceil_mode, d.count_padding);
     };
   }
   run operation(const std::string& /*name*/, const gradus::nn::global_average_pool2d& /*d*/,

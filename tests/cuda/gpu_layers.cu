@@ -319,6 +319,10 @@ BOOST_AUTO_TEST_CASE(layers_that_fuse_activations_keep_their_contract_in_16_bits
   require(nn::batch_norm{}, {image});
   require(nn::dense{.out_features = 9}, {image});
   require(nn::average_pool2d{.kernel = {3, 2}, .stride = {2, 1}}, {image});
+  require(
+      nn::average_pool2d{.kernel = {3, 2}, .stride = {3, 2}, .padding = 1, .count_padding = true, .ceil_mode = true},
+      {image});
+  require(nn::max_pool2d{.kernel = {2, 3}, .stride = 2, .padding = 1, .dilation = {3, 2}, .ceil_mode = true}, {image});
 }
 
 BOOST_AUTO_TEST_CASE(norms_of_examples_keep_their_contract) {

@@ -12,8 +12,13 @@
 
 namespace gradus::kernels {
 
-/// The geometry of a 2-D pooling of one image. Output (n, c, p, q) covers rows p * stride_height - pad_top + [0,
-/// kernel_height), and columns likewise, as far as they are inside the image. All sizes are in elements.
+/// The geometry of a 2-D pooling of one image. Output (n, c, p, q) covers rows p * stride_height - pad_top + r *
+/// dilation_height for 0 <= r < kernel_height, and columns likewise, as far as they are inside the image. All sizes are
+/// in elements.
+///
+/// An adaptive pooling has windows of different extents: output (n, c, p, q) covers rows floor(p * in_height /
+/// out_height) to ceil((p + 1) * in_height / out_height) - 1, and columns likewise. Its kernel is the largest window,
+/// its stride ceil(in / out), and it has neither padding nor dilation.
 struct pool2d_geometry {
   index_t channels = 0;       ///< channels of x and y
   index_t in_height = 0;      ///< rows of an image of x, without padding
@@ -26,6 +31,13 @@ struct pool2d_geometry {
   index_t stride_width = 1;   ///< columns of x from one column of y to the next; at least 1
   index_t pad_top = 0;        ///< rows above x that the kernel may cover; at least 0
   index_t pad_left = 0;       ///< columns to the left of x that the kernel may cover; at least 0
+  /// Means that count padding: rows of x and of the padding above and below it, which end what counts of a window; 0 if
+  /// every window counts as a whole.
+  index_t padded_height = 0;
+  index_t padded_width = 0;     ///< as padded_height, for columns
+  index_t dilation_height = 1;  ///< of maxima: rows of x from one row of the kernel to the next; at least 1
+  index_t dilation_width = 1;   ///< of maxima: columns of x from one column of the kernel to the next; at least 1
+  bool adaptive = false;        ///< windows of different extents
 
   /// The shape of x: (n, channels, in_height, in_width).
   [[nodiscard]] constexpr image_extents input(index_t n) const noexcept { return {n, channels, in_height, in_width}; }
@@ -93,7 +105,7 @@ concept has_max_pool2d =
 /// A device that takes means under a kernel; nn::average_pool2d and nn::global_average_pool2d ask for it.
 ///
 /// x and dx have the shape (N, C, H, W), y and dy (N, C, P, Q). The divisor is the number of entries inside the image,
-/// or with count_padding the kernel area.
+/// or with count_padding the kernel area as far as it is inside padded_height and padded_width.
 ///
 /// Every kernel position covers at least one entry of the image. Outputs must not overlap inputs; arrays need only the
 /// alignment of their elements. Results are bitwise the same for any number of threads.

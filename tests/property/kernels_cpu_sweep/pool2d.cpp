@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "gradus/kernels/cpu/pool2d.hpp"
@@ -23,12 +24,51 @@ struct pool_axis {
   index_t kernel = 1;
   index_t stride = 1;
   index_t pad = 0;
+  index_t dilation = 1;
+  index_t padded = 0;
 };
 
+/// What all axes of a pooling have in common.
+enum class windows { plain, halves, dilated, padded, adaptive };
+
+/// The first input under the window of an output, and one past the last.
+std::pair<index_t, index_t> adaptive_window(index_t output, index_t in, index_t out) {
+  const double share = static_cast<double>(in) / static_cast<double>(out);
+  const auto begin = static_cast<index_t>(std::floor(static_cast<double>(output) * share + 1e-9));
+  const auto end = static_cast<index_t>(std::ceil(static_cast<double>(output + 1) * share - 1e-9));
+  return {begin, end};
+}
+
+/// Whether all windows have an entry inside.
+bool holds_entries(const pool_axis& axis) {
+  for (index_t p = 0; p < axis.out; ++p) {
+    bool any = false;
+    for (index_t r = 0; r < axis.kernel; ++r) {
+      const index_t h = p * axis.stride - axis.pad + r * axis.dilation;
+      any = any || (h >= 0 && h < axis.in);
+    }
+    if (!any) {
+      return false;
+    }
+  }
+  return true;
+}
+
 /// Windows along one axis, each with an entry inside; the last ones may reach over the end, or leave some inputs out.
-pool_axis draw_axis(sweep_case& test, index_t in, bool halves) {
+pool_axis draw_axis(sweep_case& test, index_t in, windows kind) {
+  const bool halves = kind == windows::halves;
   pool_axis axis{.in = test.note("in", in)};
-  if (halves && in >= 2) {
+  if (kind == windows::adaptive) {
+    axis.out = 1 + test.below(test.once_in(4) ? 2 * in : in);
+    axis.stride = (in + axis.out - 1) / axis.out;
+    for (index_t p = 0; p < axis.out; ++p) {
+      const auto [begin, end] = adaptive_window(p, in, axis.out);
+      axis.kernel = std::max(axis.kernel, end - begin);
+    }
+    axis.out = axis.kernel > 16 ? axis.in : axis.out;  // at most 256 entries
+    axis.kernel = axis.kernel > 16 ? 1 : axis.kernel;
+    axis.stride = axis.out == axis.in ? 1 : axis.stride;
+  } else if (halves && in >= 2) {
     axis.kernel = 2;
     axis.stride = 2;
     axis.out = in / 2;
@@ -39,11 +79,26 @@ pool_axis draw_axis(sweep_case& test, index_t in, bool halves) {
     const index_t most = (in - 1 + axis.pad) / axis.stride + 1;
     const index_t whole = std::clamp<index_t>((in + axis.pad - axis.kernel) / axis.stride + 1, 1, most);
     axis.out = test.once_in(3) ? most : test.once_in(2) ? whole : 1 + test.below(most);
+    if (kind == windows::padded) {  // as with ceil_mode
+      axis.padded = axis.pad + in + test.below(axis.kernel);
+      axis.padded = std::max(axis.padded, (axis.out - 1) * axis.stride + 1);
+    }
+    if (kind == windows::dilated) {
+      axis.dilation = 1 + test.below(4);
+      axis.pad = test.below((axis.kernel - 1) * axis.dilation + 1);
+      axis.out = 1 + test.below((in - 1 + axis.pad) / axis.stride + 1);
+      if (!holds_entries(axis)) {
+        axis.pad = 0;
+        axis.out = 1 + test.below((in - 1) / axis.stride + 1);
+      }
+    }
   }
   test.note("out", axis.out);
   test.note("kernel", axis.kernel);
   test.note("stride", axis.stride);
   test.note("pad", axis.pad);
+  test.note("dilation", axis.dilation);
+  test.note("padded", axis.padded);
   return axis;
 }
 
@@ -55,8 +110,11 @@ struct pooling {
 
 /// Small images, lines, and once in a while what is larger than the buffers in which channels are turned: bands of some
 /// rows of 2048 pixels, rows of 1024.
-pooling draw_pooling(sweep_case& test) {
-  const bool halves = test.once_in(6);
+pooling draw_pooling(sweep_case& test, windows other) {
+  const windows kind = test.once_in(6)   ? windows::halves
+                       : test.once_in(4) ? windows::adaptive
+                       : test.once_in(3) ? other
+                                         : windows::plain;
   index_t height = 1 + test.below(9);
   index_t width = 1 + test.below(9);
   index_t most = 12000;  // elements of a batch, to keep a case short
@@ -72,8 +130,8 @@ pooling draw_pooling(sweep_case& test) {
     width = 20 + test.below(60);
     most = 100000;
   }
-  const pool_axis rows = draw_axis(test, height, halves);
-  const pool_axis columns = draw_axis(test, width, halves);
+  const pool_axis rows = draw_axis(test, height, kind);
+  const pool_axis columns = draw_axis(test, width, kind);
   const index_t work = std::max(height * width, rows.out * columns.out * rows.kernel * columns.kernel / 8);
   index_t images = 1 + test.below(3);
   index_t channels =
@@ -95,7 +153,12 @@ pooling draw_pooling(sweep_case& test) {
                               .stride_height = rows.stride,
                               .stride_width = columns.stride,
                               .pad_top = rows.pad,
-                              .pad_left = columns.pad};
+                              .pad_left = columns.pad,
+                              .padded_height = rows.padded,
+                              .padded_width = columns.padded,
+                              .dilation_height = rows.dilation,
+                              .dilation_width = columns.dilation,
+                              .adaptive = kind == windows::adaptive};
   return {shape.input(images), shape.output(images), shape};
 }
 
@@ -104,15 +167,34 @@ template <class Layout, class Body>
 void for_each_entry(const pooling& pool, const gradus::dense_mapping<Layout>& in, index_t n, index_t c, index_t p,
                     index_t q, const Body& body) {
   const pool2d_geometry& g = pool.shape;
+  if (g.adaptive) {
+    const auto [top, bottom] = adaptive_window(p, g.in_height, g.out_height);
+    const auto [left, right] = adaptive_window(q, g.in_width, g.out_width);
+    for (index_t h = top; h < bottom; ++h) {
+      for (index_t w = left; w < right; ++w) {
+        body(static_cast<std::size_t>(in(n, c, h, w)), (h - top) * g.kernel_width + (w - left));
+      }
+    }
+    return;
+  }
   for (index_t r = 0; r < g.kernel_height; ++r) {
     for (index_t s = 0; s < g.kernel_width; ++s) {
-      const index_t h = p * g.stride_height - g.pad_top + r;
-      const index_t w = q * g.stride_width - g.pad_left + s;
+      const index_t h = p * g.stride_height - g.pad_top + r * g.dilation_height;
+      const index_t w = q * g.stride_width - g.pad_left + s * g.dilation_width;
       if (h >= 0 && w >= 0 && h < g.in_height && w < g.in_width) {
         body(static_cast<std::size_t>(in(n, c, h, w)), r * g.kernel_width + s);
       }
     }
   }
+}
+
+/// The places of a window that are in the image or its padding.
+index_t counted(index_t output, index_t kernel, index_t stride, index_t padded) {
+  index_t count = 0;
+  for (index_t r = 0; r < kernel; ++r) {
+    count += padded == 0 || output * stride + r < padded ? 1 : 0;
+  }
+  return count;
 }
 
 /// What a backward pass does with its sums, which are exact but for `inexact` in proportion.
@@ -148,7 +230,7 @@ void check_gradients(sweep_case& test, cpu& device, const pooling& pool, const s
 template <class Element, class Layout>
 void check_maximum(sweep_case& test) {
   cpu& device = device_of(test);
-  const pooling pool = draw_pooling(test);
+  const pooling pool = draw_pooling(test, windows::dilated);
   const auto x = filled<Element>(test, pool.in.size(), test.once_in(4) ? 1 + test.below(20) : 0);
   auto y = test.array<Element>(pool.out.size());
   const bool wants_choice = !test.flip("no choice", 4);
@@ -202,8 +284,8 @@ void check_maximum(sweep_case& test) {
 template <class Element, class Layout>
 void check_average(sweep_case& test) {
   cpu& device = device_of(test);
-  const pooling pool = draw_pooling(test);
-  const bool count_padding = test.flip("count_padding");
+  const pooling pool = draw_pooling(test, windows::padded);
+  const bool count_padding = test.flip("count_padding") && !pool.shape.adaptive;
   const auto x = filled<Element>(test, pool.in.size(), test.once_in(8) ? 9 : 0);
   auto y = test.array<Element>(pool.out.size());
   average_pool2d_forward(device, pool.shape, image_view<const Element, Layout>{device, x.data(), pool.in},
@@ -222,8 +304,12 @@ void check_average(sweep_case& test) {
       sum += static_cast<double>(x[at]);
       ++entries;
     });
-    const auto divisor =
-        static_cast<double>(count_padding ? pool.shape.kernel_height * pool.shape.kernel_width : entries);
+    if (count_padding) {
+      const pool2d_geometry& g = pool.shape;
+      entries = counted(p, g.kernel_height, g.stride_height, g.padded_height) *
+                counted(q, g.kernel_width, g.stride_width, g.padded_width);
+    }
+    const auto divisor = static_cast<double>(entries);
     means[i] = sum / divisor;
     for_each_entry(pool, in, n, c, p, q, [&](std::size_t at, index_t) {
       sums[at] += static_cast<double>(dy[i]) / divisor;

@@ -125,6 +125,25 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(max_pool, Layout, layouts) {
   }
 }
 
+BOOST_AUTO_TEST_CASE_TEMPLATE(max_pool_dilated, Layout, layouts) {
+  check_layer<Layout>({2, 3, 6, 7}, [](auto& net, nn::value x) {
+    return net.add(
+        "pool", nn::max_pool2d{.kernel = {3, 2}, .stride = 2, .padding = 1, .dilation = {2, 3}, .ceil_mode = true}, x);
+  });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(average_pool_rounded_up, Layout, layouts) {
+  for (const bool count_padding : {false, true}) {
+    check_layer<Layout>({2, 3, 6, 7}, [&](auto& net, nn::value x) {
+      return net.add(
+          "pool",
+          nn::average_pool2d{
+              .kernel = 3, .stride = {2, 3}, .padding = {1, 0}, .count_padding = count_padding, .ceil_mode = true},
+          x);
+    });
+  }
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(pool_then_relu_in_place, Layout, layouts) {
   check_layer<Layout>({2, 3, 6, 6}, [](auto& net, nn::value x) {
     x = net.add("pool", nn::max_pool2d{.kernel = {2, 2}, .stride = {2, 2}}, x);

@@ -104,6 +104,7 @@ BOOST_AUTO_TEST_CASE(one_number_means_both_extents) {
        nn::conv_transpose2d{
            .out_channels = 2, .kernel = {3, 3}, .stride = {2, 2}, .output_padding = {1, 1}, .dilation = {3, 3}});
   same(nn::max_pool2d{.kernel = 3, .stride = 2}, nn::max_pool2d{.kernel = {3, 3}, .stride = {2, 2}});
+  same(nn::max_pool2d{.kernel = 3, .dilation = 2}, nn::max_pool2d{.kernel = {3, 3}, .dilation = {2, 2}});
   same(nn::average_pool2d{.kernel = 3, .stride = 2}, nn::average_pool2d{.kernel = {3, 3}, .stride = {2, 2}});
   same(nn::upsample2d{.scale = 3}, nn::upsample2d{.scale = {3, 3}});
   same(nn::upsample2d{.size = 5}, nn::upsample2d{.size = {5, 5}});
@@ -122,6 +123,44 @@ BOOST_AUTO_TEST_CASE(a_pooling_without_a_stride_takes_its_kernel_s) {
   BOOST_CHECK((pool.layer.options().stride == nn::size2d{5, 4}));
   const std::string none = refusal<gradus::configuration_error>(nn::max_pool2d{.kernel = 3, .stride = 0}, image);
   BOOST_TEST(contains(none, "a stride of at least 1 x 1"), none);
+}
+
+// The shapes that torch.nn.MaxPool2d and AvgPool2d have with ceil_mode and dilation.
+BOOST_AUTO_TEST_CASE(poolings_round_up_as_in_pytorch) {
+  const auto outputs = [](gradus::index_t input, gradus::index_t kernel, gradus::index_t stride, gradus::index_t pad,
+                          gradus::index_t dilation) {
+    const nn::value_shape largest = shape_of(nn::max_pool2d{.kernel = {kernel, 1},
+                                                            .stride = {stride, 1},
+                                                            .padding = {pad, 0},
+                                                            .dilation = {dilation, 1},
+                                                            .ceil_mode = true},
+                                             nn::value_shape{4, input, 5});
+    if (dilation == 1) {
+      const nn::average_pool2d mean{
+          .kernel = {kernel, 1}, .stride = {stride, 1}, .padding = {pad, 0}, .ceil_mode = true};
+      BOOST_CHECK((shape_of(mean, nn::value_shape{4, input, 5}) == largest));
+    }
+    BOOST_TEST(largest.width == 5);
+    return largest.height;
+  };
+  BOOST_TEST(outputs(112, 3, 2, 0, 1) == 56);  // the first pooling of SqueezeNet
+  BOOST_TEST(outputs(113, 3, 2, 0, 1) == 56);
+  BOOST_TEST(outputs(6, 3, 2, 0, 1) == 3);
+  BOOST_TEST(outputs(6, 3, 2, 1, 1) == 4);
+  BOOST_TEST(outputs(5, 2, 2, 1, 1) == 3);  // a fourth window would begin behind the image
+  BOOST_TEST(outputs(4, 1, 3, 0, 1) == 2);
+  BOOST_TEST(outputs(5, 1, 3, 0, 1) == 2);  // a third one too
+  BOOST_TEST(outputs(9, 3, 2, 1, 2) == 4);
+  BOOST_TEST(outputs(10, 3, 2, 1, 2) == 5);
+  const nn::value_shape image{4, 17, 13};
+  BOOST_CHECK((shape_of(nn::max_pool2d{.kernel = 3, .stride = 1, .dilation = 2}, image) == nn::value_shape{4, 13, 9}));
+  BOOST_CHECK((shape_of(nn::max_pool2d{.kernel = 3, .stride = 2, .padding = nn::padding::same(), .dilation = {3, 1}},
+                        image) == nn::value_shape{4, 9, 7}));
+  const std::string none = refusal<gradus::configuration_error>(nn::max_pool2d{.kernel = 3, .dilation = 0}, image);
+  BOOST_TEST(contains(none, "a dilation of at least 1 x 1"), none);
+  const std::string empty = refusal<gradus::configuration_error>(
+      nn::max_pool2d{.kernel = 2, .stride = 1, .padding = 1, .dilation = 2}, nn::value_shape{4, 1, 9});
+  BOOST_TEST(contains(empty, "each cover at least one element"), empty);
 }
 
 BOOST_AUTO_TEST_CASE(multiply_adds_count_the_taps) {

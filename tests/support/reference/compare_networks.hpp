@@ -528,8 +528,8 @@ class rounded_reference {
             std::vector<double> window;
             for (index_t r = 0; r < pool->kernel.height; ++r) {
               for (index_t s = 0; s < pool->kernel.width; ++s) {
-                const index_t h = p * pool->stride.height + r - rows.before;
-                const index_t w = q * pool->stride.width + s - columns.before;
+                const index_t h = p * pool->stride.height + r * pool->dilation.height - rows.before;
+                const index_t w = q * pool->stride.width + s * pool->dilation.width - columns.before;
                 if (h >= 0 && h < in.height && w >= 0 && w < in.width) {
                   window.push_back(x(n, c, h, w));
                 }

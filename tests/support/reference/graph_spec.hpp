@@ -113,10 +113,28 @@ template <class Options>
 template <class Options>
 [[nodiscard]] std::pair<window_spec, window_spec> windows_of(const Options& options, const nn::value_shape& in) {
   const nn::size2d dilation = dilation_of(options);
-  return {window_of(in.height, (options.kernel.height - 1) * dilation.height + 1, options.stride.height,
-                    options.padding.rule(), options.padding.top(), options.padding.bottom()),
-          window_of(in.width, (options.kernel.width - 1) * dilation.width + 1, options.stride.width,
-                    options.padding.rule(), options.padding.left(), options.padding.right())};
+  std::pair<window_spec, window_spec> both{
+      window_of(in.height, (options.kernel.height - 1) * dilation.height + 1, options.stride.height,
+                options.padding.rule(), options.padding.top(), options.padding.bottom()),
+      window_of(in.width, (options.kernel.width - 1) * dilation.width + 1, options.stride.width, options.padding.rule(),
+                options.padding.left(), options.padding.right())};
+  if constexpr (requires { options.ceil_mode; }) {
+    if (options.ceil_mode && options.padding.rule() != nn::padding::kind::same) {
+      // One window more where the last one leaves pixels over, if it begins in the image.
+      const auto add_window = [](window_spec& windows, index_t input, index_t reach, index_t stride, index_t before,
+                                 index_t after) {
+        if (windows.outputs > 0 && (windows.outputs - 1) * stride + reach < before + input + after &&
+            windows.outputs * stride < before + input) {
+          ++windows.outputs;
+        }
+      };
+      add_window(both.first, in.height, (options.kernel.height - 1) * dilation.height + 1, options.stride.height,
+                 options.padding.top(), options.padding.bottom());
+      add_window(both.second, in.width, (options.kernel.width - 1) * dilation.width + 1, options.stride.width,
+                 options.padding.left(), options.padding.right());
+    }
+  }
+  return both;
 }
 
 /// Whether a padding mode can put these numbers of elements before and after `extent` others.
@@ -142,8 +160,18 @@ template <class Options>
 
 /// Whether every window along one axis holds an element of the image, as pooling needs.
 [[nodiscard]] inline bool windows_hold_elements(const window_spec& window, index_t input, index_t kernel,
-                                                index_t stride) {
-  return window.before < kernel && (window.outputs - 1) * stride - window.before < input;
+                                                index_t stride, index_t dilation) {
+  for (index_t p = 0; p < window.outputs; ++p) {
+    bool holds = false;
+    for (index_t r = 0; r < kernel; ++r) {
+      const index_t place = p * stride + r * dilation - window.before;
+      holds = holds || (place >= 0 && place < input);
+    }
+    if (!holds) {
+      return false;
+    }
+  }
+  return true;
 }
 
 /// The output of a layer by its definition, or nothing where the layer cannot read these shapes.
@@ -299,8 +327,10 @@ class shape_rule {
       return {};
     }
     const auto [rows, columns] = windows_of(options, in_[0]);
-    const bool filled = windows_hold_elements(rows, in_[0].height, options.kernel.height, options.stride.height) &&
-                        windows_hold_elements(columns, in_[0].width, options.kernel.width, options.stride.width);
+    const nn::size2d dilation = dilation_of(options);
+    const bool filled =
+        windows_hold_elements(rows, in_[0].height, options.kernel.height, options.stride.height, dilation.height) &&
+        windows_hold_elements(columns, in_[0].width, options.kernel.width, options.stride.width, dilation.width);
     return filled ? windows(in_[0].channels, rows, columns) : result{};
   }
 

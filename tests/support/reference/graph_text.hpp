@@ -20,7 +20,9 @@ class options_text {
   std::string operator()(const nn::average_pool2d& options) const {
     return pool("average_pool2d", options, options.count_padding ? ", .count_padding = true" : "");
   }
-  std::string operator()(const nn::max_pool2d& options) const { return pool("max_pool2d", options, ""); }
+  std::string operator()(const nn::max_pool2d& options) const {
+    return pool("max_pool2d", options, ", .dilation = " + size(options.dilation));
+  }
   std::string operator()(const nn::batch_norm& options) const {
     std::ostringstream out;
     out << "nn::batch_norm{.momentum = " << options.momentum << ", .epsilon = " << options.epsilon
@@ -161,8 +163,9 @@ class options_text {
   }
 
   template <class Options>
-  [[nodiscard]] static std::string pool(const char* name, const Options& options, const char* more) {
-    return "nn::" + std::string{name} + "{" + windows(options) + more + "}";
+  [[nodiscard]] static std::string pool(const char* name, const Options& options, const std::string& more) {
+    return "nn::" + std::string{name} + "{" + windows(options) + more +
+           (options.ceil_mode ? ", .ceil_mode = true}" : "}");
   }
 };
 

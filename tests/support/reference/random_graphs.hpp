@@ -365,12 +365,15 @@ class graph_generator {
       case 14: {
         nn::max_pool2d options{.kernel = kernel(), .stride = stride()};
         options.padding = padding(options.kernel);
+        options.dilation = draw_.chance(75) ? nn::size2d{1, 1} : nn::size2d{draw_.between(1, 3), draw_.between(1, 3)};
+        options.ceil_mode = draw_.chance(30);
         return add(options, {value});
       }
       case 15: {
         nn::average_pool2d options{.kernel = kernel(), .stride = stride()};
         options.padding = padding(options.kernel);
         options.count_padding = draw_.chance(50);
+        options.ceil_mode = draw_.chance(30);
         return add(options, {value});
       }
       case 16:

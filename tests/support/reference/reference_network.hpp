@@ -309,6 +309,20 @@ class reference_network {
     }
   }
 
+  /// The places of a window that are in the image or the padding around it; all of those of padding::same().
+  [[nodiscard]] static index_t counted(const nn::average_pool2d& options, const nn::value_shape& in, index_t p,
+                                       index_t q) {
+    const auto along = [&](index_t output, index_t kernel, index_t stride, index_t padded) {
+      index_t count = 0;
+      for (index_t r = 0; r < kernel; ++r) {
+        count += options.padding.rule() == nn::padding::kind::same || output * stride + r < padded ? 1 : 0;
+      }
+      return count;
+    };
+    const nn::padding& pad = options.padding;
+    return along(p, options.kernel.height, options.stride.height, in.height + pad.top() + pad.bottom()) *
+           along(q, options.kernel.width, options.stride.width, in.width + pad.left() + pad.right());
+  }
   void compute(std::size_t i, const nn::average_pool2d& options, const values_type& values, reference_images& out, bool,
                const step_position&) {
     const windows<nn::average_pool2d> of{options, shapes_[input(i)]};
@@ -320,7 +334,7 @@ class reference_network {
         ++count;
       });
       out(n, c, p, q) =
-          sum / static_cast<double>(options.count_padding ? options.kernel.height * options.kernel.width : count);
+          sum / static_cast<double>(options.count_padding ? counted(options, shapes_[input(i)], p, q) : count);
     });
   }
   void differentiate(std::size_t i, const nn::average_pool2d& options, values_type& gradients, const step_position&) {
@@ -328,7 +342,7 @@ class reference_network {
     for_each(gradients[i + 1].shape, [&](index_t n, index_t c, index_t p, index_t q) {
       index_t count = 0;
       of.for_each_tap(p, q, [&](index_t, index_t, index_t, index_t) { ++count; });
-      count = options.count_padding ? options.kernel.height * options.kernel.width : count;
+      count = options.count_padding ? counted(options, shapes_[input(i)], p, q) : count;
       of.for_each_tap(p, q, [&](index_t h, index_t w, index_t, index_t) {
         gradients[input(i)](n, c, h, w) += gradients[i + 1](n, c, p, q) / static_cast<double>(count);
       });

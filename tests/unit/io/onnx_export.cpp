@@ -17,9 +17,12 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/io/detail/onnx/model_files.hpp"
 #include "gradus/io/onnx_export.hpp"
+#include "gradus/io/onnx_import.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/network.hpp"
+#include "gradus/nn/predict.hpp"
+#include "gradus/tensor/tensor.hpp"
 #include "simulated_disk.hpp"
 
 namespace {
@@ -125,6 +128,38 @@ BOOST_AUTO_TEST_CASE(both_layouts_make_the_same_file) {
   save_pooled_convolution<gradus::nhwc>(device, path / "model.onnx");
   BOOST_TEST(first.size() > 1000U);
   BOOST_TEST((first == content_of(path / "model.onnx")));
+}
+
+BOOST_AUTO_TEST_CASE(options_of_poolings_come_back) {
+  const auto build = [](auto& net) {
+    nn::value x = net.add(
+        "largest", nn::max_pool2d{.kernel = {3, 2}, .stride = 2, .padding = 1, .dilation = {2, 3}, .ceil_mode = true},
+        net.input());
+    x = net.add("mean", nn::average_pool2d{.kernel = 2, .padding = 1, .count_padding = true, .ceil_mode = true}, x);
+    net.compile({.max_batch_size = 2});
+    return net.shape(x);
+  };
+  nn::network<float> net{device, {3, 10, 12}};
+  const nn::value_shape out = build(net);
+  gradus::io::save_onnx(net, path / "model.onnx");
+  const std::string bytes = content_of(path / "model.onnx");
+  BOOST_TEST(bytes.find("ceil_mode") != std::string::npos);
+  BOOST_TEST(bytes.find("dilations") != std::string::npos);
+  auto model = gradus::io::onnx_model::from_bytes(bytes);
+  nn::network<float> other{device, model.input()};
+  const nn::value y = model.add_to(other, other.input());
+  other.compile({.max_batch_size = 2});
+  BOOST_CHECK((other.shape(y) == out));
+  gradus::image_tensor<float, gradus::nchw> x{device, {2, 3, 10, 12}};
+  for (gradus::index_t i = 0; i < x.size(); ++i) {
+    x.data()[i] = static_cast<float>(i * 37 % 101) - 50.0F;
+  }
+  const auto ours = nn::predict(net, x);
+  const auto theirs = nn::predict(other, x);
+  BOOST_REQUIRE(ours.size() == theirs.size());
+  for (gradus::index_t i = 0; i < ours.size(); ++i) {
+    BOOST_TEST(ours.data()[i] == theirs.data()[i]);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_layer_without_operators_is_named) {

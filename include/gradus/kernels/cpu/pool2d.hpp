@@ -139,23 +139,24 @@ void pool_row(const pool_plan& plan, const pool_forward<Element>& call, index_t 
               index_t in_w, index_t out_w) {
   const pool_axis& columns = plan.columns;
   const pool_range whole = columns.whole_windows();
-  const pool_range h = plan.rows.window(p);
+  const pool_range h = plan.rows.entries(p);
+  const index_t row = plan.rows.input(h.begin, p) * in_h;
+  const index_t divisor = plan.rows.divisor(p, plan.count_padding);
   for (index_t q = 0; q < columns.outputs;) {
-    const pool_range w = columns.window(q);
+    const pool_range w = columns.entries(q);
     const index_t pixels = q == whole.begin && whole.size() > 0 ? whole.size() : 1;
-    const index_t entries = plan.count_padding ? plan.rows.kernel * columns.kernel : h.size() * w.size();
-    call.run(window_run<Element>{.x = call.x + (h.begin * in_h + w.begin * in_w),
+    const index_t entries = divisor * columns.divisor(q, plan.count_padding);
+    call.run(window_run<Element>{.x = call.x + (row + columns.input(w.begin, q) * in_w),
                                  .rows = h.size(),
                                  .columns = w.size(),
-                                 .row_step = in_h,
-                                 .column_step = in_w,
+                                 .row_step = plan.rows.dilation * in_h,
+                                 .column_step = columns.dilation * in_w,
                                  .lanes = lanes,
                                  .pixels = pixels,
                                  .input_step = columns.stride * in_w,
                                  .output_step = out_w,
                                  .output = q * out_w,
-                                 .entry = static_cast<int>(plan.rows.entry(h.begin, p) * columns.kernel +
-                                                           columns.entry(w.begin, q)),
+                                 .entry = static_cast<int>(h.begin * columns.kernel + w.begin),
                                  .kernel_width = static_cast<int>(columns.kernel),
                                  .share = computed<Element>{1} / static_cast<computed<Element>>(entries)},
              call.y, call.choice);
@@ -215,10 +216,10 @@ template <class Element>
 void pool_images(cpu& device, const pool_plan& plan, const pool_forward<Element>& call,
                  void (*transposed_band)(const pool_plan&, const pool_forward<Element>&, const pool_band&)) {
   const pool_axis& rows = plan.rows;
-  // A band of `height` outputs reads at most (height - 1) * stride + kernel rows of inputs, and never more than all.
+  // A band of `height` outputs reads at most (height - 1) * stride + reach rows of inputs, and never more than all.
   const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.inputs);
   const index_t height =
-      rows.inputs <= most_rows ? rows.outputs : (most_rows - rows.kernel + rows.stride) / rows.stride;
+      rows.inputs <= most_rows ? rows.outputs : (most_rows - rows.reach() + rows.stride) / rows.stride;
   const pool_bands cut = cut_bands(plan, rows.outputs, plan.columns.outputs, height, transposed_band != nullptr);
   const auto do_band = transposed_band != nullptr && cut.lanes > 1 ? transposed_band : pool_plain_band<Element>;
   for_each_band(device, plan, rows.outputs, cut, plan.columns.outputs * rows.kernel * plan.columns.kernel,
@@ -300,10 +301,10 @@ template <class Element>
 void gradients_of_images(cpu& device, const pool_plan& plan, const pool_backward<Element>& call,
                          void (*transposed_band)(const pool_plan&, const pool_backward<Element>&, const pool_band&)) {
   const pool_axis& rows = plan.rows;
-  // `height` rows of inputs are covered by at most (height + kernel - 2) / stride + 1 rows of outputs, never more than
+  // `height` rows of inputs are covered by at most (height + reach - 2) / stride + 1 rows of outputs, never more than
   // all.
   const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.outputs);
-  const index_t height = rows.outputs <= most_rows ? rows.inputs : (most_rows - 1) * rows.stride - rows.kernel + 2;
+  const index_t height = rows.outputs <= most_rows ? rows.inputs : rows.inputs_of_windows(most_rows);
   const pool_bands cut = cut_bands(plan, rows.inputs, plan.columns.inputs, height, transposed_band != nullptr);
   const auto do_band = transposed_band != nullptr && cut.lanes > 1 ? transposed_band : plain_band_of_gradients<Element>;
   for_each_band(device, plan, rows.inputs, cut, 2 * plan.columns.inputs,
@@ -313,13 +314,16 @@ void gradients_of_images(cpu& device, const pool_plan& plan, const pool_backward
 /// The gradients of a row of inputs of max pooling.
 template <class Element>
 void max_gradients_of_row(const pool_plan& plan, const pool_backward<Element>& call, const input_row& row, index_t h) {
-  const index_t first = (h + plan.rows.pad) * plan.columns.kernel;
-  const index_t row_stride = plan.rows.stride * plan.columns.kernel;
   gradients_of_row(row, call.target,
-                   [=, dy = call.dy, choice = call.choice]<class Packet, std::size_t Block>(
-                       Packet, typename Packet::type(&sum)[Block], index_t p, index_t, index_t s, index_t i) {
+                   [=, rows = plan.rows, width = plan.columns.kernel, dy = call.dy,
+                    choice = call.choice]<class Packet, std::size_t Block>(Packet, typename Packet::type(&sum)[Block],
+                                                                           index_t p, index_t, index_t s, index_t i) {
+                     const index_t r = rows.entry(h, p);
+                     if ((r | s) < 0) [[unlikely]] {  // between the entries of a dilated kernel
+                       return;
+                     }
                      typename Packet::index_vector mine[Block];
-                     Packet::equal_bytes(choice + i, static_cast<int>(first - p * row_stride + s), mine);
+                     Packet::equal_bytes(choice + i, static_cast<int>(r * width + s), mine);
                      constexpr int block{Block};
 #pragma GCC unroll 4
                      for (int j = 0; j < block; ++j) {
@@ -332,8 +336,8 @@ void max_gradients_of_row(const pool_plan& plan, const pool_backward<Element>& c
 template <class Element>
 void average_gradients_of_row(const pool_plan& plan, const pool_backward<Element>& call, const input_row& row,
                               index_t /*h*/) {
-  const pool_range rows = plan.count_padding ? pool_range{0, plan.rows.outputs} : plan.rows.whole_windows();
-  const pool_range columns = plan.count_padding ? pool_range{0, plan.columns.outputs} : plan.columns.whole_windows();
+  const pool_range rows = plan.rows.whole_divisors(plan.count_padding);
+  const pool_range columns = plan.columns.whole_divisors(plan.count_padding);
   using real = computed<Element>;
   const real usual = real{1} / static_cast<real>(plan.rows.kernel * plan.columns.kernel);
   gradients_of_row(row, call.target,
@@ -341,7 +345,8 @@ void average_gradients_of_row(const pool_plan& plan, const pool_backward<Element
                                                                              index_t p, index_t q, index_t, index_t i) {
                      real share = usual;
                      if (!rows.holds(p) || !columns.holds(q)) [[unlikely]] {
-                       share = real{1} / static_cast<real>(plan.rows.window(p).size() * plan.columns.window(q).size());
+                       share = real{1} / static_cast<real>(plan.rows.divisor(p, plan.count_padding) *
+                                                           plan.columns.divisor(q, plan.count_padding));
                      }
                      constexpr int block{Block};
 #pragma GCC unroll 4
@@ -355,7 +360,7 @@ void average_gradients_of_row(const pool_plan& plan, const pool_backward<Element
 /// not overlap, and the entries left over are at the end of each row and below the last row.
 [[nodiscard]] inline bool pools_two_by_two(const pool_plan& plan) noexcept {
   const auto halves = [](const pool_axis& a) {
-    return a.kernel == 2 && a.stride == 2 && a.pad == 0 && 2 * a.outputs <= a.inputs;
+    return a.kernel == 2 && a.stride == 2 && a.pad == 0 && a.dilation == 1 && !a.adaptive && 2 * a.outputs <= a.inputs;
   };
   return halves(plan.rows) && halves(plan.columns) && plan.in.w == 1 && plan.in.h == plan.columns.inputs &&
          plan.out.w == 1 && plan.out.h == plan.columns.outputs;

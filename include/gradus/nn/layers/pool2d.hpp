@@ -19,17 +19,23 @@ namespace gradus::nn {
 ///
 ///   symbol | meaning | shape
 ///   x      | input   | (N, C, H, W)
-///   y      | output  | (N, C, P, Q)
+///   y      | output  | (N, C, P, Q)   P = floor((H + top + bottom - reach) / stride) + 1, as Q for columns, where
+///          |         |                reach = (kernel - 1) * dilation + 1
+///
+/// With ceil_mode the quotient is rounded up, so that the last window may reach over the padding; a window that would
+/// begin behind the image is left out, as in PyTorch. padding::same() has the same windows with and without it.
 ///
 /// Gradients for g = dL/dy: dL/dx (N, C, H, W) sums each g at the first largest entry, in row order, under its kernel.
 ///
-/// @throws configuration_error (network::add) when kernel, stride or padding is not possible, or the kernel has more
-///         than 256 elements
+/// @throws configuration_error (network::add) when kernel, stride, padding or dilation is not possible, the kernel has
+///         more than 256 elements, or a window has none of the image
 /// @throws shape_error (network::add) for a flattened image, or when the kernel does not fit the padded image
 struct max_pool2d {
   size2d kernel = 2;                           ///< rows and columns of the kernel
   size2d stride = stride_of_kernel;            ///< rows and columns from one output to the next
   nn::padding padding = nn::padding::valid();  ///< around the input; a maximum never takes it
+  size2d dilation = 1;                         ///< rows and columns from one entry of the kernel to the next
+  bool ceil_mode = false;                      ///< round the output extents up
 
   /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
@@ -40,7 +46,10 @@ struct max_pool2d {
 ///
 ///   symbol | meaning | shape
 ///   x      | input   | (N, C, H, W)
-///   y      | output  | (N, C, P, Q)
+///   y      | output  | (N, C, P, Q)   P = floor((H + top + bottom - kernel) / stride) + 1, as Q for columns
+///
+/// ceil_mode is as that of nn::max_pool2d. The part of a window that is beyond the padding never counts, also with
+/// count_padding.
 ///
 /// Gradients for g = dL/dy: dL/dx (N, C, H, W) spreads each g evenly over the entries of its mean.
 ///
@@ -50,7 +59,8 @@ struct average_pool2d {
   size2d kernel = 2;                           ///< rows and columns of the kernel
   size2d stride = stride_of_kernel;            ///< rows and columns from one output to the next
   nn::padding padding = nn::padding::valid();  ///< zeros around the input
-  bool count_padding = false;                  ///< divide by the whole kernel area, also at the border of the image
+  bool count_padding = false;                  ///< count the zeros of the padding, too
+  bool ceil_mode = false;                      ///< round the output extents up
 
   /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
@@ -67,33 +77,75 @@ struct global_average_pool2d {
 
 namespace detail {
 
+/// What a pooling is made of, with the stride that it has.
+struct pool_options {
+  size2d kernel;
+  size2d stride;
+  nn::padding padding = nn::padding::valid();
+  size2d dilation = 1;
+  bool ceil_mode = false;
+};
+
+/// Throws unless all windows along one axis of an image have an entry of it.
+inline void require_filled_windows(std::string_view kind, index_t input, index_t outputs, index_t kernel,
+                                   index_t stride, index_t before, index_t dilation) {
+  const auto filled = [&](index_t output) {
+    const index_t start = output * stride - before;
+    const index_t outside = start < 0 ? (dilation - 1 - start) / dilation : index_t{0};  // entries before the image
+    return outside < kernel && start + outside * dilation < input;
+  };
+  bool all = filled(0) && filled(outputs - 1);
+  for (index_t p = 1; all && dilation > 1 && p < outputs && p * stride < before; ++p) {
+    all = filled(p);  // the first entry in an image that is smaller than the dilation is not always in it
+  }
+  if (!all) {
+    raise<configuration_error>(
+        kind, "kernel positions that each cover at least one element of the image",
+        dilation > 1 ? "padding as large as the kernel, or a dilation larger than the image and padding at both ends"
+                     : "padding as large as the kernel");
+  }
+}
+
+/// The outputs along one axis when their number is rounded up: none begins behind the image.
+[[nodiscard]] inline index_t rounded_up(index_t padded, index_t reach, index_t stride, index_t last_begin) noexcept {
+  const index_t outputs = (padded - reach + stride - 1) / stride + 1;
+  return (outputs - 1) * stride >= last_begin ? outputs - 1 : outputs;
+}
+
 /// The extents and padding of a pooling; checks its options.
-inline kernels::pool2d_geometry pool_geometry(std::string_view kind, std::span<const value_shape> inputs, size2d kernel,
-                                              size2d stride, padding pad) {
+inline kernels::pool2d_geometry pool_geometry(std::string_view kind, std::span<const value_shape> inputs,
+                                              const pool_options& o) {
   require_inputs(kind, 1, inputs.size());
   const value_shape& in = inputs[0];
   require_image(kind, in, "put the pooling before nn::flatten");
-  const auto window = slide(kind, {in.height, in.width}, kernel, stride, pad);
-  const kernels::pool2d_geometry geometry{.channels = in.channels,
-                                          .in_height = in.height,
-                                          .in_width = in.width,
-                                          .out_height = window.out_height,
-                                          .out_width = window.out_width,
-                                          .kernel_height = kernel.height,
-                                          .kernel_width = kernel.width,
-                                          .stride_height = stride.height,
-                                          .stride_width = stride.width,
-                                          .pad_top = window.pad_top,
-                                          .pad_left = window.pad_left};
-  require_few_positions(kind, in.channels, {in.height, in.width}, {window.out_height, window.out_width}, stride,
-                        kernel);
-  const bool before = window.pad_top >= kernel.height || window.pad_left >= kernel.width;
-  const bool after = (window.out_height - 1) * stride.height - window.pad_top >= in.height ||
-                     (window.out_width - 1) * stride.width - window.pad_left >= in.width;
-  if (before || after) {
-    raise<configuration_error>(kind, "kernel positions that each cover at least one element of the image",
-                               "padding as large as the kernel");
+  const size2d reach = o.dilation == size2d{} ? o.kernel : dilated_kernel(kind, o.kernel, o.dilation);
+  const auto window = slide(kind, {in.height, in.width}, reach, o.stride, o.padding);
+  kernels::pool2d_geometry geometry{.channels = in.channels,
+                                    .in_height = in.height,
+                                    .in_width = in.width,
+                                    .out_height = window.out_height,
+                                    .out_width = window.out_width,
+                                    .kernel_height = o.kernel.height,
+                                    .kernel_width = o.kernel.width,
+                                    .stride_height = o.stride.height,
+                                    .stride_width = o.stride.width,
+                                    .pad_top = window.pad_top,
+                                    .pad_left = window.pad_left,
+                                    .dilation_height = o.dilation.height,
+                                    .dilation_width = o.dilation.width};
+  if (o.ceil_mode && o.padding.rule() != padding::kind::same) {
+    geometry.padded_height = in.height + o.padding.top() + o.padding.bottom();
+    geometry.padded_width = in.width + o.padding.left() + o.padding.right();
+    geometry.out_height =
+        rounded_up(geometry.padded_height, reach.height, o.stride.height, in.height + o.padding.top());
+    geometry.out_width = rounded_up(geometry.padded_width, reach.width, o.stride.width, in.width + o.padding.left());
   }
+  require_few_positions(kind, in.channels, {in.height, in.width}, {geometry.out_height, geometry.out_width}, o.stride,
+                        reach);
+  require_filled_windows(kind, in.height, geometry.out_height, o.kernel.height, o.stride.height, geometry.pad_top,
+                         o.dilation.height);
+  require_filled_windows(kind, in.width, geometry.out_width, o.kernel.width, o.stride.width, geometry.pad_left,
+                         o.dilation.width);
   return geometry;
 }
 
@@ -118,7 +170,12 @@ class max_pool2d_base : public layer_base {
   [[nodiscard]] std::string_view kind() const noexcept override { return "max_pool2d"; }
 
   value_shape infer(std::span<const value_shape> inputs) override {
-    geometry_ = pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.padding);
+    geometry_ = pool_geometry(kind(), inputs,
+                              {.kernel = options_.kernel,
+                               .stride = options_.stride,
+                               .padding = options_.padding,
+                               .dilation = options_.dilation,
+                               .ceil_mode = options_.ceil_mode});
     if (geometry_.kernel_height * geometry_.kernel_width > 256) {
       raise<configuration_error>(kind(), "a kernel of at most 256 elements",
                                  {geometry_.kernel_height * geometry_.kernel_width});
@@ -187,7 +244,11 @@ class average_pool2d_base : public layer_base {
   [[nodiscard]] std::string_view kind() const noexcept override { return "average_pool2d"; }
 
   value_shape infer(std::span<const value_shape> inputs) override {
-    geometry_ = pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.padding);
+    geometry_ = pool_geometry(kind(), inputs,
+                              {.kernel = options_.kernel,
+                               .stride = options_.stride,
+                               .padding = options_.padding,
+                               .ceil_mode = options_.ceil_mode});
     return pooled_shape(geometry_);
   }
 
@@ -241,7 +302,7 @@ class global_average_pool2d_base : public layer_base {
   value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     const size2d image{inputs[0].height, inputs[0].width};
-    geometry_ = pool_geometry(kind(), inputs, image, image, padding::valid());
+    geometry_ = pool_geometry(kind(), inputs, {.kernel = image, .stride = image});
     return pooled_shape(geometry_);
   }
 

@@ -6,7 +6,6 @@
 #include <algorithm>    // std::max, std::min
 #include <array>        // std::array
 #include <cstddef>      // std::size_t
-#include <limits>       // std::numeric_limits
 #include <map>          // std::map
 #include <optional>     // std::optional
 #include <string>       // std::string
@@ -35,19 +34,18 @@ class onnx_pooling_operators : public onnx_choice_operators {
       require_image();
       ignore({"storage_order"});  // of the places of the maxima, which are refused
       nn::max_pool2d pool{.kernel = pair("kernel_shape", {0, 1}), .stride = pair("strides", {1, 1})};
-      if (const nn::size2d apart = pair("dilations", {1, 1}); apart != nn::size2d{1, 1}) {
-        give(dilated_maximum(pool.kernel, pool.stride, apart), value().rank);
-      } else {
-        pool.padding = pooling_padding(pool.kernel, pool.stride, shape());
-        give_layer(pool);
-      }
+      pool.dilation = pair("dilations", {1, 1});
+      pool.padding = padding_of(pool.kernel, pool.stride, pool.dilation);
+      pool.ceil_mode = rounds_up();
+      give_layer(pool);
     } else if (type == "AveragePool") {
       require_image();
+      require_no_dilation();
       nn::average_pool2d pool{.kernel = pair("kernel_shape", {0, 1}), .stride = pair("strides", {1, 1})};
+      pool.padding = padding_of(pool.kernel, pool.stride, {1, 1});
       pool.count_padding = integer("count_include_pad", 0) != 0;
-      nn::value from = value().value;
-      pool.padding = average_padding(pool, from);
-      give(add(pool, from), value().rank);
+      pool.ceil_mode = rounds_up();
+      give_layer(pool);
     } else if (type == "GlobalAveragePool" || type == "GlobalMaxPool") {
       require_image();
       give(reduced(value(), {false, true, true}, type == "GlobalMaxPool"), value().rank);
@@ -108,85 +106,13 @@ class onnx_pooling_operators : public onnx_choice_operators {
   }
 
  private:
-  /// With ceil_mode the last window may begin inside and end outside: as if there were more padding.
-  [[nodiscard]] nn::padding pooling_padding(nn::size2d kernel, nn::size2d stride, const nn::value_shape& in) {
-    const nn::size2d apart = pair("dilations", {1, 1});
-    const nn::padding pad = padding_of(kernel, stride, apart);
-    kernel = {(kernel.height - 1) * apart.height + 1, (kernel.width - 1) * apart.width + 1};
-    if (integer("ceil_mode", 0) == 0 || text("auto_pad", "NOTSET") != "NOTSET") {
-      return pad;
-    }
-    const auto more = [](index_t extent, index_t taps, index_t step, index_t before, index_t after) {
-      const index_t room = extent + before + after - taps;
-      if (room < 0 || room % step == 0) {
-        return after;
-      }
-      const index_t outputs = room / step + 2;
-      // A window that would begin in the padding behind the image is left out.
-      return (outputs - 1) * step >= extent + before ? after : after + step - room % step;
-    };
-    return nn::padding::explicit_padding(
-        pad.top(), more(in.height, kernel.height, stride.height, pad.top(), pad.bottom()), pad.left(),
-        more(in.width, kernel.width, stride.width, pad.left(), pad.right()));
-  }
-  /// The maximum under a kernel whose pixels are apart: that of shifted images, along rows and then along columns.
-  [[nodiscard]] nn::value dilated_maximum(nn::size2d kernel, nn::size2d stride, nn::size2d apart) {
-    const nn::padding pad = pooling_padding(kernel, stride, shape());
-    if (text("auto_pad", "NOTSET").starts_with("SAME")) {
-      refuse("auto_pad NOTSET or VALID with dilations", text("auto_pad", "NOTSET"));
-    }
-    if (kernel.height > most_taps || kernel.width > most_taps) {
-      refuse({"a kernel of at most ", most_taps, " pixels along an axis with dilations"},
-             {kernel.height, " and ", kernel.width});
-    }
-    nn::value made = value().value;
-    if (pad.top() != 0 || pad.bottom() != 0 || pad.left() != 0 || pad.right() != 0) {
-      const double below_all = -std::numeric_limits<double>::infinity();
-      require_size(shape().channels, shape().height + pad.top() + pad.bottom(),
-                   shape().width + pad.left() + pad.right());
-      made = add(nn::pad2d{.padding = pad, .value = below_all}, made);
-    }
-    for (const bool vertical : {true, false}) {
-      const nn::value from = made;
-      const index_t taps = vertical ? kernel.height : kernel.width;
-      const index_t step = vertical ? stride.height : stride.width;
-      const index_t every = vertical ? apart.height : apart.width;
-      const index_t room = (vertical ? net_.shape(from).height : net_.shape(from).width) - (taps - 1) * every - 1;
-      if (room < 0) {
-        refuse("a window that fits into the image and its padding", {(taps - 1) * every + 1, " pixels"});
-      }
-      for (index_t k = 0; k < taps; ++k) {
-        const nn::index_range range{k * every, k * every + room / step * step + 1};
-        const nn::size2d steps = vertical ? nn::size2d{step, 1} : nn::size2d{1, step};
-        nn::value part = add(vertical ? nn::slice{.rows = range} : nn::slice{.columns = range}, from);
-        part = step == 1 ? part : add(nn::max_pool2d{.kernel = {1, 1}, .stride = steps}, part);
-        made = k == 0 ? part : add(layer_name(), onnx_function_layer{onnx_function::maximum}, std::array{made, part});
-      }
-    }
-    return made;
-  }
+  /// ceil_mode, which says nothing about the windows of auto_pad.
+  [[nodiscard]] bool rounds_up() { return integer("ceil_mode", 0) != 0 && text("auto_pad", "NOTSET") == "NOTSET"; }
 
   void require_no_dilation() {
     if (const nn::size2d apart = pair("dilations", {1, 1}); apart != nn::size2d{1, 1}) {
       refuse("dilations of 1", {apart.height, " and ", apart.width});
     }
-  }
-  /// As pooling_padding. The last window of a mean that counts the padding ends with it: an image gets its padding as
-  /// pixels first.
-  [[nodiscard]] nn::padding average_padding(nn::average_pool2d& pool, nn::value& from) {
-    require_no_dilation();
-    if (!pool.count_padding || integer("ceil_mode", 0) == 0 || text("auto_pad", "NOTSET") != "NOTSET") {
-      return pooling_padding(pool.kernel, pool.stride, shape());
-    }
-    pool.count_padding = false;
-    const nn::padding pad = padding_of(pool.kernel, pool.stride, {1, 1});
-    if (pad.top() == 0 && pad.bottom() == 0 && pad.left() == 0 && pad.right() == 0) {
-      return pooling_padding(pool.kernel, pool.stride, shape());
-    }
-    const nn::value_shape in = shape();
-    from = add(nn::pad2d{.padding = pad}, from);
-    const nn::padding whole = pooling_padding(pool.kernel, pool.stride, in);
-    return nn::padding::explicit_padding(0, whole.bottom() - pad.bottom(), 0, whole.right() - pad.right());
   }
 
   /// The mean or maximum over channels, rows or columns, as extents of 1.
@@ -292,8 +218,6 @@ class onnx_pooling_operators : public onnx_choice_operators {
     give(net_.shape(made) == to ? made : add(nn::reshape{to.channels, to.height, to.width}, made),
          static_cast<int>(left.size()) + 1);
   }
-
-  static constexpr index_t most_taps = 16;  // of a maximum with dilations, along an axis
 };
 
 }  // namespace gradus::io::detail

@@ -99,12 +99,16 @@ class onnx_exporter : public onnx_export_context {
     }
     if (const auto* pool = dynamic_cast<const nn::detail::max_pool2d_base*>(&layer)) {
       const nn::max_pool2d& o = pool->options();
-      return named(pooling("MaxPool", o.kernel, o.stride, o.padding));
+      onnx_node made = pooling("MaxPool", o.kernel, o.stride, o.dilation, o.padding, o.ceil_mode);
+      if (o.dilation != nn::size2d{1, 1}) {
+        made.integers("dilations", {o.dilation.height, o.dilation.width});
+      }
+      return named(std::move(made));
     }
     if (const auto* pool = dynamic_cast<const nn::detail::average_pool2d_base*>(&layer)) {
       const nn::average_pool2d& o = pool->options();
-      return named(
-          pooling("AveragePool", o.kernel, o.stride, o.padding).integer("count_include_pad", o.count_padding ? 1 : 0));
+      return named(pooling("AveragePool", o.kernel, o.stride, {1, 1}, o.padding, o.ceil_mode)
+                       .integer("count_include_pad", o.count_padding ? 1 : 0));
     }
     if (dynamic_cast<const nn::detail::global_average_pool2d_base*>(&layer) != nullptr) {
       return named("GlobalAveragePool", {image()});
@@ -256,12 +260,18 @@ class onnx_exporter : public onnx_export_context {
     return named((bias ? node("Gemm", {from, w, b}, own_) : node("Gemm", {from, w}, own_)).integer("transB", 1), true);
   }
 
-  onnx_node pooling(std::string_view op_type, nn::size2d kernel, nn::size2d stride, const nn::padding& padding) {
-    const std::array<index_t, 4> pads = padding_of(kernel, stride, padding);
-    return node(op_type, {image()}, own_)
-        .integers("kernel_shape", {kernel.height, kernel.width})
+  onnx_node pooling(std::string_view op_type, nn::size2d kernel, nn::size2d stride, nn::size2d dilation,
+                    const nn::padding& padding, bool ceil_mode) {
+    const nn::size2d reach{(kernel.height - 1) * dilation.height + 1, (kernel.width - 1) * dilation.width + 1};
+    const std::array<index_t, 4> pads = padding_of(reach, stride, padding);
+    onnx_node made = node(op_type, {image()}, own_);
+    made.integers("kernel_shape", {kernel.height, kernel.width})
         .integers("strides", {stride.height, stride.width})
         .integers("pads", {pads[0], pads[1], pads[2], pads[3]});
+    if (ceil_mode && padding.rule() != nn::padding::kind::same) {
+      made.integer("ceil_mode", 1);
+    }
+    return made;
   }
 
   exported set_normalization(const nn::detail::set_norm_options& o) {

@@ -228,13 +228,16 @@ void gradients_of_row(const input_row& given, const gradient_target<Element>& to
   const Add add = add_window;
   const pool_axis& columns = row.columns;
   pool_range q{0, 0};
-  index_t end_of_first = columns.kernel - columns.pad;  // one past the kernel of output q.begin
-  index_t start_of_last = -columns.pad;                 // of the kernel of output q.end
+  index_t end_of_first = columns.reach() - columns.pad;  // one past the kernel of output q.begin
+  index_t start_of_last = -columns.pad;                  // of the kernel of output q.end
   for (index_t w = 0; w < columns.inputs; ++w) {
-    for (; q.begin < columns.outputs && end_of_first <= w; ++q.begin) {
+    if (columns.adaptive) {
+      q = columns.windows_with(w);
+    }
+    for (; !columns.adaptive && q.begin < columns.outputs && end_of_first <= w; ++q.begin) {
       end_of_first += columns.stride;
     }
-    for (; q.end < columns.outputs && start_of_last <= w; ++q.end) {
+    for (; !columns.adaptive && q.end < columns.outputs && start_of_last <= w; ++q.end) {
       start_of_last += columns.stride;
     }
     const index_t input = row.input + w * row.input_step;
