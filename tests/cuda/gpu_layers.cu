@@ -21,6 +21,7 @@
 #include "gradus/kernels/cuda/formula.cuh"
 #include "gradus/kernels/cuda/group_norm.cuh"
 #include "gradus/kernels/cuda/synchronized_batch_norm.cuh"
+#include "gradus/nn/layers/adaptive_pool2d.hpp"
 #include "gradus/nn/layers/synchronized_batch_norm.hpp"
 #include "gradus/nn/metrics.hpp"
 #include "gradus/nn/predict.hpp"
@@ -319,6 +320,8 @@ BOOST_AUTO_TEST_CASE(layers_that_fuse_activations_keep_their_contract_in_16_bits
   require(nn::batch_norm{}, {image});
   require(nn::dense{.out_features = 9}, {image});
   require(nn::average_pool2d{.kernel = {3, 2}, .stride = {2, 1}}, {image});
+  require(nn::adaptive_average_pool2d{.output = {3, 4}}, {image});
+  require(nn::adaptive_max_pool2d{.output = {3, 4}}, {image});
   require(
       nn::average_pool2d{.kernel = {3, 2}, .stride = {3, 2}, .padding = 1, .count_padding = true, .ceil_mode = true},
       {image});

@@ -11,13 +11,15 @@
 #include "gradus/conformance/suite.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/nn/layers.hpp"
+#include "gradus/nn/layers/adaptive_pool2d.hpp"
 
 namespace gradus::conformance {
 
 /// The options of any layer of the library.
-using layer_options = std::variant<nn::add, nn::average_pool2d, nn::batch_norm, nn::concat, nn::conv2d, nn::dense,
-                                   nn::dropout, nn::flatten, nn::global_average_pool2d, nn::leaky_relu,
-                                   nn::local_response_norm, nn::max_pool2d, nn::pad_channels, nn::relu, nn::relu6>;
+using layer_options =
+    std::variant<nn::adaptive_average_pool2d, nn::adaptive_max_pool2d, nn::add, nn::average_pool2d, nn::batch_norm,
+                 nn::concat, nn::conv2d, nn::dense, nn::dropout, nn::flatten, nn::global_average_pool2d, nn::leaky_relu,
+                 nn::local_response_norm, nn::max_pool2d, nn::pad_channels, nn::relu, nn::relu6>;
 
 /// A layer with the shapes of its inputs.
 struct layer_case {
@@ -32,6 +34,10 @@ struct layer_case {
   const nn::value_shape image{4, 5, 7};
   const nn::size2d three{3, 3};
   std::vector<layer_case> cases{
+      {"adaptive average pool", nn::adaptive_average_pool2d{.output = {3, 4}}, {image}},
+      {"adaptive average pool to more pixels", nn::adaptive_average_pool2d{.output = {7, 9}}, {image}},
+      {"adaptive max pool", nn::adaptive_max_pool2d{.output = {3, 4}}, {{17, 5, 7}}},
+      {"adaptive max pool of the image", nn::adaptive_max_pool2d{}, {image}},
       {"add", nn::add{}, {image, image}},
       {"average pool", nn::average_pool2d{.kernel = {3, 2}, .stride = {2, 1}}, {image}},
       {"average pool with padding",

@@ -88,7 +88,7 @@ concept has_average_pool2d_backward = requires(Device& device, const pool2d_geom
   average_pool2d_backward(device, geometry, dy, dx, count_padding, epilogue);
 };
 
-/// A device that takes maxima under a kernel; nn::max_pool2d asks for it.
+/// A device that takes maxima under a kernel; nn::max_pool2d and nn::adaptive_max_pool2d ask for it.
 ///
 /// x and dx have the shape (N, C, H, W), y and dy (N, C, P, Q). Kernels have at most 256 entries. `choice` has
 /// r * kernel_width + s for every element of y, in memory order of y. (r, s) is the position under the kernel of the
@@ -102,7 +102,8 @@ template <class Device, class Element, class Layout>
 concept has_max_pool2d =
     has_max_pool2d_forward<Device, Element, Layout> && has_max_pool2d_backward<Device, Element, Layout>;
 
-/// A device that takes means under a kernel; nn::average_pool2d and nn::global_average_pool2d ask for it.
+/// A device that takes means under a kernel; nn::average_pool2d, nn::global_average_pool2d and
+/// nn::adaptive_average_pool2d ask for it.
 ///
 /// x and dx have the shape (N, C, H, W), y and dy (N, C, P, Q). The divisor is the number of entries inside the image,
 /// or with count_padding the kernel area as far as it is inside padded_height and padded_width.

@@ -3,9 +3,12 @@
 // Every layer's backward pass against finite differences in double precision, in both layouts.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <tuple>
+#include <vector>
 
 #include "../../support/network_checks.hpp"
+#include "gradus/nn/layers/adaptive_pool2d.hpp"
 
 namespace nn = gradus::nn;
 using gradus_test::check_gradients;
@@ -142,6 +145,36 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(average_pool_rounded_up, Layout, layouts) {
           x);
     });
   }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(adaptive_pools, Layout, layouts) {
+  for (const nn::size2d output : {nn::size2d{1, 1}, nn::size2d{3, 2}, nn::size2d{4, 7}, nn::size2d{7, 9}}) {
+    for (const auto& shape : image_cases) {
+      check_layer<Layout>(shape, [&](auto& net, nn::value x) {
+        return net.add("pool", nn::adaptive_average_pool2d{.output = output}, x);
+      });
+      check_layer<Layout>(
+          shape, [&](auto& net, nn::value x) { return net.add("pool", nn::adaptive_max_pool2d{.output = output}, x); });
+    }
+  }
+}
+
+// Windows floor(i * 5 / 3) to ceil((i + 1) * 5 / 3) of rows 0 ... 4: {0, 1}, {1, 2, 3}, {3, 4}, as in PyTorch.
+BOOST_AUTO_TEST_CASE(adaptive_windows_overlap_as_in_pytorch) {
+  gradus::cpu device;
+  const auto run = [&](const auto& options) {
+    nn::network<double, gradus::nhwc> net{device, {1, 5, 1}};
+    net.add("pool", options, net.input());
+    net.compile({.max_batch_size = 1});
+    gradus::image_tensor<double, gradus::nhwc> x{device, {1, 1, 5, 1}};
+    const std::vector<double> rows{4, 8, 1, 3, 5};
+    std::copy(rows.begin(), rows.end(), x.data());
+    const auto y = net.forward(x.view());
+    return std::vector<double>(y.data(), y.data() + y.size());
+  };
+  BOOST_CHECK((run(nn::adaptive_average_pool2d{.output = {3, 1}}) == std::vector<double>{6, 4, 4}));
+  BOOST_CHECK((run(nn::adaptive_max_pool2d{.output = {3, 1}}) == std::vector<double>{8, 8, 5}));
+  BOOST_CHECK((run(nn::adaptive_max_pool2d{.output = {7, 1}}) == std::vector<double>{4, 8, 8, 1, 3, 5, 5}));
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(pool_then_relu_in_place, Layout, layouts) {

@@ -9,6 +9,7 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu.hpp"
 #include "gradus/layout/layouts.hpp"
+#include "gradus/nn/layers/adaptive_pool2d.hpp"
 #include "gradus/nn/layers/conv2d.hpp"
 #include "gradus/nn/layers/conv_transpose2d.hpp"
 #include "gradus/nn/layers/crop2d.hpp"
@@ -161,6 +162,18 @@ BOOST_AUTO_TEST_CASE(poolings_round_up_as_in_pytorch) {
   const std::string empty = refusal<gradus::configuration_error>(
       nn::max_pool2d{.kernel = 2, .stride = 1, .padding = 1, .dilation = 2}, nn::value_shape{4, 1, 9});
   BOOST_TEST(contains(empty, "each cover at least one element"), empty);
+}
+
+BOOST_AUTO_TEST_CASE(adaptive_poolings_have_the_output_that_is_asked_for) {
+  const nn::value_shape image{4, 17, 13};
+  BOOST_CHECK((shape_of(nn::adaptive_average_pool2d{}, image) == nn::value_shape{4, 1, 1}));
+  BOOST_CHECK((shape_of(nn::adaptive_average_pool2d{.output = 7}, image) == nn::value_shape{4, 7, 7}));
+  BOOST_CHECK((shape_of(nn::adaptive_max_pool2d{.output = {20, 3}}, image) == nn::value_shape{4, 20, 3}));
+  const std::string none = refusal<gradus::configuration_error>(nn::adaptive_average_pool2d{.output = {3, 0}}, image);
+  BOOST_TEST(contains(none, "an output of at least 1 x 1, got 3 x 0"), none);
+  const std::string large =
+      refusal<gradus::configuration_error>(nn::adaptive_max_pool2d{.output = {1, 1}}, nn::value_shape{1, 16, 17});
+  BOOST_TEST(contains(large, "windows of at most 256 elements, got 16 x 17"), large);
 }
 
 BOOST_AUTO_TEST_CASE(multiply_adds_count_the_taps) {

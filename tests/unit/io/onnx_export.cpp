@@ -20,6 +20,7 @@
 #include "gradus/io/onnx_import.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/layers.hpp"
+#include "gradus/nn/layers/adaptive_pool2d.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/nn/predict.hpp"
 #include "gradus/tensor/tensor.hpp"
@@ -160,6 +161,38 @@ BOOST_AUTO_TEST_CASE(options_of_poolings_come_back) {
   for (gradus::index_t i = 0; i < ours.size(); ++i) {
     BOOST_TEST(ours.data()[i] == theirs.data()[i]);
   }
+}
+
+BOOST_AUTO_TEST_CASE(adaptive_poolings_of_equal_windows_are_ordinary_ones) {
+  const auto saved = [&](const auto& options) {
+    nn::network<float> net{device, {3, 10, 12}};
+    net.add("pool", options, net.input());
+    net.compile({.max_batch_size = 1});
+    gradus::io::save_onnx(net, path / "model.onnx");
+    const std::string bytes = content_of(path / "model.onnx");
+    auto model = gradus::io::onnx_model::from_bytes(bytes);
+    nn::network<float> other{device, model.input()};
+    const nn::value y = model.add_to(other, other.input());
+    other.compile({.max_batch_size = 1});
+    gradus::image_tensor<float, gradus::nchw> x{device, {1, 3, 10, 12}};
+    for (gradus::index_t i = 0; i < x.size(); ++i) {
+      x.data()[i] = static_cast<float>(i * 37 % 101) - 50.0F;
+    }
+    const auto ours = nn::predict(net, x);
+    const auto theirs = nn::predict(other, x);
+    BOOST_REQUIRE(ours.size() == theirs.size());
+    BOOST_TEST(other.shape(y).size() == ours.size());
+    for (gradus::index_t i = 0; i < ours.size(); ++i) {
+      BOOST_TEST(ours.data()[i] == theirs.data()[i]);
+    }
+    return bytes;
+  };
+  BOOST_TEST(saved(nn::adaptive_average_pool2d{.output = {5, 3}}).find("AveragePool") != std::string::npos);
+  BOOST_TEST(saved(nn::adaptive_max_pool2d{.output = {5, 3}}).find("MaxPool") != std::string::npos);
+  BOOST_TEST(saved(nn::adaptive_average_pool2d{}).find("GlobalAveragePool") != std::string::npos);
+  BOOST_TEST(saved(nn::adaptive_max_pool2d{}).find("GlobalMaxPool") != std::string::npos);
+  BOOST_CHECK_EXCEPTION((void)saved(nn::adaptive_max_pool2d{.output = {4, 3}}), gradus::configuration_error,
+                        says("10 x 12 to 4 x 3"));
 }
 
 BOOST_AUTO_TEST_CASE(a_layer_without_operators_is_named) {

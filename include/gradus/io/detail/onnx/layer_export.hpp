@@ -24,6 +24,7 @@
 #include "gradus/kernels/group_norm.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/layers.hpp"
+#include "gradus/nn/layers/adaptive_pool2d.hpp"
 #include "gradus/nn/layers/conv_transpose2d.hpp"
 #include "gradus/nn/layers/elementwise.hpp"
 #include "gradus/nn/layers/group_norm.hpp"
@@ -112,6 +113,9 @@ class onnx_exporter : public onnx_export_context {
     }
     if (dynamic_cast<const nn::detail::global_average_pool2d_base*>(&layer) != nullptr) {
       return named("GlobalAveragePool", {image()});
+    }
+    if (const auto* pool = dynamic_cast<const nn::detail::adaptive_pool2d_base*>(&layer)) {
+      return adaptive(pool->geometry(), dynamic_cast<const nn::detail::adaptive_max_pool2d_base*>(pool) != nullptr);
     }
     if (const auto* function = dynamic_cast<const nn::detail::elementwise_base*>(&layer)) {
       return elementwise(*function);
@@ -272,6 +276,21 @@ class onnx_exporter : public onnx_export_context {
       made.integer("ceil_mode", 1);
     }
     return made;
+  }
+
+  /// ONNX has no adaptive pooling: equal windows are those of an ordinary one, which is exported as PyTorch does it.
+  exported adaptive(const kernels::pool2d_geometry& windows, bool maximum) {
+    if (windows.out_height == 1 && windows.out_width == 1) {
+      return named(maximum ? "GlobalMaxPool" : "GlobalAveragePool", {image()});
+    }
+    if (windows.adaptive) {
+      raise<configuration_error>(
+          {"io::save_onnx: layer '", layer_->name, "'"}, "an adaptive pooling whose output divides its input",
+          {windows.in_height, " x ", windows.in_width, " to ", windows.out_height, " x ", windows.out_width},
+          "ONNX has no operator for windows of different extents; choose another size of images");
+    }
+    const nn::size2d kernel{windows.kernel_height, windows.kernel_width};
+    return named(pooling(maximum ? "MaxPool" : "AveragePool", kernel, kernel, {1, 1}, nn::padding::valid(), false));
   }
 
   exported set_normalization(const nn::detail::set_norm_options& o) {
