@@ -437,6 +437,8 @@ BOOST_AUTO_TEST_CASE(losses_with_weights_agree_with_the_host) {
   loss_agrees<float, gradus::nchw>(loss_kind::squared, 1e-5);
   loss_agrees<float, gradus::nhwc>(loss_kind::huber, 1e-5);
   loss_agrees<gradus::float16, gradus::nchw>(loss_kind::binary, 5e-3);
+  loss_agrees<float, gradus::nchw>(loss_kind::positive, 1e-5);
+  loss_agrees<float, gradus::nhwc>(loss_kind::positive, 1e-5);
   loss_agrees<float, gradus::nhwc>(loss_kind::summed, 1e-5);
   loss_agrees<float, gradus::nchw>(loss_kind::cosine, 1e-5);
   loss_agrees<float, gradus::nhwc>(loss_kind::cosine, 1e-5);

@@ -234,7 +234,7 @@ loss_outcome loss_on(Device& device, const Options& options, bool labeled) {
 }
 
 /// The losses that are compared.
-enum class loss_kind { smoothed, ignored, squared, huber, binary, cosine, summed };
+enum class loss_kind { smoothed, ignored, squared, huber, binary, positive, cosine, summed };
 
 template <class Element, class Layout, class Device>
 loss_outcome loss_of_kind(Device& device, loss_kind kind) {
@@ -254,6 +254,8 @@ loss_outcome loss_of_kind(Device& device, loss_kind kind) {
       return run(nn::huber{.delta = 0.5}, false);
     case loss_kind::binary:
       return run(nn::binary_cross_entropy_with_logits{}, false);
+    case loss_kind::positive:
+      return run(nn::binary_cross_entropy_with_logits{.positive_weight = {0.5, 1, 2, 1.5, 3}}, false);
     case loss_kind::cosine:
       return run(nn::cosine_similarity{}, false);
     case loss_kind::summed:

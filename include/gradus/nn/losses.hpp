@@ -4,10 +4,12 @@
 // gradus/kernels/cuda/cosine.cuh for the cosine similarity and gradus/kernels/cuda/shaping.cuh for soft labels.
 #pragma once
 
-#include <cmath>        // std::isfinite
-#include <optional>     // std::optional
-#include <string_view>  // std::string_view
-#include <utility>      // std::declval
+#include <cmath>             // std::isfinite
+#include <initializer_list>  // std::initializer_list
+#include <optional>          // std::optional
+#include <string_view>       // std::string_view
+#include <utility>           // std::declval, std::move
+#include <vector>            // std::vector
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
@@ -167,26 +169,148 @@ struct huber {
   using loss = detail::described_loss<huber, Element, Layout, Device>;
 };
 
+/// One number for all channels, or one for each of them, in their order: `.positive_weight = 2.5` or
+/// `.positive_weight = {0.5, 1, 4}`.
+class channel_numbers {
+ public:
+  /// One number for all channels.
+  channel_numbers(double all) : values_{all} {}
+  /// One number for each channel.
+  channel_numbers(std::initializer_list<double> each) : values_{each} {}
+  /// One number for each channel.
+  channel_numbers(std::vector<double> each) : values_{std::move(each)} {}
+
+  /// The numbers; a single one is that of all channels.
+  [[nodiscard]] const std::vector<double>& values() const noexcept { return values_; }
+
+ private:
+  std::vector<double> values_;
+};
+
 /// The mean over the elements of -positive_weight * t * log(s) - (1 - t) * log(1 - s), where s = sigmoid(y) and the
 /// targets t are in [0, 1]. It is computed from the logits y without overflow. torch.nn.BCEWithLogitsLoss.
-/// @throws configuration_error (network::loss) when positive_weight is not above 0
+/// @throws configuration_error (network::loss) when a positive_weight is not above 0, or there are not as many as the
+///         scores have channels
+/// @throws shape_error (network::loss) when there are several for flattened images
 struct binary_cross_entropy_with_logits {
-  double positive_weight = 1.0;  ///< above 0: factor of the part of targets that are 1 (pos_weight)
+  /// Above 0: factor of the part of targets that are 1, of all channels or of each (pos_weight).
+  channel_numbers positive_weight = 1.0;
 
-  /// The function of scores and targets.
-  [[nodiscard]] auto function() const {
-    if (!(positive_weight > 0) || !std::isfinite(positive_weight)) {
-      raise<configuration_error>("binary_cross_entropy_with_logits", "a finite positive_weight above 0",
-                                 {positive_weight});
-    }
-    return detail::loss_of_kind(loss_formula_of([p = positive_weight](auto y, auto t) {
-                                  return mean(p * t * gradus::softplus(-y) + (1 - t) * gradus::softplus(y));
-                                }),
-                                "binary_cross_entropy_with_logits");
-  }
-  /// The loss for one element type and device.
+  /// The loss for one element type, layout and device.
   template <class Element, class Layout, class Device>
-  using loss = detail::described_loss<binary_cross_entropy_with_logits, Element, Layout, Device>;
+  class loss;
+};
+
+namespace detail {
+
+/// Throws unless there is one positive weight, or one for each channel.
+inline void require_positive_weights(const std::vector<double>& weights) {
+  if (weights.empty()) {
+    raise<configuration_error>("binary_cross_entropy_with_logits", "a positive_weight, or one for each channel",
+                               "none");
+  }
+  for (const double weight : weights) {
+    if (!(weight > 0) || !std::isfinite(weight)) {
+      raise<configuration_error>("binary_cross_entropy_with_logits", "a finite positive_weight above 0", {weight});
+    }
+  }
+}
+inline void require_positive_weights(const std::vector<double>& weights, const value_shape& scores) {
+  if (weights.size() == 1) {
+    return;
+  }
+  if (scores.flattened) {
+    raise<shape_error>("binary_cross_entropy_with_logits", "scores with channels, for a positive_weight of each",
+                       describe(scores), "end the network with nn::dense or nn::conv2d");
+  }
+  if (static_cast<index_t>(weights.size()) != scores.channels) {
+    raise<configuration_error>("binary_cross_entropy_with_logits",
+                               {"one positive_weight, or one for each of ", scores.channels, " channels"},
+                               {weights.size(), " weights"});
+  }
+}
+
+}  // namespace detail
+
+/// The loss for one element type, layout and device. With weights p of the channels, an element has the target
+/// p t / (p t + 1 - t) and the weight p t + 1 - t, which is the same loss.
+template <class Element, class Layout, class Device>
+class binary_cross_entropy_with_logits::loss final : public loss_function<Element, Layout, Device> {
+  static_assert(kernels::explain_formula_loss<Device, Element>());
+  using number = parameter_element_t<Element>;
+
+ public:
+  /// @throws configuration_error when a weight is not above 0
+  explicit loss(const binary_cross_entropy_with_logits& options) : weights_{options.positive_weight.values()} {
+    detail::require_positive_weights(weights_);
+  }
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return "binary_cross_entropy_with_logits"; }
+
+  void infer(const value_shape& scores) override {
+    detail::require_positive_weights(weights_, scores);
+    shape_ = scores;
+  }
+
+  void prepare(Device& device) override {
+    if (weights_.size() > 1) {
+      const std::vector<number> values(weights_.begin(), weights_.end());
+      per_channel_.emplace(device, extents<1>{static_cast<index_t>(values.size())});
+      device.copy_from_host(per_channel_->data(), values.data(), values.size() * sizeof(number));
+    }
+  }
+
+  [[nodiscard]] target_description targets() const override {
+    return {.labels = 0, .values = {shape_.channels, shape_.height, shape_.width}};
+  }
+
+  kernels::loss_sums compute(const image_batch<const Element, Device>& scores,
+                             const nn::targets<Element, Device>& batch_targets, double scale,
+                             const image_batch<Element, Device>& gradient) override {
+    Device& device = scores.device();
+    const index_t batch = scores.extent(0);
+    const number* const examples = batch_targets.weights.empty() ? nullptr : batch_targets.weights.data();
+    const auto formula = loss_formula_of([p = per_channel_ ? 1.0 : weights_[0]](auto y, auto t) {
+      return mean(p * t * gradus::softplus(-y) + (1 - t) * gradus::softplus(y));
+    });
+    if (!per_channel_) {
+      return formula_loss(device, batch, shape_.size(), formula, scores.data(), batch_targets.values.data(), examples,
+                          scale, gradient.data());
+    }
+    const index_t count = batch * shape_.size();
+    if (!elements_ || elements_->size() < 3 * count) {  // the first batch of this size
+      elements_.emplace(device, extents<1>{3 * count});
+    }
+    number* const targets = elements_->data();
+    number* weights = targets + count;
+    const index_t pixels = shape_.height * shape_.width;
+    const bool channels_last = dense_strides<Layout, 4>(scores.extents())[1] == 1 && shape_.channels > 1;
+    const kernels::formula_shape shape{.outer = channels_last ? batch * pixels : batch,
+                                       .channels = shape_.channels,
+                                       .inner = channels_last ? index_t{1} : pixels};
+    const kernels::formula_arguments<number, 1, 1> given{
+        .inputs = {batch_targets.values.data()}, .parameters = {per_channel_->data()}, .per_channel = {true}};
+    formula_forward(device, shape, formula_of<2>([](auto t, auto p) { return p * t / (p * t + 1 - t); }), given,
+                    targets);
+    const double share = 1.0 / static_cast<double>(shape_.size());
+    formula_forward(device, shape, formula_of<2>([share](auto t, auto p) { return share * (p * t + 1 - t); }), given,
+                    weights);
+    if (examples != nullptr) {
+      const kernels::formula_arguments<number, 1, 1> weighted{
+          .inputs = {weights}, .parameters = {examples}, .per_channel = {true}};
+      weights += count;
+      formula_forward(device, {.outer = 1, .channels = batch, .inner = shape_.size()},
+                      formula_of<2>([](auto w, auto of_example) { return w * of_example; }), weighted, weights);
+    }
+    return formula_loss(device, count, 1, formula, scores.data(), static_cast<const number*>(targets),
+                        static_cast<const number*>(weights), scale, gradient.data());
+  }
+
+ private:
+  std::vector<double> weights_;
+  value_shape shape_;
+  std::optional<tensor<number, 1, row_major, Device>> per_channel_;
+  std::optional<tensor<number, 1, row_major, Device>> elements_;  // targets, weights, and those times the examples'
 };
 
 /// 1 - cos(y, t), where the vectors y and t are the channels of a pixel; of images, the mean over the pixels. Flattened

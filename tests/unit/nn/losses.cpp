@@ -224,6 +224,71 @@ BOOST_AUTO_TEST_CASE(elementwise_losses_are_their_definitions) {
   });
 }
 
+// Each channel by itself, with its weight, adds up to the loss of all: that of
+// torch.nn.BCEWithLogitsLoss(pos_weight=p).
+template <class Element, class Layout>
+void check_positive_weights(const std::vector<double>& p, bool weighted, double tolerance) {
+  using number = gradus::parameter_element_t<Element>;
+  gradus::cpu device{{.intra_op_threads = 3}};
+  const nn::value_shape shape{static_cast<index_t>(p.size()), 3, 5};
+  const gradus::image_extents extents = shape.batch(4);
+  const auto strides = gradus::dense_strides<Layout, 4>(extents);
+  const auto count = static_cast<std::size_t>(extents.size());
+  std::vector<Element> y(count);
+  std::vector<Element> gradient(count);
+  std::vector<number> t(count);
+  const gradus::random_stream stream{7, "positive weights"};
+  for (std::size_t i = 0; i < count; ++i) {
+    y[i] = static_cast<Element>(static_cast<number>(2 * stream.normal(i)));
+    t[i] = static_cast<number>(i % 3 == 0 ? 0.0 : i % 3 == 1 ? 1.0 : stream.uniform(i + count));
+  }
+  const std::vector<number> weights{number{1}, number{0}, number{2}, number{0.5}};
+  nn::binary_cross_entropy_with_logits::loss<Element, Layout, gradus::cpu> loss{
+      nn::binary_cross_entropy_with_logits{.positive_weight = p}};
+  loss.infer(shape);
+  loss.prepare(device);
+  nn::targets<Element, gradus::cpu> targets;
+  targets.values = {device, t.data(), extents};
+  if (weighted) {
+    targets.weights = weights;
+  }
+  const auto sums = loss.compute({device, y.data(), extents}, targets, 0.25, {device, gradient.data(), extents});
+  double expected = 0;
+  double worst = 0;
+  for (index_t n = 0; n < 4; ++n) {
+    const double weight = (weighted ? static_cast<double>(weights[static_cast<std::size_t>(n)]) : 1.0) /
+                          static_cast<double>(shape.size());
+    for (index_t c = 0; c < shape.channels; ++c) {
+      for (index_t h = 0; h < shape.height; ++h) {
+        for (index_t w = 0; w < shape.width; ++w) {
+          const auto i = static_cast<std::size_t>(n * strides[0] + c * strides[1] + h * strides[2] + w * strides[3]);
+          const double of_channel = p[static_cast<std::size_t>(c)];
+          const auto score = static_cast<double>(static_cast<number>(y[i]));
+          const auto target = static_cast<double>(t[i]);
+          const double s = 1 / (1 + std::exp(-score));
+          expected += weight *
+                      (of_channel * target * std::log1p(std::exp(-score)) + (1 - target) * std::log1p(std::exp(score)));
+          const double slope = 0.25 * weight * (-of_channel * target * (1 - s) + (1 - target) * s);
+          worst = std::max(worst, std::abs(slope - static_cast<double>(static_cast<number>(gradient[i]))));
+        }
+      }
+    }
+  }
+  BOOST_TEST(sums.loss == expected, boost::test_tools::tolerance(tolerance));
+  BOOST_TEST(worst * static_cast<double>(shape.size()) < tolerance, worst);
+}
+
+BOOST_AUTO_TEST_CASE(positive_weights_of_channels_are_those_of_pytorch) {
+  for (const bool weighted : {false, true}) {
+    for (const std::vector<double>& p : {std::vector<double>{0.5, 1, 4, 2.5}, std::vector<double>{3, 0.25}}) {
+      check_positive_weights<double, gradus::nchw>(p, weighted, 1e-13);
+      check_positive_weights<double, gradus::nhwc>(p, weighted, 1e-13);
+      check_positive_weights<float, gradus::nhwc>(p, weighted, 2e-6);
+      check_positive_weights<gradus::bfloat16, gradus::nchw>(p, weighted, 0.02);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(huber_takes_errors_whose_square_is_infinite) {
   gradus::cpu device{{.intra_op_threads = 1}};
   const std::vector<double> y{1e160, -1e300, 0.25, 3};
@@ -386,6 +451,9 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
   };
   expect(nn::huber{.delta = 0}, "huber: expected a finite delta above 0, got 0");
   expect(nn::binary_cross_entropy_with_logits{.positive_weight = -1}, "positive_weight above 0, got -1");
+  expect(nn::binary_cross_entropy_with_logits{.positive_weight = {1, 2, 0, 4}}, "positive_weight above 0, got 0");
+  expect(nn::binary_cross_entropy_with_logits{.positive_weight = {1, 2}},
+         "one positive_weight, or one for each of 4 channels, got 2 weights");
   expect(nn::softmax_cross_entropy{.label_smoothing = 1}, "a label_smoothing in [0, 1), got 1");
   expect(nn::softmax_cross_entropy{.class_weights = {1, 2}}, "a weight for each of 4 classes, or none, got 2 weights");
   expect(nn::softmax_cross_entropy{.class_weights = {1, 2, 3, -4}}, "finite class weights of at least 0, got -4");
