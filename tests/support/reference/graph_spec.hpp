@@ -174,6 +174,12 @@ template <class Options>
   return true;
 }
 
+/// The first element of the window of an adaptive pooling, and one past the last: rounded down and up.
+[[nodiscard]] inline std::pair<index_t, index_t> adaptive_window(index_t output, index_t outputs, index_t inputs) {
+  const index_t end = (output + 1) * inputs;
+  return {output * inputs / outputs, end / outputs + (end % outputs != 0 ? 1 : 0)};
+}
+
 /// The output of a layer by its definition, or nothing where the layer cannot read these shapes.
 class shape_rule {
  public:
@@ -182,6 +188,8 @@ class shape_rule {
   using result = std::optional<nn::value_shape>;
 
   result operator()(const nn::add&) const { return in_.size() == 2 && in_[0] == in_[1] ? result{in_[0]} : result{}; }
+  result operator()(const nn::adaptive_average_pool2d& options) const { return adaptive(options.output); }
+  result operator()(const nn::adaptive_max_pool2d& options) const { return adaptive(options.output); }
   result operator()(const nn::average_pool2d& options) const { return pooled(options); }
   result operator()(const nn::max_pool2d& options) const { return pooled(options); }
   result operator()(const nn::batch_norm&) const { return image(); }
@@ -332,6 +340,10 @@ class shape_rule {
         windows_hold_elements(rows, in_[0].height, options.kernel.height, options.stride.height, dilation.height) &&
         windows_hold_elements(columns, in_[0].width, options.kernel.width, options.stride.width, dilation.width);
     return filled ? windows(in_[0].channels, rows, columns) : result{};
+  }
+
+  [[nodiscard]] result adaptive(nn::size2d output) const {
+    return image() ? result{{in_[0].channels, output.height, output.width}} : result{};
   }
 
   const std::vector<nn::value_shape>& in_;

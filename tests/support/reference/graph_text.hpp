@@ -17,6 +17,12 @@ namespace gradus_test {
 class options_text {
  public:
   std::string operator()(const nn::add&) const { return "nn::add{}"; }
+  std::string operator()(const nn::adaptive_average_pool2d& options) const {
+    return "nn::adaptive_average_pool2d{.output = " + size(options.output) + "}";
+  }
+  std::string operator()(const nn::adaptive_max_pool2d& options) const {
+    return "nn::adaptive_max_pool2d{.output = " + size(options.output) + "}";
+  }
   std::string operator()(const nn::average_pool2d& options) const {
     return pool("average_pool2d", options, options.count_padding ? ", .count_padding = true" : "");
   }

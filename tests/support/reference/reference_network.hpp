@@ -309,6 +309,64 @@ class reference_network {
     }
   }
 
+  /// Calls body(h, w, number of elements) for the window of output (p, q) of an adaptive pooling.
+  template <class Body>
+  void for_each_adaptive(std::size_t i, nn::size2d output, index_t p, index_t q, const Body& body) const {
+    const nn::value_shape& in = shapes_[input(i)];
+    const auto [top, bottom] = adaptive_window(p, output.height, in.height);
+    const auto [left, right] = adaptive_window(q, output.width, in.width);
+    for (index_t h = top; h < bottom; ++h) {
+      for (index_t w = left; w < right; ++w) {
+        body(h, w, (bottom - top) * (right - left));
+      }
+    }
+  }
+  void compute(std::size_t i, const nn::adaptive_average_pool2d& options, const values_type& values,
+               reference_images& out, bool, const step_position&) {
+    for_each(out.shape, [&](index_t n, index_t c, index_t p, index_t q) {
+      double sum = 0;
+      index_t count = 0;
+      for_each_adaptive(i, options.output, p, q, [&](index_t h, index_t w, index_t elements) {
+        sum += values[input(i)](n, c, h, w);
+        count = elements;
+      });
+      out(n, c, p, q) = sum / static_cast<double>(count);
+    });
+  }
+  void differentiate(std::size_t i, const nn::adaptive_average_pool2d& options, values_type& gradients,
+                     const step_position&) {
+    for_each(gradients[i + 1].shape, [&](index_t n, index_t c, index_t p, index_t q) {
+      for_each_adaptive(i, options.output, p, q, [&](index_t h, index_t w, index_t elements) {
+        gradients[input(i)](n, c, h, w) += gradients[i + 1](n, c, p, q) / static_cast<double>(elements);
+      });
+    });
+  }
+  void compute(std::size_t i, const nn::adaptive_max_pool2d& options, const values_type& values, reference_images& out,
+               bool, const step_position&) {
+    for_each(out.shape, [&](index_t n, index_t c, index_t p, index_t q) {
+      bool first = true;
+      for_each_adaptive(i, options.output, p, q, [&](index_t h, index_t w, index_t) {
+        const double candidate = values[input(i)](n, c, h, w);
+        out(n, c, p, q) = first ? candidate : std::max(out(n, c, p, q), candidate);
+        first = false;
+      });
+    });
+    saved_[i] = out.elements;  // the maxima before they are rounded
+  }
+  void differentiate(std::size_t i, const nn::adaptive_max_pool2d& options, values_type& gradients,
+                     const step_position&) {
+    for_each(gradients[i + 1].shape, [&](index_t n, index_t c, index_t p, index_t q) {
+      bool found = false;
+      const double largest = saved_[i][gradients[i + 1].offset(n, c, p, q)];
+      for_each_adaptive(i, options.output, p, q, [&](index_t h, index_t w, index_t) {
+        if (!found && value(input(i))(n, c, h, w) == largest) {
+          gradients[input(i)](n, c, h, w) += gradients[i + 1](n, c, p, q);
+          found = true;
+        }
+      });
+    });
+  }
+
   /// The places of a window that are in the image or the padding around it; all of those of padding::same().
   [[nodiscard]] static index_t counted(const nn::average_pool2d& options, const nn::value_shape& in, index_t p,
                                        index_t q) {
