@@ -193,7 +193,10 @@ class contract_check {
         device_, again != nullptr ? again->state : std::vector<std::byte>(memory_.state, std::byte{0xff})};
     std::vector<std::vector<real>> buffers;
     for (const nn::buffer_description& buffer : base_->buffers()) {
-      buffers.emplace_back(static_cast<std::size_t>(buffer.size), static_cast<real>(buffer.initial));
+      std::vector<real>& values = buffers.emplace_back();
+      for (index_t i = 0; i < buffer.size; ++i) {
+        values.push_back(static_cast<real>(buffer.initial_value(i)));
+      }
     }
     if (again != nullptr) {
       buffers = again->buffers;

@@ -108,6 +108,8 @@ class csv {
   [[nodiscard]] index_t size() const noexcept { return examples_; }
   /// The extents of an input: (1, F, 1, 1) for F columns.
   [[nodiscard]] image_extents example() const noexcept { return {1, columns_, 1, 1}; }
+  /// The normalization of the inputs.
+  [[nodiscard]] const normalization& values() const noexcept { return options_.normalize; }
   /// A hash of inputs and targets.
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
   /// Writes input i. @pre 0 <= i < size()

@@ -200,6 +200,8 @@ class jpeg_dataset {
   [[nodiscard]] int classes() const { return images_->classes(); }
   /// The label of image i. @pre 0 <= i < size()
   [[nodiscard]] std::int32_t label(index_t i) const { return images_->label(i); }
+  /// The conversion of bytes to numbers.
+  [[nodiscard]] const normalization& values() const noexcept { return options_.values; }
   /// A hash of the images, the normalization and the seed.
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
 

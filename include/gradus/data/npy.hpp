@@ -166,6 +166,8 @@ class npy {
   [[nodiscard]] index_t size() const noexcept { return inputs_.count(); }
   /// The extents of an input: (1, c, h, w).
   [[nodiscard]] image_extents example() const noexcept { return inputs_.one; }
+  /// The normalization of the inputs.
+  [[nodiscard]] const normalization& values() const noexcept { return options_.normalize; }
   /// A hash of the files and of the options that change what is read.
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
   /// Writes input i, plane after plane. @pre 0 <= i < size()

@@ -63,6 +63,10 @@ class subset {
   requires requires(const Dataset& set, index_t i, std::uint64_t epoch, Element* planes) { set.read(i, epoch, planes); }
   void read(index_t i, std::uint64_t epoch, Element* planes) const { set_->read(at(i), epoch, planes); }
 
+  /// The conversion to numbers, of a data set that tells it.
+  [[nodiscard]] const normalization& values() const requires requires(const Dataset& set) { set.values(); }
+  { return set_->values(); }
+
   // The targets of the data set (data::dataset), of the kinds that it has.
 
   /// The number of classes: that of the whole set.

@@ -60,8 +60,8 @@ using any_formula = formula<gradus::detail::variable<0>, 1>;
 ///   formula_workspace_bytes is the size of the workspace of formula_backward for a batch of this size or a smaller
 ///   one, 0 without parameters.
 ///
-/// 16-bit elements are computed in float. Arrays need only the alignment of their elements. An output may be one of the
-/// inputs if there are no parameters.
+/// 16-bit elements are computed in float. Arrays need only the alignment of their elements. The output of
+/// formula_forward may be one of the inputs; that of formula_backward only if there are no parameters.
 template <class Device, class Element>
 concept has_formula = requires(Device& device, const formula_shape& shape, const detail::any_formula& function,
                                const formula_arguments<Element, 1, 0>& arguments, Element* y, const Element* dy,

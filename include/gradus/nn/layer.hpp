@@ -97,11 +97,19 @@ struct parameter_memory {
   Element* gradient = nullptr;  ///< in the same order; see layer_traits::skips_parameter_gradients
 };
 
-/// Statistics that a layer keeps from step to step and does not train, such as a running mean.
+/// Numbers that a layer keeps from step to step and does not train, such as a running mean. They are stored with the
+/// weights.
 struct buffer_description {
-  std::string name;    ///< without the layer's name: "running_mean"
-  index_t size = 0;    ///< elements
-  double initial = 0;  ///< the value of every element before training
+  std::string name;                 ///< without the layer's name: "running_mean"
+  index_t size = 0;                 ///< elements
+  double initial = 0;               ///< the value of every element before training
+  std::vector<double> values = {};  ///< the value of each element before training; empty: `initial`
+  bool fixed = false;               ///< no step changes the values: training of several ranks does not average them
+
+  /// The value of element i before training. @pre 0 <= i < size
+  [[nodiscard]] double initial_value(index_t i) const noexcept {
+    return values.empty() ? initial : values[static_cast<std::size_t>(i)];
+  }
 };
 
 /// Arguments of a forward pass.

@@ -361,8 +361,10 @@ class network_memory {
     parameter_element* memory = buffer_values().data();
     for (const graph::node& n : net.nodes()) {
       for (const buffer_description& b : n.buffers) {
-        const dynamic_array<parameter_element> initial(static_cast<std::size_t>(b.size),
-                                                       static_cast<parameter_element>(b.initial));
+        dynamic_array<parameter_element> initial(static_cast<std::size_t>(b.size));
+        for (index_t i = 0; i < b.size; ++i) {
+          initial[static_cast<std::size_t>(i)] = static_cast<parameter_element>(b.initial_value(i));
+        }
         device_->copy_from_host(memory, initial.data(), initial.size() * sizeof(parameter_element));
         buffer_memory_.push_back(memory);
         buffers_.push_back({b.name, {*device_, memory, extents<1>{b.size}}});

@@ -15,6 +15,7 @@
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/layers/activations.hpp"
 #include "gradus/nn/layers/elementwise.hpp"
+#include "gradus/nn/layers/normalize.hpp"
 #include "gradus/nn/network.hpp"
 #include "network_checks.hpp"
 #include "run_layer.hpp"
@@ -91,6 +92,14 @@ BOOST_AUTO_TEST_CASE(layers_with_parameters_keep_their_contract) {
             {nn::per_channel("a", nn::ones()), nn::per_channel("b", nn::zeros()), nn::per_layer("c", nn::ones())}),
         {shape, shape}));
   }
+}
+
+BOOST_AUTO_TEST_CASE(layers_with_fixed_numbers_keep_their_contract) {
+  using gradus::conformance::check_layer;
+  const nn::normalize numbers{.mean = {0.5, -1, 2, 0}, .deviation = {0.25, 1, 3, 0.1}};
+  check(check_layer("normalize", numbers, {image}));
+  check(check_layer("normalize a vector", nn::normalize{.deviation = std::vector<double>(19, 0.3)}, {{19, 1, 1}}));
+  check(check_layer("normalize without numbers", nn::normalize{}, {image}));
 }
 
 BOOST_AUTO_TEST_CASE(derivatives_agree_with_finite_differences) {

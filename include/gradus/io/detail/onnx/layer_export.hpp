@@ -28,6 +28,7 @@
 #include "gradus/nn/layers/conv_transpose2d.hpp"
 #include "gradus/nn/layers/elementwise.hpp"
 #include "gradus/nn/layers/group_norm.hpp"
+#include "gradus/nn/layers/normalize.hpp"
 #include "gradus/nn/layers/pad2d.hpp"
 #include "gradus/nn/layers/shaping.hpp"
 #include "gradus/nn/layers/softmax.hpp"
@@ -85,6 +86,12 @@ class onnx_exporter : public onnx_export_context {
                         {input().name, scale, shift, weight("running_mean"), weight("running_variance")}, own_)
                        .real("epsilon", norm->options().epsilon),
                    input().vector);
+    }
+    if (dynamic_cast<const nn::detail::normalize_base*>(&layer) != nullptr) {
+      const std::array dims{shape().channels, index_t{1}, index_t{1}};
+      const auto each_channel = std::span{dims}.first(input().vector ? 1 : 3);
+      const std::string centered = simple("Sub", {input().name, weight("mean", each_channel)});
+      return named("Div", {centered, weight("deviation", each_channel)}, input().vector);
     }
     if (const auto* norm = dynamic_cast<const nn::detail::set_norm_base*>(&layer)) {
       return set_normalization(norm->options());

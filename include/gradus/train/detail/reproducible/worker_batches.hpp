@@ -220,7 +220,7 @@ class worker_batches final : public batches {
     epoch_->loss.read(loss);
     total.values[0] = epoch_->loss.value();
     std::memcpy(total.values + 1, numbers.data() + exact_sum::numbers, counts * sizeof(double));
-    statistics_.combine(group);
+    statistics_.combine(group, network_->structure());
   }
 
  private:

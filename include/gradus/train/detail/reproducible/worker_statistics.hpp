@@ -11,6 +11,8 @@
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/plan/graph.hpp"
 #include "gradus/train/detail/reproducible/worker_epoch.hpp"
 
 namespace gradus::train::detail {
@@ -66,8 +68,9 @@ class worker_statistics {
     }
   }
 
-  /// Ends an epoch: called by all ranks. Nothing after an evaluation.
-  void combine(comm::any_communicator& group) {
+  /// Ends an epoch: called by all ranks. Nothing after an evaluation. Buffers of the network that no step changes stay
+  /// as they are: the mean of equal numbers is rounded.
+  void combine(comm::any_communicator& group, const nn::graph& net) {
     if (!epoch_->began) {
       return;
     }
@@ -96,8 +99,13 @@ class worker_statistics {
     }
     add_pairs(all.data(), static_cast<std::size_t>(group.size()));
     if (sum[0] > 0) {
-      for (std::size_t i = 0; i < elements; ++i) {
-        network_[i] = static_cast<Number>(static_cast<double>(all[i]) / sum[0]);
+      std::size_t i = 0;
+      for (const nn::graph::node& n : net.nodes()) {
+        for (const nn::buffer_description& each : n.buffers) {
+          for (const std::size_t end = i + static_cast<std::size_t>(each.size); i < end; ++i) {
+            network_[i] = each.fixed ? network_[i] : static_cast<Number>(static_cast<double>(all[i]) / sum[0]);
+          }
+        }
       }
     }
   }
