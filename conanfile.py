@@ -23,9 +23,11 @@ class GradusConan(ConanFile):
         "with_gzip": [True, False],  # adds what gradus::gzip needs
         "with_jpeg": [True, False],  # adds what gradus::jpeg needs
         "with_onnx": [True, False],  # adds what gradus::onnx needs
+        "with_png": [True, False],  # adds what gradus::png needs
         "system_eigen": [True, False],  # Eigen from the system, not from Conan
     }
-    default_options = {"with_gzip": False, "with_jpeg": False, "with_onnx": False, "system_eigen": False}
+    default_options = {"with_gzip": False, "with_jpeg": False, "with_onnx": False, "with_png": False,
+                       "system_eigen": False}
     # The component gradus::conformance needs nothing more. gradus::mpi takes the MPI of the machine: a cluster has its own.
     exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "include/*"
     no_copy_source = True
@@ -44,6 +46,8 @@ class GradusConan(ConanFile):
             self.requires("libjpeg-turbo/[>=2.1 <4]", transitive_headers=True, transitive_libs=True)
         if self.options.with_onnx:
             self.requires("protozero/[>=1.7.1 <2]", transitive_headers=True)
+        if self.options.with_png:
+            self.requires("libpng/[>=1.6.34 <2]", transitive_headers=True, transitive_libs=True)
 
     def validate(self):
         check_min_cppstd(self, 20)

@@ -31,6 +31,7 @@ COMPONENTS = {
     "mpi": (r"gradus/comm/(detail/)?mpi[^/]*(/.*)?\.hpp", r"mpi\.h"),
     "gzip": (r"gradus/((data|trace)/gzip|data/record_file)[^/]*\.hpp", r"zlib\.h"),
     "jpeg": (r"gradus/data/jpeg[^/]*\.hpp", r"turbojpeg\.h"),
+    "png": (r"gradus/data/png[^/]*\.hpp", r"png\.h"),
     "onnx": (r"gradus/io/(detail/)?onnx[^/]*(/.*)?\.hpp", r"protozero/.*"),
     "nvtx": (r"gradus/trace/nvtx[^/]*\.hpp", r"nvtx3/.*"),
     "cuda": (r"gradus/(device/cuda|kernels/cuda).*|gradus/.*\.cuh", r"cud.*|cub/.*|thrust/.*|cublas.*"),

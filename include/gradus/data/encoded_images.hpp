@@ -107,7 +107,8 @@ class class_folders final : public encoded_images {
       }
       if (files_.empty()) {
         gradus::raise<format_error>(operation, {"a folder for each class with files that end in ", known},
-                                    {paths.size(), " folders without any"});
+                                    {paths.size(), " folders without any"},
+                                    "of other files give the endings, such as {.endings = {\".png\"}}");
       }
       gradus::raise<format_error>(
           operation, {"files that end in ", known, " in the folder of each class"}, {"none in '", without.front(), "'"},

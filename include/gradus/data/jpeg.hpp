@@ -6,36 +6,24 @@
 
 #include <turbojpeg.h>  // tjDecompress2
 
-#include <algorithm>    // std::find, std::max
-#include <cmath>        // std::isfinite
-#include <concepts>     // std::derived_from
 #include <cstddef>      // std::size_t
-#include <cstdint>      // std::int32_t, std::uint8_t, std::uint64_t
+#include <cstdint>      // std::uint8_t
 #include <limits>       // std::numeric_limits
-#include <memory>       // std::make_unique, std::make_unique_for_overwrite, std::unique_ptr
-#include <mutex>        // std::mutex, std::lock_guard
+#include <memory>       // std::make_unique_for_overwrite, std::unique_ptr
 #include <span>         // std::span
-#include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <utility>      // std::move
-#include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
-#include "gradus/core/random.hpp"
-#include "gradus/core/reference.hpp"
 #include "gradus/data/crop.hpp"
 #include "gradus/data/dataset.hpp"
-#include "gradus/data/encoded_images.hpp"
+#include "gradus/data/decoded_dataset.hpp"
 
 namespace gradus::data {
 
 /// Limits of a JPEG decoder.
-struct jpeg_limits {
-  index_t most_pixels = index_t{1} << 27;  ///< limit for the pixels of an image: a small file can declare 65535 x 65535
-};
+using jpeg_limits = decoding_limits;
 
 /// Decodes JPEG images to RGB, one at a time, in memory that it reuses. Not thread-safe.
 class jpeg_decoder {
@@ -46,6 +34,13 @@ class jpeg_decoder {
       gradus::raise<configuration_error>("jpeg_decoder", "a decoder of libjpeg-turbo", tjGetErrorStr2(nullptr));
     }
   }
+
+  /// True for bytes that begin as a JPEG image does.
+  [[nodiscard]] static bool recognizes(std::span<const std::uint8_t> bytes) noexcept {
+    return bytes.size() >= 2 && bytes[0] == 0xff && bytes[1] == 0xd8;
+  }
+  /// Of the data set, in messages.
+  static constexpr std::string_view dataset_name = "jpeg_dataset";
 
   /// Reads the size of an image: (1, 3, height, width).
   /// @param name  the name of the image in messages
@@ -135,197 +130,14 @@ class jpeg_decoder {
   std::size_t capacity_ = 0;  // of pixels_, in bytes
 };
 
-/// What to do with an image that cannot be decoded.
-enum class corrupt_image : unsigned char {
-  fail,  ///< end the epoch with an error that names the image
-  skip   ///< use the next image of its class instead; problems() lists it
-};
-
 /// Options of a JPEG data set.
-struct jpeg_options {
-  index_t height = 224;  ///< rows of an example
-  index_t width = 224;   ///< columns of an example
-  /// (byte / 255 - mean) / deviation; by default with ImageNet's mean and deviation of red, green and blue.
-  normalization values{.scale = 1.0 / 255.0, .mean = {0.485, 0.456, 0.406}, .deviation = {0.229, 0.224, 0.225}};
-  std::uint64_t seed = 0;                       ///< of the random crops
-  corrupt_image corrupt = corrupt_image::fail;  ///< what to do with images that cannot be decoded
-  jpeg_limits limits = {};                      ///< limits of the decoder
-};
+using jpeg_options = decoding_options;
 
-/// Encoded images that are decoded when they are read. Models `augmenting_dataset`: read(i, planes) writes the center
-/// crop of an image; read(i, epoch, planes) writes a random crop, mirrored or not, that is a function of (seed, epoch,
-/// i). Any number of threads may read it; use a parallel_loader.
+/// A data set of JPEG images that are decoded when they are read.
 ///
 ///   const data::class_folders files{"imagenet/train"};
 ///   const data::jpeg_dataset photographs{files, {.height = 224, .width = 224}};
-class jpeg_dataset {
- public:
-  /// @param images  must outlive the data set
-  /// @throws configuration_error if options are invalid
-  explicit jpeg_dataset(const encoded_images& images, jpeg_options options = {},
-                        error_location where = error_location::current()) try
-      : images_{&images}, options_{std::move(options)}, stream_{options_.seed, "crop"} {
-    if (options_.height < 1 || options_.width < 1 || options_.limits.most_pixels < 1) {
-      gradus::raise<configuration_error>("jpeg_dataset", "height, width and most_pixels of at least 1",
-                                         {options_.height, ", ", options_.width, " and ", options_.limits.most_pixels});
-    }
-    // image_dataset checks the normalization and computes the tables.
-    const image_dataset table{{256, 3, 1, 1}, every_byte(), std::vector<std::int32_t>(256), 1, options_.values};
-    tables_.resize(3 * 256);
-    for (index_t byte = 0; byte < 256; ++byte) {
-      float numbers[3];
-      table.read(byte, numbers);
-      for (std::size_t c = 0; c < 3; ++c) {
-        tables_[c * 256 + static_cast<std::size_t>(byte)] = numbers[c];
-      }
-    }
-    hash_ = gradus::detail::mix_bits(images.hash() ^ table.hash() ^ gradus::detail::mix_bits(options_.seed));
-  } catch (error& failure) {
-    failure.location_at_call(where);
-  }
-
-  /// Refuses a temporary at compile time: `images` must outlive the data set.
-  template <class Argument>
-  requires(std::derived_from<Argument, encoded_images>) explicit jpeg_dataset(Argument&& images,
-                                                                              const jpeg_options& options = {})
-      : jpeg_dataset{static_cast<const encoded_images&>(images), options} {
-    static_assert(explain_kept<Argument>());
-  }
-
-  /// The number of images.
-  [[nodiscard]] index_t size() const { return images_->size(); }
-  /// The extents of an example: (1, 3, height, width).
-  [[nodiscard]] image_extents example() const noexcept { return {1, 3, options_.height, options_.width}; }
-  /// The number of classes.
-  [[nodiscard]] int classes() const { return images_->classes(); }
-  /// The label of image i. @pre 0 <= i < size()
-  [[nodiscard]] std::int32_t label(index_t i) const { return images_->label(i); }
-  /// The conversion of bytes to numbers.
-  [[nodiscard]] const normalization& values() const noexcept { return options_.values; }
-  /// A hash of the images, the normalization and the seed.
-  [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
-
-  /// Writes the center crop of image i. @pre 0 <= i < size()
-  /// @throws format_error if it, or every image of its class, cannot be decoded
-  template <class Element>
-  void read(index_t i, Element* planes) const {
-    read_as(i, nullptr, planes);
-  }
-  /// Writes a random crop of image i. @throws as the other read
-  template <class Element>
-  void read(index_t i, std::uint64_t epoch, Element* planes) const {
-    read_as(i, &epoch, planes);
-  }
-
-  /// A message for each image that was skipped so far, in the order in which they were read.
-  [[nodiscard]] std::vector<std::string> problems() const {
-    const std::lock_guard lock{mutex_};
-    return problems_;
-  }
-
- private:
-  /// The state of a thread that decodes.
-  struct worker {
-    jpeg_decoder decoder;
-    std::vector<std::uint8_t> bytes;
-    std::vector<float> planes;
-  };
-
-  static std::vector<std::uint8_t> every_byte() {
-    std::vector<std::uint8_t> bytes(std::size_t{3} * 256);
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      bytes[i] = static_cast<std::uint8_t>(i / 3);
-    }
-    return bytes;
-  }
-
-  template <class Element>
-  void read_as(index_t i, const std::uint64_t* epoch, Element* planes) const {
-    const std::unique_ptr<worker, returns_worker> own{take_worker(), returns_worker{this}};
-    own->planes.resize(tables_.size() / 256 * static_cast<std::size_t>(options_.height * options_.width));
-    decode_or_skip(i, epoch, *own);
-    for (std::size_t k = 0; k < own->planes.size(); ++k) {
-      planes[k] = static_cast<Element>(own->planes[k]);
-    }
-  }
-
-  void decode_or_skip(index_t i, const std::uint64_t* epoch, worker& own) const {
-    for (index_t chosen = i;;) {
-      try {
-        decode(chosen, epoch, own);
-        return;
-      } catch (const format_error& failure) {
-        if (options_.corrupt == corrupt_image::fail) {
-          throw;
-        }
-        report(std::string{failure.message()});
-      }
-      do {
-        chosen = (chosen + 1) % size();
-      } while (label(chosen) != label(i));
-      if (chosen == i) {
-        gradus::raise<format_error>({"read '", images_->name(i), "'"},
-                                    {"an image of class ", label(i), " that can be decoded"}, "none");
-      }
-    }
-  }
-
-  void decode(index_t i, const std::uint64_t* epoch, worker& own) const {
-    images_->read(i, own.bytes);
-    const std::string name = images_->name(i);
-    const image_extents whole = own.decoder.read_header(own.bytes, name);
-    crop part = epoch != nullptr ? random_crop(whole.w, whole.h, stream_, static_cast<std::uint64_t>(i), *epoch)
-                                 : central_crop(whole.w, whole.h, options_.width, options_.height);
-    // Decode only as much detail as the crop needs.
-    const pixel_image image =
-        own.decoder.decode(own.bytes, name, (whole.w * options_.width + part.width - 1) / part.width,
-                           (whole.h * options_.height + part.height - 1) / part.height);
-    const auto scaled = [](index_t length, index_t now, index_t before) {
-      return static_cast<index_t>(static_cast<double>(length) * static_cast<double>(now) / static_cast<double>(before));
-    };
-    part.left = scaled(part.left, image.width, whole.w);
-    part.top = scaled(part.top, image.height, whole.h);
-    part.width = std::clamp(scaled(part.width, image.width, whole.w), index_t{1}, image.width - part.left);
-    part.height = std::clamp(scaled(part.height, image.height, whole.h), index_t{1}, image.height - part.top);
-    resample(image, part, options_.height, options_.width, tables_, own.planes.data());
-  }
-
-  void report(std::string problem) const {
-    const std::lock_guard lock{mutex_};
-    if (std::find(problems_.begin(), problems_.end(), problem) == problems_.end()) {
-      problems_.push_back(std::move(problem));
-    }
-  }
-
-  struct returns_worker {
-    const jpeg_dataset* set;
-    void operator()(worker* used) const {
-      std::unique_ptr<worker> back{used};
-      const std::lock_guard lock{set->mutex_};
-      set->idle_.push_back(std::move(back));
-    }
-  };
-  [[nodiscard]] worker* take_worker() const {
-    {
-      const std::lock_guard lock{mutex_};
-      if (!idle_.empty()) {
-        worker* const used = idle_.back().release();
-        idle_.pop_back();
-        return used;
-      }
-    }
-    return new worker{.decoder = jpeg_decoder{options_.limits}, .bytes = {}, .planes = {}};
-  }
-
-  const encoded_images* images_;
-  jpeg_options options_;
-  random_stream stream_;
-  std::vector<float> tables_;  // (3, 256): the normalized number of each byte, per channel
-  std::uint64_t hash_ = 0;
-  mutable std::mutex mutex_;  // protects the members below
-  mutable std::vector<std::unique_ptr<worker>> idle_;
-  mutable std::vector<std::string> problems_;
-};
+using jpeg_dataset = decoded_dataset<jpeg_decoder>;
 static_assert(dataset<jpeg_dataset, float>);
 
 }  // namespace gradus::data
