@@ -21,8 +21,6 @@
 #include "gradus/data/normalization.hpp"
 #include "gradus/data/random_split.hpp"
 #include "gradus/data/synthetic.hpp"
-#include "gradus/io/onnx_export.hpp"
-#include "gradus/io/onnx_import.hpp"
 #include "gradus/io/weights.hpp"
 #include "gradus/nn/inference_session.hpp"
 #include "gradus/optim/sgd.hpp"
@@ -191,34 +189,6 @@ BOOST_AUTO_TEST_CASE(inference_folds_it_into_a_convolution_before_it) {
   const auto scores = session.forward(batch.images);
   for (std::size_t i = 0; i < expected.size(); ++i) {
     BOOST_TEST(std::abs(scores.data()[i] - expected[i]) < 1e-4F * (1 + std::abs(expected[i])));
-  }
-}
-
-BOOST_AUTO_TEST_CASE(an_exported_model_computes_the_same) {
-  const idx_files::folder folder;
-  const std::string file = (folder.path() / "model.onnx").string();
-  gradus::cpu device;
-  for (const bool vector : {false, true}) {
-    fixed_nn::network<float, gradus::nhwc> net{device, {3, 6, 5}};
-    fixed_nn::value x = net.input();
-    if (vector) {
-      x = net.add("before", fixed_nn::dense{.out_features = 3}, x);
-    }
-    net.add("scores", fixed_nn::dense{.out_features = 2}, net.add("normalize", some_numbers(), x));
-    net.compile({.max_batch_size = 2, .seed = 4});
-    gradus::io::save_onnx(net, file);
-    gradus::io::onnx_model model{file};
-    fixed_nn::network<float, gradus::nhwc> again{device, model.input()};
-    (void)model.add_to(again, again.input());
-    again.compile({.max_batch_size = 2});
-    model.assign_weights(again);
-    const gradus_test::random_batch<float, gradus::nhwc> batch{device, {2, 3, 6, 5}, 3};
-    const auto one = net.forward(batch.images);
-    const std::vector<float> expected(one.data(), one.data() + one.size());
-    const auto two = again.forward(batch.images);
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      BOOST_TEST(std::abs(two.data()[i] - expected[i]) < 1e-4F * (1 + std::abs(expected[i])));
-    }
   }
 }
 
