@@ -15,6 +15,7 @@
 #include "gradus/comm/threads.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/data/mnist.hpp"
+#include "gradus/data/normalization.hpp"
 #include "gradus/data/parallel_loader.hpp"
 #include "gradus/data/synthetic.hpp"
 #include "gradus/models/mnist.hpp"
@@ -172,6 +173,7 @@ BOOST_AUTO_TEST_CASE(of_data_and_loaders) {
   require_place(__LINE__, "data set", [&] { data::image_dataset({1, 1, 4, 4}, {}, {}, 3); });
   require_place(__LINE__, "normalization", [&] { static_cast<void>(images.with({.scale = 0})); });
   require_place(__LINE__, "synthetic data", [&] { static_cast<void>(data::make_synthetic({.examples = 0})); });
+  require_place(__LINE__, "normalization_of", [&] { static_cast<void>(data::normalization_of(images.with({.mean = {0.5}}))); });
   require_place(__LINE__, "no files", [&] { static_cast<void>(data::load_mnist_plain("/no", data::split::test)); });
   require_place(__LINE__, "no batch size", [&] { batches{device, images, {}}; });
   require_place(__LINE__, "large batch", [&] { batches{device, images, {.global_batch_size = 17, .drop_last = true}}; });
