@@ -47,7 +47,7 @@ std::uint64_t peak_memory_bytes() {
 }
 
 /// The numbers of all ranks, one rank after another.
-std::vector<double> gather(gradus::comm::any_communicator& group, const std::vector<double>& own) {
+std::vector<double> gather(gradus::comm::link& group, const std::vector<double>& own) {
   std::vector<double> all(own.size() * static_cast<std::size_t>(group.size()));
   const auto bytes = [](auto& values) { return std::as_bytes(std::span{values}).size(); };
   group.all_gather({reinterpret_cast<const std::uint8_t*>(own.data()), bytes(own)},
@@ -64,8 +64,7 @@ struct trained_copies {
 /// Prints the steps of rank 0, and times all of them between two moments when all ranks have come.
 class printing_watch final : public step_watch {
  public:
-  printing_watch(const settings& chosen, gradus::comm::any_communicator& group, const trained_copies& copies,
-                 saves_of_rank& saves)
+  printing_watch(const settings& chosen, gradus::comm::link& group, const trained_copies& copies, saves_of_rank& saves)
       : step_watch{static_cast<std::size_t>(chosen.warmup_batches),
                    static_cast<std::size_t>(chosen.batches) * static_cast<std::size_t>(chosen.repeats)},
         chosen_{chosen},
@@ -146,7 +145,7 @@ class printing_watch final : public step_watch {
   }
 
   const settings& chosen_;
-  gradus::comm::any_communicator& group_;
+  gradus::comm::link& group_;
   trained_copies copies_;
   saves_of_rank& saves_;
   std::size_t kept_before_ = 0;  // steps, of earlier repeats
@@ -159,7 +158,7 @@ class printing_watch final : public step_watch {
 
 /// The mean times of a step over all ranks. A rank waits in a step until the last one has come as far as it has itself:
 /// what it stood still beyond that went into communication.
-breakdown mean_phases(const std::vector<step_times>& steps, gradus::comm::any_communicator& group) {
+breakdown mean_phases(const std::vector<step_times>& steps, gradus::comm::link& group) {
   std::vector<double> busy;
   for (const step_times& each : steps) {
     busy.push_back(each.input + each.forward + each.backward);
@@ -249,7 +248,7 @@ void print_saves(const save_statistics& all, const std::string& folder) {
 
 }  // namespace
 
-void require_same_options(const settings& given, gradus::comm::any_communicator& group) {
+void require_same_options(const settings& given, gradus::comm::link& group) {
   const settings chosen = completed(given);
   const auto number = [](auto value) { return gradus::join({value}); };
   const auto exactly = [](double value) {
@@ -335,7 +334,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   const transfer_plan transfers = plan_transfers(chosen, trained->structure(), profile, all.group());
 
   const std::unique_ptr<step_parts> parts = all.make_step_end(trained->parameters(), transfers);
-  gradus::comm::any_communicator& group = alone ? all.group() : parts->end->group();
+  gradus::comm::link& group = alone ? all.group() : parts->end->group();
 
   if (!found.pipeline) {
     copies.count = group.size();

@@ -3,7 +3,7 @@
 // One measurement on all ranks, and its text.
 #pragma once
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/trace/recorder.hpp"
 #include "result.hpp"
 #include "settings.hpp"
@@ -18,6 +18,6 @@ result measure(const settings& chosen, ranks& all, gradus::trace::recorder& reco
 
 /// Called by all ranks, before they take roles by their options.
 /// @throws gradus::configuration_error unless all ranks were given the same options
-void require_same_options(const settings& given, gradus::comm::any_communicator& group);
+void require_same_options(const settings& given, gradus::comm::link& group);
 
 }  // namespace driver

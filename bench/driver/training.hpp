@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/nn/plan/graph.hpp"
@@ -63,7 +63,7 @@ class training {
   /// called.
   /// @param saves     called before them; resumed from if that was asked for
   /// @param recorder  of the steps, or nullptr
-  virtual void fit(gradus::comm::any_communicator& group, gradus::train::step_end_of<float>& end, step_watch& watch,
+  virtual void fit(gradus::comm::link& group, gradus::train::step_end_of<float>& end, step_watch& watch,
                    saves_of_rank& saves, int epochs, const gradus::optim::schedule& learning_rate,
                    gradus::trace::recorder* recorder) = 0;
 };

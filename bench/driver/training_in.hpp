@@ -164,9 +164,8 @@ class training_in final : public training {
 
   gradus::parallel::step_profile profile(int steps) override { return profile_of(net_, opened_loader(), steps); }
 
-  void fit(gradus::comm::any_communicator& group, gradus::train::step_end_of<float>& end, step_watch& watch,
-           saves_of_rank& saves, int epochs, const gradus::optim::schedule& learning_rate,
-           gradus::trace::recorder* recorder) override {
+  void fit(gradus::comm::link& group, gradus::train::step_end_of<float>& end, step_watch& watch, saves_of_rank& saves,
+           int epochs, const gradus::optim::schedule& learning_rate, gradus::trace::recorder* recorder) override {
     namespace train = gradus::train;
     train::fit_options options{.epochs = epochs, .learning_rate = learning_rate};
     const auto fit_with = [&](auto& input, auto& trainer) {

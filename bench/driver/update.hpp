@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/watch.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/data/sampler.hpp"
@@ -91,7 +91,7 @@ class ranks {
   virtual ~ranks() = default;
 
   /// All ranks, servers too.
-  [[nodiscard]] virtual gradus::comm::any_communicator& group() = 0;
+  [[nodiscard]] virtual gradus::comm::link& group() = 0;
   /// Where this rank stands among those that train.
   [[nodiscard]] virtual gradus::data::shard place() const = 0;
   /// If this rank is only a server, serves until the others have left. Returns whether it is.
@@ -118,7 +118,7 @@ class ranks {
 /// A step's end of a strategy over a communicator. All that it is given outlives it.
 /// @param all  the ranks of the communicator
 template <class Communicator, class Device, class Strategy>
-std::unique_ptr<step_parts> make_end(Communicator& communicator, gradus::comm::any_communicator& all, Device& device,
+std::unique_ptr<step_parts> make_end(Communicator& communicator, gradus::comm::link& all, Device& device,
                                      trained_parameters trained, const settings& chosen, const Strategy& options) {
   using state = gradus::parallel::strategy_state<Strategy, float, Communicator>;
   constexpr bool elsewhere = std::derived_from<state, gradus::parallel::server_strategy<float>>;
@@ -133,7 +133,6 @@ std::unique_ptr<step_parts> make_end(Communicator& communicator, gradus::comm::a
 /// The buckets and the order that were asked for; the same on all ranks. Called by all that train.
 /// @param group  all ranks; not used with servers
 [[nodiscard]] transfer_plan plan_transfers(const settings& chosen, const gradus::nn::graph& network,
-                                           const gradus::parallel::step_profile& profile,
-                                           gradus::comm::any_communicator& group);
+                                           const gradus::parallel::step_profile& profile, gradus::comm::link& group);
 
 }  // namespace driver

@@ -77,7 +77,7 @@ class ranks_on final : public ranks {
     }
   }
 
-  gradus::comm::any_communicator& group() override { return group_; }
+  gradus::comm::link& group() override { return group_; }
   gradus::data::shard place() const override {
     if (chosen_.update == variable_update::independent) {
       return {.rank = 0, .ranks = 1};
@@ -111,7 +111,7 @@ class ranks_on final : public ranks {
   }
 
   std::unique_ptr<step_parts> make_step_end(trained_parameters trained, const transfer_plan& plan) override {
-    const auto end_with = [&](auto& communicator, gradus::comm::any_communicator& all, const auto& strategy) {
+    const auto end_with = [&](auto& communicator, gradus::comm::link& all, const auto& strategy) {
       return make_end(communicator, all, device_, std::move(trained), chosen_, strategy);
     };
     if (chosen_.update == variable_update::independent) {
@@ -174,13 +174,13 @@ class ranks_on final : public ranks {
   Device& device_;
   const settings& chosen_;
   bool in_process_;
-  gradus::comm::any_communicator_of<Communicator> group_;
+  gradus::comm::link_of<Communicator&> group_;
   gradus::parallel::roles roles_;                                         // with servers
   std::vector<int> node_of_rank_;                                         // of distributed_replicated
   std::unique_ptr<gradus::comm::collectives<Communicator>> collectives_;  // on the host
   gradus::comm::self self_;                                               // of an independent rank
   std::unique_ptr<alone> alone_;                                          // of an independent rank
-  std::optional<gradus::comm::any_communicator_of<alone>> group_alone_;   // likewise
+  std::optional<gradus::comm::link_of<alone&>> group_alone_;              // likewise
   std::unique_ptr<device_marks> marks_;
 };
 

@@ -34,7 +34,7 @@ gradus::parallel::transfer_priorities priorities_of(const settings& chosen, cons
 template std::unique_ptr<rule> make_rule(const settings&, gradus::cpu&, index_t);
 
 transfer_plan plan_transfers(const settings& chosen, const gradus::nn::graph& network,
-                             const gradus::parallel::step_profile& profile, gradus::comm::any_communicator& group) {
+                             const gradus::parallel::step_profile& profile, gradus::comm::link& group) {
   const index_t bytes = index_t{1024} * chosen.bucket_kilobytes;
   transfer_plan plan{.gradients = {.bucket_bytes = bytes, .first_bucket_bytes = std::min<index_t>(bytes, 1 << 20)},
                      .pull_priorities = {}};

@@ -187,7 +187,7 @@ int main(int argc, char** argv) {
           copies_of_tensors.push_back(in_tensors);
         }
       }
-      comm::any_communicator_of group{world};
+      comm::link_of group{world};
       const auto search = clock_type::now();
       const io::shared_checkpoint found{group, std::span{&folder, 1}};
       require(found.report().step == mine.step, "search");

@@ -7,11 +7,11 @@
 
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/all_reduce_rule.hpp"
-#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/command_line.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/flight_recorder.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/comm/tune.hpp"

@@ -33,7 +33,7 @@ void require(bool holds, const std::string& what) {
 /// Compares all tensors. Each rank reads all bytes.
 template <class Communicator>
 void compare(Communicator& world, const std::string& folder, const checkpoint_example& example, std::int64_t step) {
-  comm::any_communicator_of group{world};
+  comm::link_of group{world};
   const io::shared_checkpoint found{group, std::span{&folder, 1}};
   require(found.report().step == step && found.all_ranks_read(), to_string(found.report()));
   for (const auto& [name, bytes] : example.tensors()) {

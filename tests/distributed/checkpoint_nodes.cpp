@@ -60,7 +60,7 @@ int node_of(int rank) {
 template <class Communicator>
 io::checkpoint_report compare(Communicator& world, const std::vector<std::string>& folders,
                               const checkpoint_example& example, std::int64_t step, bool all_read) {
-  comm::any_communicator_of group{world};
+  comm::link_of group{world};
   const io::shared_checkpoint found{group, folders};
   require(found.report().step == step && found.all_ranks_read() == all_read, to_string(found.report()));
   for (const auto& [name, bytes] : example.tensors()) {

@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/nn/layers.hpp"
@@ -129,7 +129,7 @@ rank_outcome run_on_rank(Communicator& world, const make_rule<parameters_of<Elem
   const auto strategy = strategy_with(world, parameters.flat());
   const bool elsewhere = strategy->scope() == gradus::parallel::update_scope::elsewhere;
   const auto rule = make(device, elsewhere ? 0 : static_cast<gradus::index_t>(parameters.values.size()));
-  gradus::comm::any_communicator_of all{world};
+  gradus::comm::link_of all{world};
   train::step_end_of<number> end{parameters, *rule, *strategy, all};
   end.start();
   train::step_trainer trainer{net, end, end.group()};

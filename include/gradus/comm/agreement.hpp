@@ -15,8 +15,8 @@
 #include <utility>           // std::move
 #include <vector>            // std::vector
 
-#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
@@ -151,7 +151,7 @@ GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<cons
 /// @param facts  in the same order on all ranks
 /// @throws configuration_error with the first fact that differs, and each value with its ranks
 /// @throws communication_error if a rank fails or does not call it in time
-GRADUS_COLD inline void require_agreement(any_communicator& group, std::string_view what, std::span<const fact> facts,
+GRADUS_COLD inline void require_agreement(link& group, std::string_view what, std::span<const fact> facts,
                                           std::source_location where = std::source_location::current()) {
   // Compare the version first: the other facts may have a different meaning in another version.
   const fact library{.name = "version of gradus", .value = std::string{version}};
@@ -197,8 +197,8 @@ void require_agreement(Communicator& communicator, std::string_view what, std::s
                        std::source_location where = std::source_location::current()) {
   static_assert(explain_communicator<Communicator>());
   detail::require_open(detail::caller{communicator}, "require_agreement", where);
-  any_communicator_of<Communicator> group{communicator};
-  require_agreement(static_cast<any_communicator&>(group), what, facts, where);
+  link_of<Communicator&> group{communicator};
+  require_agreement(static_cast<link&>(group), what, facts, where);
 }
 
 /// The same for facts in braces: require_agreement(world, "options", {{"seed", "1"}}).

@@ -12,8 +12,8 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
@@ -61,7 +61,7 @@ struct command_line {
 /// @return on all ranks the text of the lowest rank that ends, for that rank to print, with the status of this rank, or
 /// 2 if this rank would have continued. If all ranks continue, a command line that continues.
 /// @throws communication_error if a rank fails or does not call it in time
-[[nodiscard]] GRADUS_COLD inline command_line agree(any_communicator& group, const command_line& own) {
+[[nodiscard]] GRADUS_COLD inline command_line agree(link& group, const command_line& own) {
   struct verdict {
     std::int32_t status = 0;
     std::int32_t length = 0;
@@ -104,8 +104,8 @@ struct command_line {
 template <class Communicator>
 [[nodiscard]] command_line agree(Communicator& communicator, const command_line& own) {
   static_assert(explain_communicator<Communicator>());
-  any_communicator_of<Communicator> group{communicator};
-  return agree(static_cast<any_communicator&>(group), own);
+  link_of<Communicator&> group{communicator};
+  return agree(static_cast<link&>(group), own);
 }
 
 }  // namespace gradus::comm

@@ -18,13 +18,13 @@
 #include <utility>          // std::move
 #include <vector>           // std::vector
 
-#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/detail/nccl/host_link.hpp"
 #include "gradus/comm/detail/nccl/id_file.hpp"
 #include "gradus/comm/detail/nccl/operation.hpp"
 #include "gradus/comm/detail/request/checks.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/subset.hpp"
 #include "gradus/core/bfloat16.hpp"
@@ -100,14 +100,14 @@ class nccl {
     detail::require_open(detail::caller{hosts}, "comm::nccl", std::source_location::current());
     const int rank = hosts.rank();
     const int size = hosts.size();
-    auto link = std::make_shared<detail::host_link>(
-        rank, std::make_unique<detail::host_ranks_of<Communicator>>(std::move(hosts)));
+    auto notices = std::make_shared<detail::host_link>(
+        rank, std::make_unique<detail::host_ranks>(std::make_unique<link_of<Communicator>>(std::move(hosts))));
     ncclUniqueId id{};
     if (rank == 0) {
       make_id(id);
     }
-    link->broadcast(std::as_writable_bytes(std::span{&id, 1}));
-    connect(device, std::move(link), id, rank, size);
+    notices->broadcast(std::as_writable_bytes(std::span{&id, 1}));
+    connect(device, std::move(notices), id, rank, size);
   }
 
   /// Ranks that share only a directory: rank 0 writes NCCL's id to the file, which must not exist, and removes it when
@@ -219,7 +219,7 @@ class nccl {
                            const std::source_location& where = std::source_location::current()) {
     detail::require_open(detail::caller{*this}, "split", where);
     {
-      any_communicator_of<nccl> group{*this};
+      link_of<nccl&> group{*this};
       detail::require_lists(group, ranks, false, where);
     }
     const int place = detail::position_of(rank(), ranks);
@@ -267,7 +267,7 @@ class nccl {
     result.limit_ = limit_;
     if (made != nullptr) {
       result.channel_ =
-          std::make_unique<detail::nccl_channel>(device(), channel_->link(), made, rank, std::move(names));
+          std::make_unique<detail::nccl_channel>(device(), channel_->notices(), made, rank, std::move(names));
       result.channel_->settle(ncclInProgress, what, limit_, std::source_location::current());
     }
     return result;
@@ -280,7 +280,7 @@ class nccl {
     }
   }
 
-  void connect(cuda& device, std::shared_ptr<detail::host_link> link, const ncclUniqueId& id, int rank, int size) {
+  void connect(cuda& device, std::shared_ptr<detail::host_link> notices, const ncclUniqueId& id, int rank, int size) {
     device.activate();
     ncclConfig_t config = options();
     ncclComm_t made = nullptr;
@@ -289,7 +289,7 @@ class nccl {
     for (int each = 0; each < size; ++each) {
       names.push_back(each);
     }
-    channel_ = std::make_unique<detail::nccl_channel>(device, std::move(link), made, rank, std::move(names));
+    channel_ = std::make_unique<detail::nccl_channel>(device, std::move(notices), made, rank, std::move(names));
     channel_->settle(result, {.kind = call_kind::duplicate}, limit_, std::source_location::current());
     barrier().wait();  // connects the ranks
   }

@@ -18,12 +18,12 @@
 #include <vector>           // std::vector
 
 #include "gradus/comm/all_reduce_rule.hpp"
-#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/collectives_options.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/detail/request/checks.hpp"
 #include "gradus/comm/detail/schedule/book.hpp"
 #include "gradus/comm/detail/schedule/message_collectives.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/self.hpp"
@@ -117,8 +117,7 @@ inline void raise_wrong_list(std::span<const list_digest> digests, std::span<con
 ///
 /// A list has each rank once and the rank that passes it. So the ranks with one list are among those that it names, and
 /// are all of them if there are as many.
-inline void require_lists(any_communicator& group, std::span<const int> list, bool in_pairs,
-                          const std::source_location& where) {
+inline void require_lists(link& group, std::span<const int> list, bool in_pairs, const std::source_location& where) {
   const auto size = static_cast<std::size_t>(group.size());
   const auto own = static_cast<std::size_t>(group.rank());
   const auto characters = std::as_bytes(list);
@@ -224,7 +223,7 @@ class subset {
     detail::require_open(detail::caller{base}, "comm::subset", where);
     detail::require_options(base, "comm::subset", options, where);
     {
-      any_communicator_of<Communicator> group{base};
+      link_of<Communicator&> group{base};
       detail::require_lists(group, ranks, options.scatter_in_pairs, where);
     }
     parts_ = std::make_unique<parts>(std::move(base), std::move(ranks), std::move(options));

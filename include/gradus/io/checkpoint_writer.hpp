@@ -23,8 +23,8 @@
 #include <vector>              // std::vector
 
 #include "gradus/comm/agreement.hpp"
-#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/random.hpp"
@@ -147,8 +147,7 @@ class checkpoint_writer_base {
   }
 
  protected:
-  checkpoint_writer_base(comm::any_communicator& group, checkpoint_writer_options options, file_system& files,
-                         error_location where)
+  checkpoint_writer_base(comm::link& group, checkpoint_writer_options options, file_system& files, error_location where)
       : group_{group}, files_{files}, options_{std::move(options)} {
     at_call(where, [&, this] {
       check_options();
@@ -422,7 +421,7 @@ class checkpoint_writer_base {
 
   static constexpr std::size_t most_ancestors = 256;  // the header stays small in a job that is resumed daily
 
-  comm::any_communicator& group_;
+  comm::link& group_;
   file_system& files_;
   checkpoint_writer_options options_;
   job_family family_;
@@ -446,7 +445,7 @@ class checkpoint_writer_base {
 template <class Communicator>
 struct checkpoint_ranks {
   Communicator ranks;
-  comm::any_communicator_of<Communicator> group;
+  comm::link_of<Communicator&> group;
 
   explicit checkpoint_ranks(Communicator& world) : ranks{world.duplicate()}, group{ranks} {}
 };

@@ -14,7 +14,7 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/checkpoint_reader.hpp"
@@ -44,8 +44,8 @@ class shared_checkpoint {
   /// Looks for it. All ranks call it, with the same number of folders, and get the same report. Paths may differ.
   /// @param group  must outlive the object
   /// @throws communication_error if a rank fails or does not call it in time
-  shared_checkpoint(comm::any_communicator& group, std::span<const std::string> folders,
-                    file_system& files = operating_system(), error_location where = error_location::current())
+  shared_checkpoint(comm::link& group, std::span<const std::string> folders, file_system& files = operating_system(),
+                    error_location where = error_location::current())
       : group_{group} {
     at_call(where, [&, this] { search(folders, files); });
   }
@@ -418,7 +418,7 @@ class shared_checkpoint {
     return failed;
   }
 
-  comm::any_communicator& group_;
+  comm::link& group_;
   checkpoint_report report_;
   safetensors_header header_;
   std::unique_ptr<checkpoint_reader> file_;  // if this rank's is valid

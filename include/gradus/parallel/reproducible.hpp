@@ -14,7 +14,7 @@
 #include <type_traits>  // std::conditional_t, std::is_same_v
 #include <utility>      // std::move
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/tree_ordered.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -212,7 +212,7 @@ class reproducible_state final : public base_for_scope<Element, scope_of<Strateg
   [[nodiscard]] double gather_gradients() override { return inner_.gather_gradients(); }
   [[nodiscard]] bool replicates() const noexcept override { return inner_.replicates(); }
   [[nodiscard]] bool sums_squares() const noexcept override { return inner_.sums_squares(); }
-  [[nodiscard]] comm::any_communicator* group() noexcept override { return inner_.group(); }
+  [[nodiscard]] comm::link* group() noexcept override { return inner_.group(); }
   [[nodiscard]] dynamic_array<travelling_memory> travelling() const override { return inner_.travelling(); }
 
   /// The state of the strategy within.

@@ -11,7 +11,7 @@
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_abstract_v
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/watch.hpp"
 #include "gradus/core/dynamic_array.hpp"
@@ -163,7 +163,7 @@ class strategy {
   [[nodiscard]] virtual bool sums_squares() const noexcept { return false; }
 
   /// The ranks that train; null: all ranks of the communicator.
-  [[nodiscard]] virtual comm::any_communicator* group() noexcept { return nullptr; }
+  [[nodiscard]] virtual comm::link* group() noexcept { return nullptr; }
 
   /// Where the ranks have different layers (update_scope::stages): the first rank that runs a stage.
   [[nodiscard]] virtual int rank_of_stage(std::size_t /*stage*/) const noexcept { return 0; }

@@ -16,7 +16,7 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
@@ -102,13 +102,13 @@ class background_writer final : public training_writer {
 /// On the ranks that train, where not all ranks of the communicator do: between the steps.
 class group_writer final : public training_writer {
  public:
-  group_writer(comm::any_communicator& group, const io::checkpoint_writer_options& options) : writer_{group, options} {}
+  group_writer(comm::link& group, const io::checkpoint_writer_options& options) : writer_{group, options} {}
   io::detail::checkpoint_writer_base& writer() noexcept override { return writer_; }
   [[nodiscard]] bool in_background() const noexcept override { return false; }
 
  private:
   struct on_group final : io::detail::checkpoint_writer_base {
-    on_group(comm::any_communicator& group, const io::checkpoint_writer_options& options)
+    on_group(comm::link& group, const io::checkpoint_writer_options& options)
         : io::detail::checkpoint_writer_base{group, options, io::operating_system(), error_location::current()} {}
   };
   on_group writer_;
@@ -117,7 +117,7 @@ class group_writer final : public training_writer {
 /// The signal that has come on some rank; the same on all ranks. If ranks have got different ones, as from a scheduler
 /// that sends USR1 to one and TERM to all, it is the first of end_signals::numbers. Called by all ranks.
 /// @param own  what has come on this rank; 0 for nothing
-[[nodiscard]] inline int agreed_signal(comm::any_communicator& group, int own) {
+[[nodiscard]] inline int agreed_signal(comm::link& group, int own) {
   if (group.size() == 1) {
     return own;
   }

@@ -20,7 +20,7 @@
 #include <vector>       // std::vector
 
 #include "gradus/comm/agreement.hpp"
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/format.hpp"
 #include "gradus/core/index.hpp"
@@ -88,7 +88,7 @@ class metric_of final : public any_metric {
 
 /// Gives every rank the sums of all: those that are added up in one all-reduce, the others in one all-gather. They are
 /// merged in the order of ranks, so that all ranks get the same bits.
-inline void combine_ranks(comm::any_communicator& group, std::span<any_metric* const> all) {
+inline void combine_ranks(comm::link& group, std::span<any_metric* const> all) {
   if (group.size() == 1) {
     return;
   }
@@ -147,7 +147,7 @@ class worker_sums {
   [[nodiscard]] bool used() const noexcept { return !sums_.empty(); }
 
   /// Gives the states of every rank the sums of all workers. Called by all ranks.
-  void combine(comm::any_communicator& group, std::span<any_metric* const> all) {
+  void combine(comm::link& group, std::span<any_metric* const> all) {
     copy(all, of_worker(worker_), false);
     add_pairs(all, sums_);
     std::vector<double> ranks(one_.size() * static_cast<std::size_t>(group.size()));
@@ -219,7 +219,7 @@ class metric_observer final : public nn::score_observer<Element, Device> {
   void begin_worker(int worker, int workers) override { workers_.begin(all_, worker, workers); }
 
   /// Gives the states of every rank the sums of all ranks.
-  void combine(comm::any_communicator& group) {
+  void combine(comm::link& group) {
     if (workers_.used()) {
       workers_.combine(group, all_);
     } else {
@@ -278,7 +278,7 @@ class metric_evaluation<Network, metrics::list<Metrics...>> {
 
  public:
   /// @throws shape_error, configuration_error when a metric cannot compare the scores with the targets, or ranks differ
-  metric_evaluation(comm::any_communicator& group, const nn::network_base<element, device>& network,
+  metric_evaluation(comm::link& group, const nn::network_base<element, device>& network,
                     const metrics::list<Metrics...>& all, error_location where)
       : group_{&group}, options_{all.metrics}, states_(made(group, network, all, where)) {
     std::string names;
@@ -311,7 +311,7 @@ class metric_evaluation<Network, metrics::list<Metrics...>> {
   using states = std::tuple<metric_of<Metrics>...>;
 
   /// If a metric refuses the shapes, the other ranks get its reason when they compare metrics.
-  static states made(comm::any_communicator& group, const nn::network_base<element, device>& network,
+  static states made(comm::link& group, const nn::network_base<element, device>& network,
                      const metrics::list<Metrics...>& all, error_location where) {
     try {
       return at_call(where, [&] {
@@ -330,7 +330,7 @@ class metric_evaluation<Network, metrics::list<Metrics...>> {
     }
   }
 
-  comm::any_communicator* group_;
+  comm::link* group_;
   std::tuple<Metrics...> options_;
   states states_;
   std::array<any_metric*, sizeof...(Metrics)> all_ =
@@ -344,7 +344,7 @@ class metric_evaluation<Network, Metric> : public metric_evaluation<Network, met
   using base = metric_evaluation<Network, metrics::list<Metric>>;
 
  public:
-  metric_evaluation(comm::any_communicator& group,
+  metric_evaluation(comm::link& group,
                     const nn::network_base<typename Network::element_type, typename Network::device_type>& network,
                     const Metric& options, error_location where)
       : base{group, network, metrics::list<Metric>{options}, where} {}

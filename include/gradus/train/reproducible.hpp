@@ -3,7 +3,7 @@
 // A trainer whose weights, losses and statistics do not depend on the number of ranks: parallel::reproducible.
 #pragma once
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
@@ -21,7 +21,7 @@ namespace detail {
 struct worker_parts {
   worker_epoch epoch;
 
-  [[nodiscard]] static data::shard shard(const comm::any_communicator& group) noexcept {
+  [[nodiscard]] static data::shard shard(const comm::link& group) noexcept {
     return {.rank = group.rank(), .ranks = group.size(), .nested = true};
   }
   template <class Network, class Communicator>
@@ -29,14 +29,13 @@ struct worker_parts {
 
   /// Of a training.
   template <class Network, class Loader>
-  [[nodiscard]] worker_batches<Network, Loader> batches(comm::any_communicator& group, Network& network,
-                                                        Loader& loader) {
+  [[nodiscard]] worker_batches<Network, Loader> batches(comm::link& group, Network& network, Loader& loader) {
     return {epoch, group, network, loader};
   }
   /// Of an evaluation, also within an epoch of a training.
   template <class Network, class Loader>
   [[nodiscard]] worker_batches<Network, Loader> batches(
-      comm::any_communicator& group, Network& network, Loader& loader,
+      comm::link& group, Network& network, Loader& loader,
       typename worker_batches<Network, Loader>::observer_type* observer) const {
     return {epoch.all, group, network, loader, observer};
   }

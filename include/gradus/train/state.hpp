@@ -110,7 +110,7 @@ void take_worker_numbers(const training_parts<Network>& training, std::span<doub
 template <class Network>
 void take_state(const training_parts<Network>& training, training_state& state) {
   using element = typename training_parts<Network>::element;
-  comm::any_communicator& group = *training.group;
+  comm::link& group = *training.group;
   parallel::strategy<element>& strategy = training.end->strategy();
   const bool elsewhere = training.elsewhere();
   const bool asks_servers = elsewhere && group.rank() == 0;

@@ -8,7 +8,7 @@
 #include <optional>  // std::nullopt, std::optional
 #include <span>      // std::as_writable_bytes, std::span
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/watch.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
@@ -122,7 +122,7 @@ class step_end_of final : public step_end {
   /// @param watch     records when the rule is computed; null: nothing does
   /// @throws configuration_error when strategy and rule do not go together
   step_end_of(const trained_parameters<Element>& parameters, optim::parameter_update<Element>& rule,
-              parallel::strategy<Element>& strategy, comm::any_communicator& all, comm::rule_watch* watch = nullptr)
+              parallel::strategy<Element>& strategy, comm::link& all, comm::rule_watch* watch = nullptr)
       : parameters_{&parameters},
         rule_{&rule},
         strategy_{&strategy},
@@ -151,7 +151,7 @@ class step_end_of final : public step_end {
   }
 
   /// The ranks that train.
-  [[nodiscard]] comm::any_communicator& group() noexcept { return *group_; }
+  [[nodiscard]] comm::link& group() noexcept { return *group_; }
 
   /// The rule with its state.
   [[nodiscard]] optim::parameter_update<Element>& rule() noexcept { return *rule_; }
@@ -287,7 +287,7 @@ class step_end_of final : public step_end {
   const trained_parameters<Element>* parameters_;
   optim::parameter_update<Element>* rule_;
   parallel::strategy<Element>* strategy_;
-  comm::any_communicator* group_;
+  comm::link* group_;
   comm::rule_watch* watch_;
   // Where an update needs all gradients they are tested
   bool tests_here_;          // as they arrive,

@@ -6,7 +6,7 @@
 #include <type_traits>  // std::conditional_t, std::remove_reference_t
 #include <utility>      // std::move
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
@@ -29,7 +29,7 @@ struct watched_fit;
 ///   const auto parameters = train::trained_parameters_of(net);
 ///   optim::parameter_update_of<optim::sgd, float> rule{device, {.momentum = 0.9}, elements};
 ///   parallel::all_reduce::state<float, comm::threads> strategy{{}, world, parameters.flat()};
-///   comm::any_communicator_of all{world};
+///   comm::link_of all{world};
 ///   train::step_end_of<float> end{parameters, rule, strategy, all};
 ///   end.start();
 ///   train::step_trainer trainer{net, end, end.group()};
@@ -45,7 +45,7 @@ class step_trainer final : public detail::trainer_base<Network, Parts> {
  public:
   /// Network, end and group must outlive it.
   /// @param group  the ranks that train, as of step_end_of::group()
-  step_trainer(Network& network, step_end& end, comm::any_communicator& group, Parts parts = {}) noexcept
+  step_trainer(Network& network, step_end& end, comm::link& group, Parts parts = {}) noexcept
       : base{network, std::move(parts)}, end_{&end}, group_{&group} {}
 
   /// As trainer::fit.
@@ -94,7 +94,7 @@ class step_trainer final : public detail::trainer_base<Network, Parts> {
                                              step_trainer, void>>;
 
   step_end* end_;
-  comm::any_communicator* group_;
+  comm::link* group_;
 };
 
 namespace detail {

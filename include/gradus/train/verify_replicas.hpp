@@ -79,7 +79,7 @@ struct verify_replicas {
   }
 
  private:
-  void compare_options(comm::any_communicator& group) {
+  void compare_options(comm::link& group) {
     const comm::fact facts[] = {{"every", gradus::join({every})}};
     at_call(where, [&, this] {
       comm::require_agreement(group, "verify_replicas", facts);

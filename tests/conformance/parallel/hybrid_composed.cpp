@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "../../support/hybrid_training.hpp"
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/layout/layouts.hpp"
@@ -58,7 +58,7 @@ outcome train_composed(comm::threads& world, parallel::hybrid options) {
   const auto elements = static_cast<gradus::index_t>(parameters.values.size());
   optim::parameter_update_of<optim::sgd, float> rule{device, momentum, elements};
   parallel::strategy_state<parallel::hybrid, float, comm::threads> strategy{options, world, parameters.flat()};
-  comm::any_communicator_of all{world};
+  comm::link_of all{world};
   train::step_end_of<float> end{parameters, rule, strategy, all};
   end.start();
   train::step_trainer trainer{net, end, end.group(), std::move(stages)};

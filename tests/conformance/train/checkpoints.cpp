@@ -211,7 +211,7 @@ std::vector<train::checkpoint_cost> save_with_step_trainer(comm::threads& world,
   optim::parameter_update_of<optim::adam, float> rule{
       device, {}, static_cast<gradus::index_t>(parameters.values.size())};
   parallel::all_reduce::state<float, comm::threads> strategy{{}, world, parameters.flat()};
-  comm::any_communicator_of all{world};
+  comm::link_of all{world};
   train::step_end_of<float> end{parameters, rule, strategy, all};
   end.start();
   train::step_trainer trainer{net, end, end.group()};
@@ -484,7 +484,7 @@ BOOST_AUTO_TEST_CASE(ranks_with_different_signals_agree_on_one_that_has_come) {
         std::pair{std::vector{0, SIGUSR1, SIGUSR1}, SIGUSR1}, std::pair{std::vector{0, 0}, 0},
         std::pair{std::vector{SIGUSR1}, SIGUSR1}}) {
     const auto agreed = comm::run_ranks(static_cast<int>(of_ranks.size()), [&](comm::threads& world) {
-      comm::any_communicator_of<comm::threads> group{world};
+      comm::link_of<comm::threads&> group{world};
       return train::detail::agreed_signal(group, of_ranks[static_cast<std::size_t>(world.rank())]);
     });
     for (const int each : agreed) {

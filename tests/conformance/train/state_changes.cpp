@@ -474,7 +474,7 @@ BOOST_AUTO_TEST_CASE(parallel_loaders_traces_and_callbacks) {
       optim::parameter_update_of<optim::sgd, float> rule{
           one.device, {.momentum = 0.9}, static_cast<index_t>(parameters.values.size())};
       parallel::all_reduce::state<float, comm::self> strategy{{}, one.alone, parameters.flat()};
-      comm::any_communicator_of all{one.alone};
+      comm::link_of all{one.alone};
       train::step_end_of<float> end{parameters, rule, strategy, all};
       end.start();
       train::step_trainer trainer{one.net, end, end.group()};

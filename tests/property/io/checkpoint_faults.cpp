@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(each_call_of_a_search_fails_once) {
           reports[0] = to_string(report);
         } else {
           comm::run_ranks(ranks, [&](comm::threads& world) {
-            comm::any_communicator_of group{world};
+            comm::link_of group{world};
             const std::string folder = "folder";
             const io::shared_checkpoint found{group, std::span{&folder, 1}, faulty};
             reports[static_cast<std::size_t>(world.rank())] = to_string(found.report());

@@ -24,9 +24,9 @@ using namespace std::string_literals;
 namespace {
 
 /// Two ranks, of which the other one says what rank 0 says with one text replaced by another of the same length.
-class echo final : public comm::any_communicator {
+class echo final : public comm::link {
  public:
-  echo(std::string from, std::string to) : any_communicator{0, 2}, from_{std::move(from)}, to_{std::move(to)} {}
+  echo(std::string from, std::string to) : link{0, 2}, from_{std::move(from)}, to_{std::move(to)} {}
 
   void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output, std::source_location) override {
     std::copy(input.begin(), input.end(), output.begin());
@@ -52,7 +52,7 @@ class echo final : public comm::any_communicator {
 std::string message_of_difference(const std::string& from, const std::string& to, const comm::fact& one) {
   echo group{from, to};
   try {
-    comm::require_agreement(static_cast<comm::any_communicator&>(group), "options", {&one, 1});
+    comm::require_agreement(static_cast<comm::link&>(group), "options", {&one, 1});
   } catch (const gradus::configuration_error& failure) {
     return std::string{failure.message()};
   }

@@ -141,23 +141,24 @@ BOOST_AUTO_TEST_CASE(a_link_receives_failures_of_other_ranks) {
   std::vector<std::string> heard(3);
   static_cast<void>(suite::failure_of([&] {
     comm::run_ranks(3, [&](comm::threads& world) {
-      comm::detail::host_link link{world.rank(),
-                                   std::make_unique<comm::detail::host_ranks_of<comm::threads>>(world.duplicate())};
+      comm::detail::host_link notices{world.rank(),
+                                      std::make_unique<comm::detail::host_ranks>(
+                                          std::make_unique<comm::link_of<comm::threads>>(world.duplicate()))};
       std::array<std::byte, 5> message{};
       if (world.rank() == 0) {
         message = id;
       }
-      link.broadcast(message);
+      notices.broadcast(message);
       suite::require(message == id, "the first message");
       if (world.rank() == 1) {
-        link.fail("no more memory");
+        notices.fail("no more memory");
       }
-      while (!link.look()) {
+      while (!notices.look()) {
         std::this_thread::sleep_for(1ms);
       }
-      suite::require(link.failed(), "it has failed");
+      suite::require(notices.failed(), "it has failed");
       heard[static_cast<std::size_t>(world.rank())] = suite::message_of<gradus::communication_error>(
-          [&] { link.raise("all_reduce", std::source_location::current()); });
+          [&] { notices.raise("all_reduce", std::source_location::current()); });
     });
   }));
   for (const std::string& each : heard) {

@@ -54,7 +54,7 @@ std::string save_alone(io::file_system& files, std::int64_t step, io::checkpoint
 /// Each rank reads some rows of each tensor; together they compare all.
 void fetch_and_compare(comm::threads& world, io::file_system& files, const checkpoint_example& example,
                        std::int64_t step, bool shared) {
-  comm::any_communicator_of group{world};
+  comm::link_of group{world};
   const std::string folder = "folder";
   const io::shared_checkpoint found{group, std::span{&folder, 1}, files};
   expect_on_rank(found.report().step == step && found.report().skipped.empty(), to_string(found.report()));
@@ -302,7 +302,7 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_of_another_user_is_read_and_said) {
   for (const std::int64_t owner : {user, std::int64_t{0}, std::int64_t{-1}, user + 1}) {
     disk.user = owner;
     comm::self world;
-    comm::any_communicator_of<comm::self> group{world};
+    comm::link_of<comm::self&> group{world};
     const io::shared_checkpoint all{group, std::span{&folder, 1}, disk};
     for (const io::checkpoint_report& found : {io::find_newest(folder, disk), all.report()}) {
       BOOST_TEST(found.step == 7);
@@ -462,7 +462,7 @@ BOOST_AUTO_TEST_CASE(fetches_outside_of_tensors_are_refused_on_all_ranks) {
   save_alone(disk, 1);
   std::vector<std::string> errors(2);
   comm::run_ranks(2, [&](comm::threads& world) {
-    comm::any_communicator_of group{world};
+    comm::link_of group{world};
     const std::string folder = "folder";
     const io::shared_checkpoint found{group, std::span{&folder, 1}, disk};
     std::vector<std::byte> bytes(10);

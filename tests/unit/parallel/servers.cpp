@@ -64,26 +64,15 @@ bool contains(const std::string& text, std::string_view part) {
 }
 
 /// Notes the tags of what is sent.
-class noting_channel final : public parallel::detail::message_channel {
+class noting_link final : public gradus::comm::forwarding_link {
  public:
-  explicit noting_channel(gradus::comm::threads channel) : inner_{std::move(channel)} {}
-  void reserve_messages(std::size_t count) override { inner_.reserve_messages(count); }
+  explicit noting_link(gradus::comm::link& inner) : forwarding_link{inner} {}
   gradus::comm::request send(int peer, std::span<const std::uint8_t> data, int tag) override {
     tags.push_back(tag);
-    return inner_.send(peer, data, tag);
+    return inner().send(peer, data, tag);
   }
-  gradus::comm::request receive(int peer, std::span<std::uint8_t> data, int tag) override {
-    return inner_.receive(peer, data, tag);
-  }
-  gradus::dynamic_array<int> silent_ranks(std::string_view what) override { return inner_.silent_ranks(what); }
-  void fail(std::string_view reason) noexcept override { inner_.fail(reason); }
-  int rank() const noexcept override { return inner_.rank(); }
-  std::chrono::milliseconds time_limit() const noexcept override { return inner_.time_limit(); }
 
   std::vector<int> tags;
-
- private:
-  parallel::detail::messages_on<gradus::comm::threads> inner_;
 };
 
 /// A rule that servers make their state of.
@@ -152,7 +141,7 @@ BOOST_AUTO_TEST_CASE(many_hosts_take_little_time) {
 
 BOOST_AUTO_TEST_CASE(hosts_of_ranks) {
   gradus::comm::run_ranks(3, [](gradus::comm::threads& world) {
-    gradus::comm::any_communicator_of<gradus::comm::threads> group{world};
+    gradus::comm::link_of<gradus::comm::threads&> group{world};
     const auto names = parallel::gather_host_names(group, world.rank() == 1 ? std::string(300, 'x') : "host");
     check(names == std::vector<std::string>{"host", std::string(255, 'x'), "host"},
           "names == std::vector<std::string>{\"host\", std::string(255, 'x'), \"host\"}");
@@ -220,7 +209,8 @@ BOOST_AUTO_TEST_CASE(values_go_out_in_the_order_of_pulls) {
   const auto plan = parallel::make_server_plan(segments(), 4, roles_of(2, 1, false),
                                                {.policy = parallel::placement_policy::greedy}, priorities);
   gradus::comm::run_ranks(2, [&](gradus::comm::threads& world) {
-    noting_channel channel{world.duplicate()};
+    gradus::comm::link_of<gradus::comm::threads> inner{world.duplicate()};
+    noting_link channel{inner};
     server_links links{channel, message_tag::count(plan.parts.size())};
     if (world.rank() == 1) {
       variables_of<float> store{plan, 0, segments(), 1, rule_of<gradus::optim::sgd>{{}}};
@@ -303,7 +293,7 @@ BOOST_AUTO_TEST_CASE(a_step_of_some_workers_counts_for_all) {
   std::atomic<int> joined{0};
   std::atomic<bool> answered{false};
   gradus::comm::run_ranks(3, [&](gradus::comm::threads& world) {
-    messages_on<gradus::comm::threads> channel{world.duplicate()};
+    gradus::comm::link_of<gradus::comm::threads> channel{world.duplicate()};
     server_links links{channel, message_tag::count(plan.parts.size())};
     if (world.rank() == 2) {
       variables_of<float> store{plan, 0, one, 2, rule_of<gradus::optim::sgd>{{.momentum = 0, .weight_decay = 0}}};

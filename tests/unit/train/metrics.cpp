@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/random.hpp"
@@ -260,7 +260,7 @@ BOOST_AUTO_TEST_CASE(a_trainer_of_parts_evaluates_metrics) {
     gradus::optim::parameter_update_of<gradus::optim::sgd, float> rule{
         device, {}, static_cast<index_t>(parameters.values.size())};
     gradus::parallel::all_reduce::state<float, gradus::comm::threads> strategy{{}, world, parameters.flat()};
-    gradus::comm::any_communicator_of all{world};
+    gradus::comm::link_of all{world};
     train::step_end_of<float> end{parameters, rule, strategy, all};
     end.start();
     train::step_trainer trainer{net, end, end.group()};

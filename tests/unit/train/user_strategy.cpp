@@ -85,7 +85,7 @@ std::string end_of(const Strategy& options, const Rule& rule, gradus::index_t el
     optim::parameter_update_of<Rule, float> updates{
         device, rule, elements < 0 ? static_cast<gradus::index_t>(parameters.values.size()) : elements};
     typename Strategy::template state<float, comm::self> strategy{options, alone, parameters.flat()};
-    comm::any_communicator_of all{alone};
+    comm::link_of all{alone};
     const train::step_end_of<float> end{parameters, updates, strategy, all};
   });
 }
@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(parts_that_are_chosen_at_run_time_train_as_a_trainer_does) 
           strategy = std::make_unique<plain_all_reduce::state<float, comm::threads>>(plain_all_reduce{}, ranks,
                                                                                      parameters.flat());
         }
-        comm::any_communicator_of all{ranks};
+        comm::link_of all{ranks};
         train::step_end_of<float> end{parameters, *rule, *strategy, all};
         end.start();
         train::step_trainer trainer{net, end, end.group()};

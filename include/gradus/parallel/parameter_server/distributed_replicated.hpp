@@ -11,8 +11,8 @@
 #include <string_view>      // std::string_view
 #include <vector>           // std::vector
 
-#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -235,7 +235,7 @@ class distributed_replicated_state final : public server_strategy<Element> {
   [[nodiscard]] bool sums_squares() const noexcept override { return true; }
 
   /// All workers.
-  [[nodiscard]] comm::any_communicator* group() noexcept override { return &group_; }
+  [[nodiscard]] comm::link* group() noexcept override { return &group_; }
   [[nodiscard]] const parameter_server_plan& plan() const noexcept { return master_.plan(); }
 
   /// As parameter_server: what the first worker of a node sends and receives.
@@ -263,7 +263,7 @@ class distributed_replicated_state final : public server_strategy<Element> {
   distributed_replicated options_;
   flat_parameters<Element> parameters_;
   node_exchange<Element, Communicator> node_;
-  messages_on<whole> group_channel_;  // of all workers
+  comm::link_of<whole> group_channel_;  // of all workers
   worker_group group_;
   bool stale_ = false;  // staged: a step has been made since the newest values came
   parameter_server_state<Element, whole> master_;

@@ -11,7 +11,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 
 namespace gradus::parallel {
@@ -19,7 +19,7 @@ namespace gradus::parallel {
 /// The names of all ranks' hosts. Called by all ranks.
 /// @param own  of this rank's host, e.g. from gethostname or MPI_Get_processor_name; 255 bytes of it count
 /// @throws communication_error if a rank fails or does not come
-[[nodiscard]] inline std::vector<std::string> gather_host_names(comm::any_communicator& group, std::string_view own) {
+[[nodiscard]] inline std::vector<std::string> gather_host_names(comm::link& group, std::string_view own) {
   constexpr std::size_t length = 256;
   std::vector<std::uint8_t> mine(length);
   own.substr(0, length - 1).copy(reinterpret_cast<char*>(mine.data()), length - 1);

@@ -16,8 +16,8 @@
 #include <vector>           // std::vector
 
 #include "gradus/comm/agreement.hpp"
-#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
@@ -310,7 +310,7 @@ class parameter_server_state final : public server_strategy<Element> {
   [[nodiscard]] bool sums_squares() const noexcept override { return true; }
 
   /// The workers.
-  [[nodiscard]] comm::any_communicator* group() noexcept override { return &group_; }
+  [[nodiscard]] comm::link* group() noexcept override { return &group_; }
 
   [[nodiscard]] const parameter_server_plan& plan() const noexcept { return plan_; }
 
@@ -359,8 +359,8 @@ class parameter_server_state final : public server_strategy<Element> {
   parameter_server options_;
   flat_parameters<Element> parameters_;
   roles who_;
-  messages_on<Communicator> channel_;        // of the exchange
-  messages_on<Communicator> group_channel_;  // of the workers
+  comm::link_of<Communicator> channel_;        // of the exchange
+  comm::link_of<Communicator> group_channel_;  // of the workers
   Communicator all_;
   worker_group group_;
   parameter_server_plan plan_;
@@ -395,7 +395,7 @@ server_summary serve(Communicator& communicator, const Rule& rule, const paramet
       raise<configuration_error>("parallel::serve", {"a rank that is only a server, of ", who.describe()},
                                  {"rank ", communicator.rank()}, "workers make a trainer");
     }
-    detail::messages_on<Communicator> channel{communicator.duplicate()};
+    comm::link_of<Communicator> channel{communicator.duplicate()};
     const Communicator of_workers{communicator.duplicate()};  // they use it without this rank
     Communicator all{communicator.duplicate()};
     const detail::segment_list variables =

@@ -7,8 +7,8 @@
 #include <utility>  // std::move
 #include <vector>   // std::vector
 
-#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/subset.hpp"
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/pipeline/channel.hpp"
@@ -26,9 +26,9 @@ class pipeline_ranks {
   virtual ~pipeline_ranks() = default;
 
   /// All ranks.
-  [[nodiscard]] virtual comm::any_communicator& all() noexcept = 0;
+  [[nodiscard]] virtual comm::link& all() noexcept = 0;
   /// The ranks with the stages of this one, in all replicas.
-  [[nodiscard]] virtual comm::any_communicator& replicas() noexcept = 0;
+  [[nodiscard]] virtual comm::link& replicas() noexcept = 0;
   /// To the other ranks of this replica.
   [[nodiscard]] virtual pipeline_channel<Element>& channel() noexcept = 0;
 };
@@ -69,14 +69,14 @@ class pipeline_ranks_of final : public pipeline_ranks<Element> {
         channel_{detail::channel_for<Element, Communicator>::make(
             communicator, detail::ranks_of_replica(options, communicator.rank()))} {}
 
-  [[nodiscard]] comm::any_communicator& all() noexcept override { return all_; }
-  [[nodiscard]] comm::any_communicator& replicas() noexcept override { return any_replicas_; }
+  [[nodiscard]] comm::link& all() noexcept override { return all_; }
+  [[nodiscard]] comm::link& replicas() noexcept override { return any_replicas_; }
   [[nodiscard]] pipeline_channel<Element>& channel() noexcept override { return *channel_; }
 
  private:
-  comm::any_communicator_of<Communicator> all_;
+  comm::link_of<Communicator&> all_;
   group_type replicas_;
-  comm::any_communicator_of<group_type> any_replicas_;
+  comm::link_of<group_type&> any_replicas_;
   std::unique_ptr<channel_type> channel_;
 };
 

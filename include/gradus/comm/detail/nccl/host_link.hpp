@@ -14,7 +14,8 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
 
-#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
+#include "gradus/comm/request.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
@@ -22,42 +23,28 @@
 
 namespace gradus::comm::detail {
 
-/// A type-erased host communicator.
+/// The hosts of the ranks: a receive to which no rank sends fails when any of them fails, with that rank and the
+/// reason.
 class host_ranks {
  public:
-  host_ranks() = default;
-  host_ranks(const host_ranks&) = delete;
-  host_ranks& operator=(const host_ranks&) = delete;
-  virtual ~host_ranks() = default;
-
-  virtual void broadcast(std::span<std::byte> bytes) = 0;
-  /// Polls for failures. @throws communication_error if a rank has failed
-  virtual void look() = 0;
-  virtual void fail(std::string_view reason) noexcept = 0;
-};
-
-/// Detects failures by a receive to which no rank sends. It fails when any rank of the host communicator fails, with
-/// that rank and the reason.
-template <class Communicator>
-class host_ranks_of final : public host_ranks {
- public:
-  /// Takes over a duplicate that is used only here.
-  explicit host_ranks_of(Communicator own) : own_{std::move(own)} {
-    own_.set_time_limit(std::chrono::hours{24 * 365});
-    if (own_.size() > 1) {
-      news_ = comm::receive(own_, (own_.rank() + 1) % own_.size(), std::span{&never_, 1});
+  /// @param own  used only here
+  explicit host_ranks(std::unique_ptr<link> own) : own_{std::move(own)} {
+    own_->set_time_limit(std::chrono::hours{24 * 365});
+    if (own_->size() > 1) {
+      news_ = own_->receive((own_->rank() + 1) % own_->size(), {&never_, 1}, 0);
     }
   }
-  ~host_ranks_of() override { news_.cancel(); }
+  host_ranks(const host_ranks&) = delete;
+  host_ranks& operator=(const host_ranks&) = delete;
+  ~host_ranks() { news_.cancel(); }
 
-  void broadcast(std::span<std::byte> bytes) override {
-    comm::broadcast(own_, std::span{reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size()}).wait();
-  }
-  void look() override { static_cast<void>(news_.test()); }
-  void fail(std::string_view reason) noexcept override { own_.fail(reason); }
+  void broadcast(std::span<std::byte> bytes) { own_->broadcast(bytes, 0); }
+  /// Polls for failures. @throws communication_error if a rank has failed
+  void look() { static_cast<void>(news_.test()); }
+  void fail(std::string_view reason) noexcept { own_->fail(reason); }
 
  private:
-  Communicator own_;
+  std::unique_ptr<link> own_;
   std::uint8_t never_ = 0;
   request news_;
 };

@@ -110,8 +110,13 @@ class nccl_channel {
  public:
   /// Takes over the communicator, which may still be connecting.
   /// @param names  of all ranks in errors
-  nccl_channel(cuda& device, std::shared_ptr<host_link> link, ncclComm_t communicator, int rank, std::vector<int> names)
-      : device_{&device}, link_{std::move(link)}, communicator_{communicator}, rank_{rank}, names_{std::move(names)} {}
+  nccl_channel(cuda& device, std::shared_ptr<host_link> notices, ncclComm_t communicator, int rank,
+               std::vector<int> names)
+      : device_{&device},
+        notices_{std::move(notices)},
+        communicator_{communicator},
+        rank_{rank},
+        names_{std::move(names)} {}
 
   nccl_channel(const nccl_channel&) = delete;
   nccl_channel& operator=(const nccl_channel&) = delete;
@@ -122,7 +127,7 @@ class nccl_channel {
     }
     static_cast<void>(cudaSetDevice(device_->index()));
     // ncclCommDestroy waits for the other ranks, which may never arrive after a failure; ncclCommAbort does not.
-    if (link_->failed() || std::uncaught_exceptions() > 0) {
+    if (notices_->failed() || std::uncaught_exceptions() > 0) {
       static_cast<void>(ncclCommAbort(communicator_));
     } else {
       static_cast<void>(ncclCommDestroy(communicator_));
@@ -130,7 +135,7 @@ class nccl_channel {
   }
 
   [[nodiscard]] cuda& device() const noexcept { return *device_; }
-  [[nodiscard]] const std::shared_ptr<host_link>& link() const noexcept { return link_; }
+  [[nodiscard]] const std::shared_ptr<host_link>& notices() const noexcept { return notices_; }
   [[nodiscard]] ncclComm_t communicator() const noexcept { return communicator_; }
   [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
   [[nodiscard]] int rank() const noexcept { return rank_; }
@@ -141,9 +146,9 @@ class nccl_channel {
   /// An operation that has not begun. Nothing is allocated if one is idle.
   nccl_operation& fresh(const call_description& what, std::chrono::milliseconds limit,
                         const std::source_location& where = std::source_location::current()) {
-    if (link_->look()) {
+    if (notices_->look()) {
       abort();
-      link_->raise(what.describe(), where);
+      notices_->raise(what.describe(), where);
     }
     if (idle_.empty()) {
       device_->activate();  // its event belongs to the GPU, and a new thread may have another current GPU
@@ -235,9 +240,9 @@ class nccl_channel {
         spins, limit,
         [&, this] {
           if (result == ncclInProgress) {
-            if (link_->look()) {
+            if (notices_->look()) {
               abort();
-              link_->raise(what.describe(), where);
+              notices_->raise(what.describe(), where);
             }
             const ncclResult_t query = ncclCommGetAsyncError(communicator_, &result);
             result = query == ncclSuccess ? result : query;
@@ -252,9 +257,9 @@ class nccl_channel {
 
   /// Polls for errors of NCCL and of the other ranks. @throws communication_error
   void look(const call_description& what, const std::source_location& where) {
-    if (link_->look()) {
+    if (notices_->look()) {
       abort();
-      link_->raise(what.describe(), where);
+      notices_->raise(what.describe(), where);
     }
     ncclResult_t result = ncclSuccess;
     const ncclResult_t query = ncclCommGetAsyncError(communicator_, &result);
@@ -289,7 +294,7 @@ class nccl_channel {
 
   /// This rank cannot continue: notifies the others, and ends the work on the stream.
   void give_up(std::string_view reason) noexcept {
-    link_->fail(reason);
+    notices_->fail(reason);
     abort();
   }
 
@@ -357,7 +362,7 @@ class nccl_channel {
   }
 
   cuda* device_;
-  std::shared_ptr<host_link> link_;
+  std::shared_ptr<host_link> notices_;
   ncclComm_t communicator_;  // null after a failure
   int rank_;
   std::vector<int> names_;  // of all ranks
@@ -373,7 +378,7 @@ inline bool nccl_operation::test(const std::source_location& where) {
   if (channel_->communicator() != nullptr && nccl_channel::reached(*this)) {
     return deliver();
   }
-  if (channel_->link()->look() && channel_->completes(*this)) {
+  if (channel_->notices()->look() && channel_->completes(*this)) {
     return deliver();
   }
   channel_->look(what_, where);

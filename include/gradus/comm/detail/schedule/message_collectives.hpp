@@ -15,6 +15,7 @@
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/detail/schedule/book.hpp"
 #include "gradus/comm/detail/schedule/run.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/core/element.hpp"
@@ -129,7 +130,7 @@ class message_collectives {
   }
 
   Communicator messages_;
-  byte_channel_of<Communicator> channel_{messages_};
+  link_of<Communicator&> channel_{messages_};
   schedule_runs runs_{channel_};
   schedule_book book_;
   index_t segment_bytes_;

@@ -13,14 +13,13 @@
 #include <source_location>  // std::source_location
 #include <span>             // std::span
 #include <string>           // std::string
-#include <string_view>      // std::string_view
 #include <utility>          // std::exchange, std::move
 
 #include "gradus/comm/call.hpp"
-#include "gradus/comm/communicator.hpp"
 #include "gradus/comm/detail/request/operation_pool.hpp"
 #include "gradus/comm/detail/request/poll.hpp"
 #include "gradus/comm/detail/schedule/schedule.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/wait.hpp"
@@ -30,44 +29,6 @@
 #include "gradus/core/text.hpp"
 
 namespace gradus::comm::detail {
-
-/// Messages of bytes over any communicator.
-class byte_channel {
- public:
-  virtual request send(int peer, std::span<const std::uint8_t> bytes, int tag) = 0;
-  virtual request receive(int peer, std::span<std::uint8_t> bytes, int tag) = 0;
-  virtual void fail(std::string_view reason) noexcept = 0;
-  /// What the other ranks wait for and which do not answer, behind the text of a time limit; empty where the
-  /// communicator cannot ask them.
-  virtual std::string ask_others(const call_description& waiting_for) = 0;
-
- protected:
-  ~byte_channel() = default;
-};
-
-template <class Communicator>
-class byte_channel_of final : public byte_channel {
- public:
-  explicit byte_channel_of(Communicator& communicator) noexcept : communicator_{&communicator} {}
-
-  request send(int peer, std::span<const std::uint8_t> bytes, int tag) override {
-    return communicator_->send(peer, bytes, tag);
-  }
-  request receive(int peer, std::span<std::uint8_t> bytes, int tag) override {
-    return communicator_->receive(peer, bytes, tag);
-  }
-  void fail(std::string_view reason) noexcept override { communicator_->fail(reason); }
-  std::string ask_others(const call_description& waiting_for) override {
-    if constexpr (requires { communicator_->ask_others(waiting_for); }) {
-      return communicator_->ask_others(waiting_for);
-    } else {
-      return {};
-    }
-  }
-
- private:
-  Communicator* communicator_;
-};
 
 /// The size of an element and the function that combines elements, for schedules.
 struct element_arithmetic {
@@ -99,7 +60,7 @@ class schedule_run;
 class schedule_runs {
  public:
   /// @param channel  not used for anything else
-  explicit schedule_runs(byte_channel& channel) noexcept : channel_{&channel} {}
+  explicit schedule_runs(link& channel) noexcept : channel_{&channel} {}
   schedule_runs(const schedule_runs&) = delete;
   schedule_runs& operator=(const schedule_runs&) = delete;
 
@@ -117,10 +78,10 @@ class schedule_runs {
     return tag_;
   }
 
-  [[nodiscard]] byte_channel& channel() const noexcept { return *channel_; }
+  [[nodiscard]] link& channel() const noexcept { return *channel_; }
 
  private:
-  byte_channel* channel_;
+  link* channel_;
   int tag_ = -1;
   operation_pool<schedule_run> runs_;
   dynamic_array<schedule_run*> active_;  // in the order in which they began

@@ -12,14 +12,14 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 
 namespace gradus::io::detail {
 
 /// The text of each rank, on all ranks. Texts may have any length and any bytes.
 /// @throws communication_error if a rank fails or does not call it in time
-[[nodiscard]] inline std::vector<std::string> gather_texts(comm::any_communicator& group, std::string_view own) {
+[[nodiscard]] inline std::vector<std::string> gather_texts(comm::link& group, std::string_view own) {
   const auto ranks = static_cast<std::size_t>(group.size());
   const auto self = static_cast<std::size_t>(group.rank());
   constexpr std::size_t number = sizeof(std::uint64_t);
@@ -51,7 +51,7 @@ namespace gradus::io::detail {
 
 /// The text of rank 0, on all ranks; the others give anything.
 /// @throws communication_error if a rank fails or does not call it in time
-[[nodiscard]] inline std::string text_of_first(comm::any_communicator& group, std::string_view own) {
+[[nodiscard]] inline std::string text_of_first(comm::link& group, std::string_view own) {
   return gather_texts(group, group.rank() == 0 ? own : std::string_view{})[0];
 }
 

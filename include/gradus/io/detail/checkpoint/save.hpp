@@ -14,7 +14,7 @@
 #include <utility>      // std::exchange, std::move
 #include <vector>       // std::erase, std::vector
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/random.hpp"
@@ -62,8 +62,8 @@ struct save_outcome {
 /// A save in one folder. All ranks make one and call run().
 class checkpoint_save {
  public:
-  checkpoint_save(comm::any_communicator& group, file_system& files, const save_target& target,
-                  const job_family& family, const save_plan& plan)
+  checkpoint_save(comm::link& group, file_system& files, const save_target& target, const job_family& family,
+                  const save_plan& plan)
       : group_{group}, files_{files}, target_{target}, family_{family}, plan_{plan} {}
   checkpoint_save(const checkpoint_save&) = delete;
   checkpoint_save& operator=(const checkpoint_save&) = delete;
@@ -419,7 +419,7 @@ class checkpoint_save {
     file_ = {};
   }
 
-  comm::any_communicator& group_;
+  comm::link& group_;
   file_system& files_;
   const save_target& target_;
   const job_family& family_;

@@ -53,7 +53,7 @@ class polling_pause {
 
 /// Serves until all workers have left or are lost: the work of a rank that is only a server.
 /// @throws communication_error if a rank fails or no worker sends anything within the time limit
-inline void serve_to_the_end(server_loop& loop, message_channel& channel) {
+inline void serve_to_the_end(server_loop& loop, comm::link& channel) {
   try {
     polling_pause rest;
     while (!loop.done()) {

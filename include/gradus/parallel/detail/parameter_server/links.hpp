@@ -3,68 +3,18 @@
 // Messages of bytes between workers and servers; a worker and a server of one rank exchange them too.
 #pragma once
 
-#include <chrono>       // std::chrono::milliseconds
-#include <cstddef>      // std::size_t
-#include <cstdint>      // std::uint8_t
-#include <cstring>      // std::memcpy
-#include <span>         // std::span
-#include <string_view>  // std::string_view
-#include <utility>      // std::move
+#include <cstddef>  // std::size_t
+#include <cstdint>  // std::uint8_t
+#include <cstring>  // std::memcpy
+#include <span>     // std::span
 
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
+#include "gradus/comm/request.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 
 namespace gradus::parallel::detail {
-
-/// The messages of a communicator, without its type.
-class message_channel {
- public:
-  /// See comm::reserve_messages.
-  virtual void reserve_messages(std::size_t count) = 0;
-  virtual comm::request send(int peer, std::span<const std::uint8_t> data, int tag) = 0;
-  virtual comm::request receive(int peer, std::span<std::uint8_t> data, int tag) = 0;
-  /// The ranks that do not answer a question; empty if the communicator cannot ask. Takes up to half a second.
-  /// @param what  the activity of this rank
-  /// @throws communication_error if another rank has failed
-  [[nodiscard]] virtual dynamic_array<int> silent_ranks(std::string_view what) = 0;
-  /// Tells the other ranks that this one has failed.
-  virtual void fail(std::string_view reason) noexcept = 0;
-  [[nodiscard]] virtual int rank() const noexcept = 0;
-  [[nodiscard]] virtual std::chrono::milliseconds time_limit() const noexcept = 0;
-
- protected:
-  ~message_channel() = default;
-};
-
-template <class Communicator>
-class messages_on final : public message_channel {
-  static_assert(Communicator::template supports<std::uint8_t>, "gradus: this communicator cannot send bytes");
-
- public:
-  explicit messages_on(Communicator channel) : channel_{std::move(channel)} {}
-
-  void reserve_messages(std::size_t count) override { comm::reserve_messages(channel_, count); }
-  comm::request send(int peer, std::span<const std::uint8_t> data, int tag) override {
-    return comm::send(channel_, peer, data, tag);
-  }
-  comm::request receive(int peer, std::span<std::uint8_t> data, int tag) override {
-    return comm::receive(channel_, peer, data, tag);
-  }
-  [[nodiscard]] dynamic_array<int> silent_ranks(std::string_view what) override {
-    if constexpr (requires { channel_.silent_ranks(what); }) {
-      return channel_.silent_ranks(what);
-    } else {
-      return {};
-    }
-  }
-  void fail(std::string_view reason) noexcept override { channel_.fail(reason); }
-  [[nodiscard]] int rank() const noexcept override { return channel_.rank(); }
-  [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept override { return channel_.time_limit(); }
-
- private:
-  Communicator channel_;
-};
 
 /// One message under way, or none. It is tested, never waited for: a rank that does not answer must not stop the
 /// others.
@@ -98,14 +48,14 @@ class transfer {
 class server_links {
  public:
   /// @param tags  tags are below
-  server_links(message_channel& channel, std::size_t tags) : channel_{&channel}, local_(tags) {
+  server_links(comm::link& channel, std::size_t tags) : channel_{&channel}, local_(tags) {
     if (tags > static_cast<std::size_t>(comm::largest_tag) + 1) {
       raise<configuration_error>("parallel::parameter_server", {"at most ", comm::largest_tag + 1, " tags of messages"},
                                  {tags}, "place in fewer parts: a larger least_part_bytes");
     }
   }
 
-  [[nodiscard]] message_channel& channel() noexcept { return *channel_; }
+  [[nodiscard]] comm::link& channel() noexcept { return *channel_; }
 
   /// Makes room for `count` more transfers at a time to or from a rank, so that no step allocates messages.
   void reserve(int peer, std::size_t count) {
@@ -176,7 +126,7 @@ class server_links {
     }
   }
 
-  message_channel* channel_;
+  comm::link* channel_;
   dynamic_array<local_message> local_;  // by tag
 };
 

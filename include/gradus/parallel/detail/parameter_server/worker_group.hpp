@@ -10,20 +10,20 @@
 #include <span>             // std::span
 #include <string_view>      // std::string_view
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
+#include "gradus/comm/request.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
-#include "gradus/parallel/detail/parameter_server/links.hpp"
 #include "gradus/parallel/parameter_server/roles.hpp"
 
 namespace gradus::parallel::detail {
 
 /// A star around worker 0: for few bytes, seldom. Sums are added in the order of the workers.
-class worker_group final : public comm::any_communicator {
+class worker_group final : public comm::forwarding_link {
  public:
   /// @pre the channel outlives it and has no other user
-  worker_group(message_channel& channel, const roles& who)
-      : any_communicator{who.worker_index(channel.rank()), static_cast<int>(who.workers.size())}, channel_{&channel} {
+  worker_group(comm::link& channel, const roles& who)
+      : forwarding_link{channel, who.worker_index(channel.rank()), static_cast<int>(who.workers.size())} {
     for (const int each : who.workers) {
       ranks_.push_back(each);
     }
@@ -41,10 +41,10 @@ class worker_group final : public comm::any_communicator {
     }
     if (rank() == 0) {
       for (std::size_t i = 1; i < ranks_.size(); ++i) {
-        channel_->receive(ranks_[i], output.subspan(i * input.size(), input.size()), 0).wait(where);
+        inner().receive(ranks_[i], output.subspan(i * input.size(), input.size()), 0).wait(where);
       }
     } else {
-      channel_->send(ranks_[0], input, 0).wait(where);
+      inner().send(ranks_[0], input, 0).wait(where);
     }
     distribute(output, 0, where);
   }
@@ -63,37 +63,43 @@ class worker_group final : public comm::any_communicator {
     if (rank() == 0) {
       dynamic_array<double> other(values.size());
       for (std::size_t i = 1; i < ranks_.size(); ++i) {
-        channel_->receive(ranks_[i], {reinterpret_cast<std::uint8_t*>(other.data()), bytes}, 0).wait(where);
+        inner().receive(ranks_[i], {reinterpret_cast<std::uint8_t*>(other.data()), bytes}, 0).wait(where);
         for (std::size_t k = 0; k < values.size(); ++k) {
           values[k] += other[k];
         }
       }
     } else {
-      channel_->send(ranks_[0], {reinterpret_cast<const std::uint8_t*>(values.data()), bytes}, 0).wait(where);
+      inner().send(ranks_[0], {reinterpret_cast<const std::uint8_t*>(values.data()), bytes}, 0).wait(where);
     }
     distribute({reinterpret_cast<std::uint8_t*>(values.data()), bytes}, 0, where);
   }
 
+  [[nodiscard]] comm::request send(int peer, std::span<const std::uint8_t> bytes, int tag) override {
+    return inner().send(ranks_[static_cast<std::size_t>(peer)], bytes, tag);
+  }
+  [[nodiscard]] comm::request receive(int peer, std::span<std::uint8_t> bytes, int tag) override {
+    return inner().receive(ranks_[static_cast<std::size_t>(peer)], bytes, tag);
+  }
+
   void fail(std::string_view reason) noexcept override {
     if (!independent_) {
-      channel_->fail(reason);
+      inner().fail(reason);
     }
   }
 
  private:
   void distribute(std::span<std::uint8_t> bytes, int root, const std::source_location& where) {
     if (rank() != root) {
-      channel_->receive(ranks_[static_cast<std::size_t>(root)], bytes, 1).wait(where);
+      inner().receive(ranks_[static_cast<std::size_t>(root)], bytes, 1).wait(where);
       return;
     }
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       if (static_cast<int>(i) != root) {
-        channel_->send(ranks_[i], bytes, 1).wait(where);
+        inner().send(ranks_[i], bytes, 1).wait(where);
       }
     }
   }
 
-  message_channel* channel_;
   dynamic_array<int> ranks_;
   bool independent_ = false;
 };

@@ -8,50 +8,44 @@
 #include <cstdint>          // std::uint8_t
 #include <source_location>  // std::source_location
 #include <span>             // std::span
-#include <string_view>      // std::string_view
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/dynamic_array.hpp"
 
 namespace gradus::train::detail {
 
 /// The ranks that train, all of which take part in a checkpoint. Where they train independently of each other (servers
 /// that do not wait for all workers), sums and broadcasts of the group of the training do nothing: here they are real.
-class gathering_group final : public comm::any_communicator {
+class gathering_group final : public comm::forwarding_link {
  public:
-  /// Called by all ranks. @param inner  the group of the training, which outlives it
-  explicit gathering_group(comm::any_communicator& inner)
-      : any_communicator{inner.rank(), inner.size()}, inner_{&inner} {
+  /// Called by all ranks. @param training  the group of the training, which outlives it
+  explicit gathering_group(comm::link& training) : forwarding_link{training} {
     double ranks[] = {1};
-    inner.sum(ranks);
-    independent_ = ranks[0] != static_cast<double>(inner.size());
+    training.sum(ranks);
+    independent_ = ranks[0] != static_cast<double>(training.size());
   }
 
   /// Whether the ranks do not wait for each other in a step.
   [[nodiscard]] bool independent() const noexcept { return independent_; }
 
-  void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output,
-                  std::source_location where = std::source_location::current()) override {
-    inner_->all_gather(input, output, where);
-  }
   void broadcast(std::span<std::byte> bytes, int root,
                  std::source_location where = std::source_location::current()) override {
     if (!independent_) {
-      inner_->broadcast(bytes, root, where);
+      inner().broadcast(bytes, root, where);
       return;
     }
     auto* const data = reinterpret_cast<std::uint8_t*>(bytes.data());
     dynamic_array<std::uint8_t> all(bytes.size() * static_cast<std::size_t>(size()));
-    inner_->all_gather({data, bytes.size()}, {all.data(), all.size()}, where);
+    inner().all_gather({data, bytes.size()}, {all.data(), all.size()}, where);
     std::copy_n(all.data() + bytes.size() * static_cast<std::size_t>(root), bytes.size(), data);
   }
   void sum(std::span<double> values, std::source_location where = std::source_location::current()) override {
     if (!independent_) {
-      inner_->sum(values, where);
+      inner().sum(values, where);
       return;
     }
     dynamic_array<double> all(values.size() * static_cast<std::size_t>(size()));
-    inner_->all_gather({reinterpret_cast<const std::uint8_t*>(values.data()), values.size_bytes()},
+    inner().all_gather({reinterpret_cast<const std::uint8_t*>(values.data()), values.size_bytes()},
                        {reinterpret_cast<std::uint8_t*>(all.data()), all.size() * sizeof(double)}, where);
     for (std::size_t k = 0; k < values.size(); ++k) {
       values[k] = 0;
@@ -60,10 +54,8 @@ class gathering_group final : public comm::any_communicator {
       }
     }
   }
-  void fail(std::string_view reason) noexcept override { inner_->fail(reason); }
 
  private:
-  comm::any_communicator* inner_;
   bool independent_ = false;
 };
 

@@ -14,7 +14,7 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -46,7 +46,7 @@ inline constexpr named_element element_names[] = {
 class state_content {
  public:
   /// @param group  the ranks of the state: all call it
-  void describe(const training_state& state, comm::any_communicator& group, bool best) {
+  void describe(const training_state& state, comm::link& group, bool best) {
     state_ = &state;
     content_.tensors.resize(state.arrays().size());
     std::size_t staged = 0;

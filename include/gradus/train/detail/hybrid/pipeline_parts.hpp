@@ -11,7 +11,7 @@
 #include <utility>  // std::move
 
 #include "gradus/comm/agreement.hpp"
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
@@ -46,7 +46,7 @@ class pipeline_batches final : public batches {
 
   /// @param replicas  the ranks with the stages of this one
   /// @param observer  of the scores of evaluations; may be null
-  pipeline_batches(runner_type& runner, comm::any_communicator& replicas, Loader& loader, observer_type* observer)
+  pipeline_batches(runner_type& runner, comm::link& replicas, Loader& loader, observer_type* observer)
       : runner_{&runner}, replicas_{&replicas}, loader_{&loader}, observer_{observer} {}
 
   void start_epoch(std::uint64_t epoch, index_t first) override { start_epoch_at(*loader_, epoch, first); }
@@ -69,7 +69,7 @@ class pipeline_batches final : public batches {
 
   nn::non_finite first_not_finite(const nn::step_options& /*options*/) override { return runner_->first_not_finite(); }
 
-  void share_statistics(comm::any_communicator& /*group*/, std::span<std::byte> statistics) override {
+  void share_statistics(comm::link& /*group*/, std::span<std::byte> statistics) override {
     if (replicas_->size() > 1 && !statistics.empty()) {
       replicas_->broadcast(statistics, 0);
     }
@@ -81,7 +81,7 @@ class pipeline_batches final : public batches {
   }
 
   runner_type* runner_;
-  comm::any_communicator* replicas_;
+  comm::link* replicas_;
   Loader* loader_;
   observer_type* observer_;
   decltype(loader_->next()) batch_ = nullptr;
@@ -92,7 +92,7 @@ class pipeline_parts {
  public:
   explicit pipeline_parts(const parallel::hybrid& options) : options_{options} {}
 
-  [[nodiscard]] data::shard shard(const comm::any_communicator& group) const noexcept {
+  [[nodiscard]] data::shard shard(const comm::link& group) const noexcept {
     return {.rank = group.rank() / options_.stages, .ranks = group.size() / options_.stages};
   }
 
@@ -110,7 +110,7 @@ class pipeline_parts {
   void prepare_with(Network& network, std::unique_ptr<parallel::pipeline_ranks<typename Network::element_type>> ranks) {
     using element = typename Network::element_type;
     using device = typename Network::device_type;
-    comm::any_communicator& all = ranks->all();
+    comm::link& all = ranks->all();
     options_.check(all.size());
     share_times(all);
     const nn::compile_options compiled = parallel::compile_options_of(options_, network);
@@ -134,7 +134,7 @@ class pipeline_parts {
 
   template <class Network, class Loader>
   [[nodiscard]] pipeline_batches<Network, Loader> batches(
-      comm::any_communicator& /*group*/, Network& /*network*/, Loader& loader,
+      comm::link& /*group*/, Network& /*network*/, Loader& loader,
       typename pipeline_batches<Network, Loader>::observer_type* observer = nullptr) const {
     using stages = stages_of_rank<typename Network::element_type, typename Network::device_type>;
     auto& own = static_cast<stages&>(*stages_);
@@ -146,7 +146,7 @@ class pipeline_parts {
 
  private:
   /// Ranks measure other times, and would cut the network differently.
-  void share_times(comm::any_communicator& all) {
+  void share_times(comm::link& all) {
     std::uint64_t layers = options_.layer_times.size();
     all.broadcast(std::as_writable_bytes(std::span{&layers, 1}), 0);
     options_.layer_times.resize(std::size_t{layers});

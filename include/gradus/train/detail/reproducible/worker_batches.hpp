@@ -12,7 +12,7 @@
 #include <utility>  // std::swap
 #include <vector>   // std::vector
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/exact_sum.hpp"
@@ -120,13 +120,13 @@ class worker_batches final : public batches {
   using observer_type = nn::score_observer<element, device>;
 
   /// Of a training. @param epoch  of this rank; outlives it
-  worker_batches(worker_epoch& epoch, comm::any_communicator& group, Network& network, Loader& loader)
+  worker_batches(worker_epoch& epoch, comm::link& group, Network& network, Loader& loader)
       : worker_batches{epoch.all, &epoch, group, network, loader, nullptr} {}
 
   /// Of an evaluation.
   /// @param workers   of all ranks; a multiple of their number
   /// @param observer  of the scores; may be null
-  worker_batches(int workers, comm::any_communicator& group, Network& network, Loader& loader, observer_type* observer)
+  worker_batches(int workers, comm::link& group, Network& network, Loader& loader, observer_type* observer)
       : worker_batches{workers, nullptr, group, network, loader, observer} {}
 
   void start_epoch(std::uint64_t epoch, index_t first) override {
@@ -207,7 +207,7 @@ class worker_batches final : public batches {
     return first;
   }
 
-  void sum_ranks(comm::any_communicator& group, sums& total) override {
+  void sum_ranks(comm::link& group, sums& total) override {
     const floating_point_scope scope{flushes_denormals_on(network_->device())};
     constexpr std::size_t counts = 3;  // behind the loss
     std::array<double, exact_sum::numbers + counts> numbers{};
@@ -225,7 +225,7 @@ class worker_batches final : public batches {
 
  private:
   /// @param epoch  null: one of its own
-  worker_batches(int workers, worker_epoch* epoch, comm::any_communicator& group, Network& network, Loader& loader,
+  worker_batches(int workers, worker_epoch* epoch, comm::link& group, Network& network, Loader& loader,
                  observer_type* observer)
       : network_{&network},
         loader_{&loader},

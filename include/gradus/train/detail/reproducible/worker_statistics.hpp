@@ -8,7 +8,7 @@
 #include <cstring>  // std::memcpy
 #include <span>     // std::span
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/nn/layer.hpp"
@@ -70,7 +70,7 @@ class worker_statistics {
 
   /// Ends an epoch: called by all ranks. Nothing after an evaluation. Buffers of the network that no step changes stay
   /// as they are: the mean of equal numbers is rounded.
-  void combine(comm::any_communicator& group, const nn::graph& net) {
+  void combine(comm::link& group, const nn::graph& net) {
     if (!epoch_->began) {
       return;
     }

@@ -12,7 +12,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 
@@ -21,7 +21,7 @@ namespace gradus::train::detail {
 /// Calls work() on all ranks, which sends nothing. If it throws on one rank, all ranks throw, before any goes on.
 /// @throws what work throws; on other ranks configuration_error with the text of the first rank that failed
 template <class Work>
-void all_or_none(comm::any_communicator& group, std::string_view what, const Work& work) {
+void all_or_none(comm::link& group, std::string_view what, const Work& work) {
   constexpr std::size_t length = 1024;
   std::exception_ptr own;
   std::string text;
@@ -64,7 +64,7 @@ void all_or_none(comm::any_communicator& group, std::string_view what, const Wor
 }
 
 /// Returns when all ranks have called it.
-inline void meet(comm::any_communicator& group) {
+inline void meet(comm::link& group) {
   if (group.size() > 1) {
     const std::uint8_t one[] = {1};
     dynamic_array<std::uint8_t> all(static_cast<std::size_t>(group.size()));

@@ -14,7 +14,7 @@
 #include <type_traits>       // std::remove_reference_t
 #include <utility>           // std::move
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
@@ -44,7 +44,7 @@ struct training_parts {
   Network* network;
   loop* progress;
   step_end_of<element>* end;
-  comm::any_communicator* group;
+  comm::link* group;
   worker_epoch* workers = nullptr;  // of reproducible training
 
   /// The epoch so far of virtual workers is a part of the state.

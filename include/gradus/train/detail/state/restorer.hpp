@@ -16,7 +16,7 @@
 #include <utility>       // std::move
 #include <vector>        // std::vector
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
@@ -374,7 +374,7 @@ class restorer {
   const state_source* source_;
   bool same_rule_options_;
   bool same_loader_;
-  comm::any_communicator* group_;
+  comm::link* group_;
   training_state wanted_;
   training_position position_;
   int ranks_ = 1;  // of the state

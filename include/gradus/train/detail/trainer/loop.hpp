@@ -17,7 +17,7 @@
 #include <utility>           // std::move
 
 #include "gradus/comm/agreement.hpp"
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
@@ -84,13 +84,13 @@ class batches {
   /// Where the batch first makes something that is not finite.
   [[nodiscard]] virtual nn::non_finite first_not_finite(const nn::step_options& options) = 0;
   /// Before an evaluation: the statistics of the network become the same on all ranks that have them.
-  virtual void share_statistics(comm::any_communicator& group, std::span<std::byte> statistics) {
+  virtual void share_statistics(comm::link& group, std::span<std::byte> statistics) {
     if (group.size() > 1 && !statistics.empty()) {
       group.broadcast(statistics, 0);
     }
   }
   /// Ends an epoch or an evaluation: its sums on this rank become those of all ranks.
-  virtual void sum_ranks(comm::any_communicator& group, sums& total) {
+  virtual void sum_ranks(comm::link& group, sums& total) {
     if (group.size() > 1) {
       group.sum(total.values);
     }
@@ -128,7 +128,7 @@ inline constexpr const char* valid_arguments = "valid ones";
 
 /// This rank refuses arguments: it takes part in the comparison that the other ranks make next, so that they throw an
 /// error with its reason, and the communicator goes on working.
-inline void refuse(comm::any_communicator& group, std::string_view operation, std::span<const comm::fact> reason) {
+inline void refuse(comm::link& group, std::string_view operation, std::span<const comm::fact> reason) {
   try {
     comm::require_agreement(group, operation, reason);
   } catch (const error&) {  // this rank throws its own
@@ -136,21 +136,21 @@ inline void refuse(comm::any_communicator& group, std::string_view operation, st
 }
 
 /// The same for the arguments of fit.
-inline void refuse_fit(comm::any_communicator& group, std::string_view reason) {
+inline void refuse_fit(comm::link& group, std::string_view reason) {
   const comm::fact facts[] = {{"arguments", std::string{reason}}};
   refuse(group, "trainer.fit", facts);
 }
 
 /// The other ranks get the reason, wherever they are.
-inline void fail_all(comm::any_communicator& group, std::string_view reason) {
+inline void fail_all(comm::link& group, std::string_view reason) {
   group.fail(reason);
 }
 
 /// Calls body(). If it throws, the other ranks throw too.
 /// @param refuse  gives them the reason
 template <class Body>
-void check_on_all(comm::any_communicator& group, void (*refuse)(comm::any_communicator&, std::string_view),
-                  error_location where, const Body& body) {
+void check_on_all(comm::link& group, void (*refuse)(comm::link&, std::string_view), error_location where,
+                  const Body& body) {
   try {
     at_call(where, body);
   } catch (const std::exception& failure) {
@@ -162,8 +162,7 @@ void check_on_all(comm::any_communicator& group, void (*refuse)(comm::any_commun
 /// Compares what the loader gives with what the network reads, and calls take(loader, part) with the part of each batch
 /// that belongs to this rank. It returns the largest number of examples of this rank, or 0.
 /// @param refuse  gives the other ranks the reason of an error
-GRADUS_COLD inline void take_shard(comm::any_communicator& group,
-                                   void (*refuse)(comm::any_communicator&, std::string_view),
+GRADUS_COLD inline void take_shard(comm::link& group, void (*refuse)(comm::link&, std::string_view),
                                    const example_check& check, index_t (*take)(void* loader, const data::shard& part),
                                    void* loader, const data::shard& part, error_location where) {
   check_on_all(group, refuse, where, [&] {
@@ -175,7 +174,7 @@ GRADUS_COLD inline void take_shard(comm::any_communicator& group,
 
 /// If a rank fails, it sends its reason to the others.
 /// @param statistics  of the network; all ranks take over those of rank 0
-inline evaluation_report evaluate(batches& data, comm::any_communicator& group, std::span<std::byte> statistics,
+inline evaluation_report evaluate(batches& data, comm::link& group, std::span<std::byte> statistics,
                                   error_location where) {
   const auto began = clock::now();
   data.share_statistics(group, statistics);
@@ -204,7 +203,7 @@ inline evaluation_report evaluate(batches& data, comm::any_communicator& group, 
 class any_replicas {
  public:
   /// Called by all ranks. @return  which parameter differs on which ranks; empty if all are equal
-  [[nodiscard]] virtual std::string first_difference(comm::any_communicator& group) = 0;
+  [[nodiscard]] virtual std::string first_difference(comm::link& group) = 0;
 
  protected:
   ~any_replicas() = default;
@@ -220,7 +219,7 @@ struct fit_facts {
 };
 
 /// @throws configuration_error when options make no sense or ranks differ
-inline void require_same_fit(comm::any_communicator& group, const fit_facts& fit) {
+inline void require_same_fit(comm::link& group, const fit_facts& fit) {
   check_on_all(group, refuse_fit, fit.where, [&] {
     if (fit.run.epochs < 0) {
       raise<configuration_error>("trainer.fit", "epochs of at least 0", {fit.run.epochs});
@@ -291,8 +290,7 @@ class loop {
 
   /// The epochs of one call of fit. If one ends in an exception, the other ranks get its message.
   /// @throws configuration_error when options make no sense or ranks differ
-  void fit(batches& data, step_end& update, comm::any_communicator& group, const fit_facts& fit,
-           callback_list callbacks) {
+  void fit(batches& data, step_end& update, comm::link& group, const fit_facts& fit, callback_list callbacks) {
     require_same_fit(group, fit);
     require_loader_of_state(fit);
     require_same_replicas(group, fit);
@@ -308,7 +306,7 @@ class loop {
 
  private:
   /// @throws configuration_error on all ranks when parameters differ that are the same when a trainer has been made
-  static void require_same_replicas(comm::any_communicator& group, const fit_facts& fit) {
+  static void require_same_replicas(comm::link& group, const fit_facts& fit) {
     if (fit.replicas == nullptr || group.size() == 1) {
       return;
     }
@@ -322,8 +320,7 @@ class loop {
     }
   }
 
-  void run_epochs(batches& data, step_end& update, comm::any_communicator& group, const fit_facts& fit,
-                  callback_list callbacks) {
+  void run_epochs(batches& data, step_end& update, comm::link& group, const fit_facts& fit, callback_list callbacks) {
     const int first = begin(fit, callbacks);
     if (first != 0 && first == fit.run.epochs) {
       return;  // all of it was done before the state was taken
@@ -407,8 +404,8 @@ class loop {
     return description.substr(0, description.rfind(", shared by "));
   }
 
-  GRADUS_COLD epoch_report run_epoch(batches& data, step_end& update, comm::any_communicator& group,
-                                     const fit_facts& fit, int epoch, callback_list callbacks) {
+  GRADUS_COLD epoch_report run_epoch(batches& data, step_end& update, comm::link& group, const fit_facts& fit,
+                                     int epoch, callback_list callbacks) {
     const auto began = clock::now();
     const run_information& run = fit.run;
     epoch_report report{.epoch = epoch, .epochs = run.epochs, .steps = position_.step_in_epoch};
@@ -475,7 +472,7 @@ class loop {
   }
 
   /// Whether a rank says so; every rank gets the same answer.
-  static bool any_rank(comm::any_communicator& group, bool says_so) {
+  static bool any_rank(comm::link& group, bool says_so) {
     if (group.size() == 1) {
       return says_so;
     }

@@ -10,8 +10,8 @@
 #include <utility>      // std::declval
 
 #include "gradus/comm/agreement.hpp"
-#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/reference.hpp"
@@ -419,7 +419,7 @@ struct composition {
   bool flush_denormals = false;
 };
 
-GRADUS_COLD inline void require_same_composition(comm::any_communicator& group, const composition& own) {
+GRADUS_COLD inline void require_same_composition(comm::link& group, const composition& own) {
   const comm::fact facts[] = {{"network", own.network},
                               {"element type", std::string{own.element}},
                               {"layout", std::string{own.layout}},

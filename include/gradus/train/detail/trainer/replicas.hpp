@@ -13,7 +13,7 @@
 #include <type_traits>  // std::remove_cvref_t
 #include <vector>       // std::vector
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/random.hpp"
@@ -118,7 +118,7 @@ class replicas {
   /// The first parameter that is not the same on all ranks that have it. Called by all ranks, after take: they exchange
   /// 32 bytes each if all are equal.
   /// @return  the rank, the parameter and the ranks that it was compared with; empty if all are equal
-  [[nodiscard]] std::string first_difference(comm::any_communicator& group) const {
+  [[nodiscard]] std::string first_difference(comm::link& group) const {
     replica_hash all;
     std::uint64_t names = parameters_.size();
     for (const hashed_parameter& each : parameters_) {
@@ -164,8 +164,7 @@ class replicas {
   }
 
   /// The numbers of all ranks.
-  [[nodiscard]] static std::vector<std::uint64_t> gathered(comm::any_communicator& group,
-                                                           std::span<const std::uint64_t> own) {
+  [[nodiscard]] static std::vector<std::uint64_t> gathered(comm::link& group, std::span<const std::uint64_t> own) {
     std::vector<std::uint64_t> all(own.size() * static_cast<std::size_t>(group.size()));
     group.all_gather({reinterpret_cast<const std::uint8_t*>(own.data()), own.size_bytes()},
                      {reinterpret_cast<std::uint8_t*>(all.data()), all.size() * sizeof(std::uint64_t)});
@@ -176,7 +175,7 @@ class replicas {
   /// ranks on both sides, those without the lowest one.
   /// @param most   parameters of a rank
   /// @param table  four numbers of each rank: equal first ones say that ranks have the same parameters
-  [[nodiscard]] std::string describe_difference(comm::any_communicator& group, std::size_t most,
+  [[nodiscard]] std::string describe_difference(comm::link& group, std::size_t most,
                                                 std::span<const std::uint64_t> table) const {
     std::vector<std::uint64_t> own(2 * most);
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
@@ -227,7 +226,7 @@ class replicas {
   }
 
   /// The name of a parameter of a rank, on all ranks.
-  [[nodiscard]] std::string name_of(comm::any_communicator& group, std::size_t parameter, std::size_t rank) const {
+  [[nodiscard]] std::string name_of(comm::link& group, std::size_t parameter, std::size_t rank) const {
     char text[200] = {};
     if (static_cast<std::size_t>(group.rank()) == rank && parameter < parameters_.size()) {
       const std::string_view name = parameters_[parameter].name;

@@ -11,7 +11,7 @@
 #include <type_traits>  // std::is_convertible_v
 #include <utility>      // std::move
 
-#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
@@ -71,7 +71,7 @@ concept watched_communicator = requires {
 /// How a rank computes its part of a batch: at once.
 struct whole_parts {
   /// The part of each batch that belongs to this rank.
-  [[nodiscard]] static data::shard shard(const comm::any_communicator& group) noexcept {
+  [[nodiscard]] static data::shard shard(const comm::link& group) noexcept {
     return {.rank = group.rank(), .ranks = group.size()};
   }
 
@@ -81,7 +81,7 @@ struct whole_parts {
 
   template <class Network, class Loader>
   [[nodiscard]] batches_of<Network, Loader> batches(
-      comm::any_communicator& /*group*/, Network& network, Loader& loader,
+      comm::link& /*group*/, Network& network, Loader& loader,
       typename batches_of<Network, Loader>::observer_type* observer = nullptr) const noexcept {
     return {network, loader, observer};
   }
@@ -110,7 +110,7 @@ template <class Network>
 class replicas_of final : public any_replicas {
  public:
   explicit replicas_of(Network& network) noexcept : network_{&network} {}
-  std::string first_difference(comm::any_communicator& group) override {
+  std::string first_difference(comm::link& group) override {
     replicas own;
     own.take(*network_);
     return own.first_difference(group);
@@ -141,7 +141,7 @@ class trainer_base {
   [[nodiscard]] Parts& parts() noexcept { return parts_; }
 
   /// @throws configuration_error when ranks differ
-  void require_same(comm::any_communicator& group, const std::string& rule, const std::string& strategy) {
+  void require_same(comm::link& group, const std::string& rule, const std::string& strategy) {
     require_same_composition(group, {.network = network_->describe(),
                                      .element = element_name<typename Network::element_type>,
                                      .layout = Network::layout_type::name,
@@ -157,8 +157,7 @@ class trainer_base {
   /// @throws configuration_error when the loader was made for another part
   /// @throws shape_error when images or targets of the loader do not fit
   template <class Loader>
-  GRADUS_COLD void share_batches(comm::any_communicator& group,
-                                 void (*refuse)(comm::any_communicator&, std::string_view), Loader& loader,
+  GRADUS_COLD void share_batches(comm::link& group, void (*refuse)(comm::link&, std::string_view), Loader& loader,
                                  std::string_view operation, error_location where) {
     using network_base = nn::network_base<typename Network::element_type, typename Network::device_type>;
     take_shard(
@@ -181,7 +180,7 @@ class trainer_base {
   }
 
   template <class Loader>
-  GRADUS_COLD void fit_on(comm::any_communicator& group, step_end& update, Loader& loader, const fit_options& options,
+  GRADUS_COLD void fit_on(comm::link& group, step_end& update, Loader& loader, const fit_options& options,
                           callback_list callbacks) {
     auto data = parts_.batches(group, *network_, loader);
     replicas_of<Network> equal{*network_};
@@ -200,7 +199,7 @@ class trainer_base {
   }
 
   template <class Loader>
-  [[nodiscard]] evaluation_report evaluate_on(comm::any_communicator& group, Loader& loader, error_location where,
+  [[nodiscard]] evaluation_report evaluate_on(comm::link& group, Loader& loader, error_location where,
                                               typename batches_of<Network, Loader>::observer_type* observer = nullptr) {
     auto data = parts_.batches(group, *network_, loader, observer);
     return detail::evaluate(data, group, std::as_writable_bytes(network_->buffer_values()), where);
