@@ -8,6 +8,7 @@
 #include <cstddef>           // std::size_t
 #include <cstdint>           // std::int64_t
 #include <initializer_list>  // std::initializer_list
+#include <limits>            // std::numeric_limits
 #include <span>              // std::span
 #include <string>            // std::string
 #include <string_view>       // std::string_view
@@ -274,8 +275,23 @@ class onnx_exporter : public onnx_export_context {
   onnx_node pooling(std::string_view op_type, nn::size2d kernel, nn::size2d stride, nn::size2d dilation,
                     const nn::padding& padding, bool ceil_mode) {
     const nn::size2d reach{(kernel.height - 1) * dilation.height + 1, (kernel.width - 1) * dilation.width + 1};
-    const std::array<index_t, 4> pads = padding_of(reach, stride, padding);
-    onnx_node made = node(op_type, {image()}, own_);
+    std::array<index_t, 4> pads = padding_of(reach, stride, padding);
+    std::string from = image();
+    // onnxruntime refuses padding that is not less than a dilated kernel without its dilation.
+    if (dilation != nn::size2d{1, 1} &&
+        (std::max(pads[0], pads[2]) >= kernel.height || std::max(pads[1], pads[3]) >= kernel.width)) {
+      const nn::value_shape& out = output_shape();
+      const auto behind = [](index_t outputs, index_t step, index_t taps, index_t before, index_t pixels) {
+        return std::max<index_t>(0, (outputs - 1) * step + taps - before - pixels);
+      };
+      from = padded(from,
+                    {pads[0], pads[1], behind(out.height, stride.height, reach.height, pads[0], shape().height),
+                     behind(out.width, stride.width, reach.width, pads[1], shape().width)},
+                    kernels::padding_mode::zeros, -std::numeric_limits<double>::infinity());
+      pads = {0, 0, 0, 0};
+      ceil_mode = false;
+    }
+    onnx_node made = node(op_type, {from}, own_);
     made.integers("kernel_shape", {kernel.height, kernel.width})
         .integers("strides", {stride.height, stride.width})
         .integers("pads", {pads[0], pads[1], pads[2], pads[3]});
