@@ -762,18 +762,24 @@ class Checkpoints(unittest.TestCase):
     def test_a_rank_that_stops_in_a_save_ends_the_job_within_the_time_limit(self):
         if not ARGUMENTS.mpiexec:
             self.skipTest("built without MPI")
+        for mode in ([], ["--variable-update", "parameter_server", "--server-mode", "asynchronous", "--colocate-servers"]):
+            with self.subTest(mode):
+                self.stop_in_a_save(mode)
+
+    def stop_in_a_save(self, mode):
         known = self.path / "rank1"
+        saves = self.path / ("saved " + " ".join(mode))
         becomes = [sys.executable, "-c", "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid())); "
                    "os.execv(sys.argv[2], sys.argv[2:])"]
         # Nearly all of the time goes to saves, for which the ranks wait.
         command = [ARGUMENTS.program, *SMALL, "--num-warmup-batches", 0, "--num-batches", 1, "--repeats", 1000,
-                   "--checkpoint-dir", self.path / "saved", "--time-limit", 3]
+                   "--checkpoint-dir", saves, "--time-limit", 3, *mode]
         process = start_apart(command, [*becomes, known, *command])
         self.addCleanup(process.terminate)  # with its ranks
         deadline = time.monotonic() + 100
-        while not list((self.path / "saved").glob("step-*.safetensors")) or not list(
-                (self.path / "saved").glob("*.partial")):
+        while not list(saves.glob("step-*.safetensors")) or not list(saves.glob("*.partial")):
             self.assertLess(time.monotonic(), deadline, "no save")
+            self.assertIsNone(process.poll(), "ended before a save")
         rank = int(known.read_text())
         os.kill(rank, signal.SIGSTOP)
         try:

@@ -3,7 +3,7 @@
 // Checkpoints of a training: a callback that saves, and resuming.
 #pragma once
 
-#include <chrono>       // std::chrono::milliseconds, std::chrono::minutes
+#include <chrono>       // std::chrono::milliseconds, std::chrono::minutes, std::chrono::seconds
 #include <cstdint>      // std::uint64_t
 #include <cstdio>       // std::fprintf
 #include <functional>   // std::function
@@ -12,12 +12,15 @@
 #include <optional>     // std::optional
 #include <span>         // std::as_writable_bytes, std::span
 #include <string>       // std::string
+#include <string_view>  // std::string_view
 #include <type_traits>  // std::is_convertible_v, std::remove_reference_t
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
 #include "gradus/comm/link.hpp"
+#include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/checkpoint_search.hpp"
@@ -68,7 +71,8 @@ struct checkpoint_options {
   /// Called on each rank for each save that has ended, by the thread that trains: after one of the next steps.
   std::function<void(const checkpoint_cost&)> on_save = {};
   /// How long a save waits for the disk of another rank. A rank that has stopped is noticed sooner: where the training
-  /// waits for a save, its ranks meet every so often, within the time limit of their communicator.
+  /// waits for a save, its ranks meet every so often, within the time limit of their communicator; workers that end at
+  /// different times ask each other instead.
   std::chrono::milliseconds time_limit{std::chrono::minutes{30}};
 };
 
@@ -85,17 +89,22 @@ class training_writer {
   [[nodiscard]] virtual io::detail::checkpoint_writer_base& writer() noexcept = 0;
   /// Whether saves go on behind the steps.
   [[nodiscard]] virtual bool in_background() const noexcept = 0;
+  /// Ends a save behind the steps that cannot end, and the training of all ranks.
+  virtual void give_up(std::string_view /*reason*/) noexcept {}
 };
 
 /// On a communicator of its own, behind the steps.
 template <class Communicator>
 class background_writer final : public training_writer {
  public:
-  background_writer(Communicator& world, const io::checkpoint_writer_options& options) : writer_{world, options} {}
+  background_writer(Communicator& world, const io::checkpoint_writer_options& options)
+      : world_{&world}, writer_{world, options} {}
   io::detail::checkpoint_writer_base& writer() noexcept override { return writer_; }
   [[nodiscard]] bool in_background() const noexcept override { return true; }
+  void give_up(std::string_view reason) noexcept override { world_->fail(reason); }
 
  private:
+  Communicator* world_;
   io::checkpoint_writer<Communicator> writer_;
 };
 
@@ -215,8 +224,8 @@ class checkpoints {
   /// Waits for the save that is under way. Called by all ranks, unless they train independently of each other.
   void on_finish() {
     if (writer_ != nullptr) {
-      if (group_->independent()) {  // ranks end at different times
-        writer_->writer().wait();
+      if (group_->independent()) {
+        wait_for_independent_ranks();
       } else {
         wait_for_save();
       }
@@ -325,6 +334,28 @@ class checkpoints {
         busy[0] = writer_->writer().wait_for(between_meetings) ? 0.0 : 1.0;
         group_->sum(busy);
       }
+    }
+    writer_->writer().wait();
+  }
+
+  /// As wait_for_save, for ranks that end at different times and so cannot meet: a rank that has stopped does not
+  /// answer.
+  void wait_for_independent_ranks() {
+    constexpr std::chrono::seconds between_questions{1};
+    constexpr int unanswered_questions = 3;  // of one rank, for a machine that is busy
+    dynamic_array<int> silent;
+    std::chrono::milliseconds pause = group_->time_limit();
+    for (int asked = 0; writer_->in_background() && !writer_->writer().wait_for(pause);) {
+      silent = group_->silent_ranks("checkpoints, the end of a save");
+      asked = silent.empty() ? 0 : asked + 1;
+      if (asked == unanswered_questions && !writer_->writer().finished()) {
+        const std::string reason =
+            gradus::join({"the save is not complete within ", comm::seconds_text(group_->time_limit()),
+                          "; no answer from ", comm::ranks_text(silent)});
+        writer_->give_up(reason);
+        raise<communication_error>("checkpoints", {}, reason, "set_time_limit allows longer waits", where_);
+      }
+      pause = between_questions;
     }
     writer_->writer().wait();
   }
