@@ -23,6 +23,7 @@
 #include "gradus/comm/detail/schedule/book.hpp"
 #include "gradus/comm/detail/schedule/message_collectives.hpp"
 #include "gradus/comm/forwarding.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -73,9 +74,9 @@ class collectives : public forwarding<collectives<Communicator>> {
     for (int rank = 0; rank < base_.size(); ++rank) {
       ranks.push_back(rank);
     }
-    own_ = std::make_unique<detail::message_collectives<Communicator>>(
-        base_.duplicate(), detail::schedule_book{std::move(ranks), base_.rank(), options_.node_of_rank},
-        options_.segment_bytes);
+    own_ = std::make_unique<detail::message_collectives>(
+        std::make_unique<link_of<Communicator>>(base_.duplicate()),
+        detail::schedule_book{std::move(ranks), base_.rank(), options_.node_of_rank}, options_.segment_bytes);
   }
 
   /// Refuses a copy at compile time: a communicator is moved or duplicated.
@@ -175,7 +176,7 @@ class collectives : public forwarding<collectives<Communicator>> {
 
   Communicator base_;
   collectives_options options_;
-  std::unique_ptr<detail::message_collectives<Communicator>> own_;
+  std::unique_ptr<detail::message_collectives> own_;
 };
 static_assert(communicator<collectives<self>>);
 

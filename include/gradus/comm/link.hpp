@@ -58,6 +58,16 @@ class link {
   /// As comm::receive. @pre `peer` is another rank, the tag is in range
   [[nodiscard]] virtual request receive(int peer, std::span<std::uint8_t> bytes, int tag) = 0;
 
+  /// Begins an operation that is composed of messages of this link, by begin(), which returns its request. Where a
+  /// recorder records the communicator, it receives the operation besides its messages.
+  /// @param memory  the larger buffer of the operation
+  template <class Begin>
+  [[nodiscard]] request begin_composed(const call_description& call, std::span<const std::byte> memory,
+                                       const Begin& begin) {
+    return begin_recorded(call, memory,
+                          {&begin, [](const void* erased) { return (*static_cast<const Begin*>(erased))(); }});
+  }
+
   /// How long a wait takes at most.
   [[nodiscard]] virtual std::chrono::milliseconds time_limit() const noexcept = 0;
   /// Sets the time limit of later waits. @throws configuration_error unless it is above 0
@@ -74,6 +84,24 @@ class link {
   [[nodiscard]] virtual std::string ask_others(const call_description& waiting_for) = 0;
   /// Reports to the other ranks that this one has failed; without other ranks it may do nothing.
   virtual void fail(std::string_view reason) noexcept = 0;
+
+ protected:
+  /// Begins an operation: a function that the caller has.
+  struct beginning {
+    const void* erased;
+    request (*call)(const void* erased);
+    /// Begins the operation.
+    [[nodiscard]] request operator()() const { return call(erased); }
+  };
+
+  /// As begin_composed.
+  [[nodiscard]] virtual request begin_recorded(const call_description& call, std::span<const std::byte> memory,
+                                               const beginning& begin) = 0;
+  /// What a link over another one calls of it.
+  [[nodiscard]] static request begin_recorded_by(link& other, const call_description& call,
+                                                 std::span<const std::byte> memory, const beginning& begin) {
+    return other.begin_recorded(call, memory, begin);
+  }
 
  private:
   int rank_;
@@ -118,6 +146,11 @@ class forwarding_link : public link {
 
   /// The other link.
   [[nodiscard]] link& inner() const noexcept { return *inner_; }
+
+  [[nodiscard]] request begin_recorded(const call_description& call, std::span<const std::byte> memory,
+                                       const beginning& begin) override {
+    return begin_recorded_by(*inner_, call, memory, begin);
+  }
 
  private:
   link* inner_;
@@ -181,6 +214,15 @@ class link_of final : public link {
   }
 
  private:
+  [[nodiscard]] request begin_recorded(const call_description& call, std::span<const std::byte> memory,
+                                       const beginning& begin) override {
+    if constexpr (requires { communicator_.watch(call, memory, begin); }) {
+      return communicator_.watch(call, memory, begin);
+    } else {
+      return begin();
+    }
+  }
+
   Communicator communicator_;
 };
 

@@ -136,46 +136,47 @@ class recorded : public forwarding<recorded<Communicator, Recorder>> {
   /// Begins to send to another rank; see comm::send.
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    return watch<Element>(
+    return watch_elements<Element>(
         {.kind = call_kind::send, .peer = peer, .tag = tag, .count = static_cast<index_t>(data.size())},
         std::as_bytes(data), [&, this] { return base_.send(peer, data, tag); });
   }
   /// Begins to receive from another rank; see comm::receive.
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    return watch<Element>(
+    return watch_elements<Element>(
         {.kind = call_kind::receive, .peer = peer, .tag = tag, .count = static_cast<index_t>(data.size())},
         std::as_bytes(data), [&, this] { return base_.receive(peer, data, tag); });
   }
   /// Begins an all-reduce; see comm::all_reduce.
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    return watch<Element>(
+    return watch_elements<Element>(
         {.kind = call_kind::all_reduce, .operation = operation, .count = static_cast<index_t>(data.size())},
         std::as_bytes(data), [&, this] { return base_.all_reduce(data, operation); });
   }
   /// Begins a broadcast; see comm::broadcast.
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    return watch<Element>({.kind = call_kind::broadcast, .peer = root, .count = static_cast<index_t>(data.size())},
-                          std::as_bytes(data), [&, this] { return base_.broadcast(data, root); });
+    return watch_elements<Element>(
+        {.kind = call_kind::broadcast, .peer = root, .count = static_cast<index_t>(data.size())}, std::as_bytes(data),
+        [&, this] { return base_.broadcast(data, root); });
   }
   /// Begins a reduce-scatter; see comm::reduce_scatter.
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    return watch<Element>(
+    return watch_elements<Element>(
         {.kind = call_kind::reduce_scatter, .operation = operation, .count = static_cast<index_t>(output.size())},
         std::as_bytes(input), [&, this] { return base_.reduce_scatter(input, output, operation); });
   }
   /// Begins an all-gather; see comm::all_gather.
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    return watch<Element>({.kind = call_kind::all_gather, .count = static_cast<index_t>(input.size())},
-                          std::as_bytes(output), [&, this] { return base_.all_gather(input, output); });
+    return watch_elements<Element>({.kind = call_kind::all_gather, .count = static_cast<index_t>(input.size())},
+                                   std::as_bytes(output), [&, this] { return base_.all_gather(input, output); });
   }
   /// Begins a barrier; see comm::barrier.
   [[nodiscard]] request barrier() {
-    return watch<std::uint8_t>({.kind = call_kind::barrier}, {}, [&, this] { return base_.barrier(); });
+    return watch_elements<std::uint8_t>({.kind = call_kind::barrier}, {}, [&, this] { return base_.barrier(); });
   }
   /// Registers an array with the communicator; see comm::register_memory.
   template <transferable Element>
@@ -209,11 +210,11 @@ class recorded : public forwarding<recorded<Communicator, Recorder>> {
   }
   /// Reports an operation that is composed of messages of this communicator, such as those of comm::collectives. The
   /// messages are reported too.
+  /// @param call    with the name of the element type
   /// @param memory  the larger buffer of the operation
   /// @param begin   begins the operation and returns its request
-  template <class Element, class Begin>
+  template <class Begin>
   [[nodiscard]] request watch(call_description call, std::span<const std::byte> memory, const Begin& begin) {
-    call.element = element_name<Element>;
     if (!names_.empty()) {
       const bool message = call.kind == call_kind::send || call.kind == call_kind::receive;
       call.peer = message || call.kind == call_kind::broadcast ? name_of(call.peer) : call.peer;
@@ -234,6 +235,11 @@ class recorded : public forwarding<recorded<Communicator, Recorder>> {
 
  private:
   friend class forwarding<recorded>;
+  template <class Element, class Begin>
+  [[nodiscard]] request watch_elements(call_description call, std::span<const std::byte> memory, const Begin& begin) {
+    call.element = element_name<Element>;
+    return watch(call, memory, begin);
+  }
   template <class, class>
   friend class recorded;
 

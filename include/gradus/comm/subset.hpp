@@ -359,9 +359,9 @@ class subset {
           nodes.push_back(options.node_of_rank[static_cast<std::size_t>(each)]);
         }
       }
-      own = std::make_unique<detail::message_collectives<Communicator>>(
-          base.duplicate(), detail::schedule_book{std::move(members), rank, nodes}, options.segment_bytes,
-          ranks.empty() ? 0 : 1 + ranks[0]);
+      own = std::make_unique<detail::message_collectives>(std::make_unique<link_of<Communicator>>(base.duplicate()),
+                                                          detail::schedule_book{std::move(members), rank, nodes},
+                                                          options.segment_bytes, ranks.empty() ? 0 : 1 + ranks[0]);
     }
 
     [[nodiscard]] int rank_of_base(int peer) const noexcept { return ranks[static_cast<std::size_t>(peer)]; }
@@ -370,7 +370,7 @@ class subset {
     std::vector<int> ranks;
     collectives_options options;
     int rank;
-    std::unique_ptr<detail::message_collectives<Communicator>> own;  // null: the collectives of the base
+    std::unique_ptr<detail::message_collectives> own;  // null: the collectives of the base
   };
 
   subset() noexcept = default;

@@ -8,6 +8,7 @@
 #include <cstddef>    // std::byte, std::size_t
 #include <cstdint>    // std::uint8_t
 #include <cstring>    // std::memcpy
+#include <memory>     // std::unique_ptr
 #include <span>       // std::span
 #include <utility>    // std::move
 
@@ -26,19 +27,18 @@ namespace gradus::comm::detail {
 /// Runs the collectives of some ranks of a communicator as schedules of messages. Roots and parts of arrays count the
 /// positions of these ranks; messages, errors and the recorder of the communicator name its own ranks. Each function
 /// takes the time limit of the wait.
-template <class Communicator>
 class message_collectives {
  public:
   /// @param own            not used for anything else
   /// @param segment_bytes  largest size of a message
   /// @param group          index of these ranks among the groups of `own`, for its recorder; 0: all ranks of `own`
-  message_collectives(Communicator own, schedule_book book, index_t segment_bytes, int group = 0)
+  message_collectives(std::unique_ptr<link> own, schedule_book book, index_t segment_bytes, int group = 0)
       : messages_{std::move(own)}, book_{std::move(book)}, segment_bytes_{segment_bytes}, group_{group} {}
   message_collectives(const message_collectives&) = delete;
   message_collectives& operator=(const message_collectives&) = delete;
 
   /// Sets the time limit of the communicator of the messages.
-  void set_time_limit(std::chrono::milliseconds limit) { messages_.set_time_limit(limit); }
+  void set_time_limit(std::chrono::milliseconds limit) { messages_->set_time_limit(limit); }
 
   template <class Element>
   request all_reduce(std::span<Element> data, reduction operation, const all_reduce_rule& rule,
@@ -111,15 +111,10 @@ class message_collectives {
     what.tag = group_;
     key.segment = std::max<index_t>(segment_bytes_ / static_cast<index_t>(sizeof(Element)), 1);
     auto* const bytes = reinterpret_cast<std::byte*>(data);
-    const auto begin_run = [&, this] {
-      return run.begin(what, book_.find(key), bytes, arithmetic_of<Element>(), limit, result);
-    };
     const std::span<const std::byte> memory{bytes, static_cast<std::size_t>(key.count) * sizeof(Element)};
-    if constexpr (requires { messages_.template watch<Element>(what, memory, begin_run); }) {
-      return messages_.template watch<Element>(what, memory, begin_run);
-    } else {
-      return begin_run();
-    }
+    return messages_->begin_composed(what, memory, [&, this] {
+      return run.begin(what, book_.find(key), bytes, arithmetic_of<Element>(), limit, result);
+    });
   }
 
   template <class Element>
@@ -129,9 +124,8 @@ class message_collectives {
     }
   }
 
-  Communicator messages_;
-  link_of<Communicator&> channel_{messages_};
-  schedule_runs runs_{channel_};
+  std::unique_ptr<link> messages_;
+  schedule_runs runs_{*messages_};
   schedule_book book_;
   index_t segment_bytes_;
   int group_;
