@@ -15,6 +15,8 @@
 #include <vector>           // std::vector
 
 #include "gradus/comm/agreement.hpp"
+#include "gradus/comm/link.hpp"
+#include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/version.hpp"
 
@@ -24,9 +26,11 @@ using namespace std::string_literals;
 namespace {
 
 /// Two ranks, of which the other one says what rank 0 says with one text replaced by another of the same length.
-class echo final : public comm::link {
+class echo final : public comm::forwarding_link {
  public:
-  echo(std::string from, std::string to) : link{0, 2}, from_{std::move(from)}, to_{std::move(to)} {}
+  /// @param any  not used
+  echo(comm::link& any, std::string from, std::string to)
+      : forwarding_link{any, 0, 2}, from_{std::move(from)}, to_{std::move(to)} {}
 
   void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output, std::source_location) override {
     std::copy(input.begin(), input.end(), output.begin());
@@ -50,7 +54,9 @@ class echo final : public comm::link {
 
 /// The message of two ranks that differ in one text.
 std::string message_of_difference(const std::string& from, const std::string& to, const comm::fact& one) {
-  echo group{from, to};
+  comm::self alone;
+  comm::link_of any{alone};
+  echo group{any, from, to};
   try {
     comm::require_agreement(static_cast<comm::link&>(group), "options", {&one, 1});
   } catch (const gradus::configuration_error& failure) {
