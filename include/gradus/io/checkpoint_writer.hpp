@@ -76,13 +76,37 @@ struct checkpoint_save_report {
   double seconds = 0;                   ///< from the copy of the content, or the call of save, until it ended
 };
 
-namespace detail {
-
-/// A checkpoint_writer without the type of its communicator.
-class checkpoint_writer_base {
+/// Writes checkpoints from all ranks, in the background. A checkpoint is one file, `step-000012000.safetensors`, which
+/// other programs read as any file of safetensors. It has its name only when it is complete and durable.
+///
+/// @code
+///   io::checkpoint_writer writer{world, {.folders = {{.path = "checkpoints"}}}};
+///   // in the loop, every so many steps:
+///   writer.start(content);  // copies this rank's share; a thread writes
+///   if (const auto error = writer.take_error()) { log(*error); }  // of an earlier save
+/// @endcode
+///
+/// A save that fails leaves older checkpoints as they are, and no file behind. All ranks learn of it. Several jobs may
+/// use one folder: none deletes or replaces what another has written.
+class checkpoint_writer {
  public:
-  checkpoint_writer_base(const checkpoint_writer_base&) = delete;
-  checkpoint_writer_base& operator=(const checkpoint_writer_base&) = delete;
+  /// Makes the folders and finds out whether all ranks see what one writes there. All ranks call it. The communicator
+  /// is duplicated.
+  /// @throws configuration_error on all ranks if the options differ or a folder cannot be written
+  template <comm::communicator Communicator>
+  checkpoint_writer(Communicator& world, checkpoint_writer_options options, file_system& files = operating_system(),
+                    error_location where = error_location::current())
+      : checkpoint_writer{std::make_unique<comm::link_of<Communicator>>(world.duplicate()), nullptr, std::move(options),
+                          files, where} {}
+  /// The same on the ranks of a link, which outlives the writer and is used for nothing else while a save is under way.
+  checkpoint_writer(comm::link& group, checkpoint_writer_options options, file_system& files = operating_system(),
+                    error_location where = error_location::current())
+      : checkpoint_writer{nullptr, &group, std::move(options), files, where} {}
+
+  checkpoint_writer(const checkpoint_writer&) = delete;
+  checkpoint_writer& operator=(const checkpoint_writer&) = delete;
+
+  ~checkpoint_writer() { wait(); }
 
   /// The identity of this job: 16 hexadecimal digits.
   [[nodiscard]] const std::string& job() const noexcept { return family_.job; }
@@ -146,12 +170,14 @@ class checkpoint_writer_base {
     return std::exchange(error_, {});
   }
 
- protected:
-  checkpoint_writer_base(comm::link& group, checkpoint_writer_options options, file_system& files, error_location where)
-      : group_{group}, files_{files}, options_{std::move(options)} {
+ private:
+  /// @param own    null: the ranks are those of `group`
+  checkpoint_writer(std::unique_ptr<comm::link> own, comm::link* group, checkpoint_writer_options options,
+                    file_system& files, error_location where)
+      : own_{std::move(own)}, group_{own_ == nullptr ? *group : *own_}, files_{files}, options_{std::move(options)} {
     at_call(where, [&, this] {
       check_options();
-      family_.job = text_of_first(group_, new_id());
+      family_.job = detail::text_of_first(group_, new_id());
       take_family(options_.resumed_from);
       for (const checkpoint_folder& each : options_.folders) {
         std::vector<int> leaders{0};
@@ -159,12 +185,11 @@ class checkpoint_writer_base {
         leaders_.push_back(std::move(leaders));
       }
     });
+    if (own_ != nullptr) {
+      own_->set_time_limit(options_.time_limit);
+    }
   }
-  ~checkpoint_writer_base() { wait(); }
 
-  [[nodiscard]] std::chrono::milliseconds limit_of_saves() const noexcept { return options_.time_limit; }
-
- private:
   void begin(std::function<void()> fill) {
     fill_ = std::move(fill);
     plans_[0].behind = plans_[1].behind = true;
@@ -172,7 +197,7 @@ class checkpoint_writer_base {
     done_.store(false, std::memory_order_relaxed);
     try {
       thread_ = start_thread(
-          "checkpoint", [](void* self) { static_cast<checkpoint_writer_base*>(self)->work(); }, this);
+          "checkpoint", [](void* self) { static_cast<checkpoint_writer*>(self)->work(); }, this);
     } catch (const device_error&) {  // the other ranks have begun
       work();
     }
@@ -206,7 +231,8 @@ class checkpoint_writer_base {
   void take_family(std::string_view jobs) {
     while (!jobs.empty()) {
       const std::size_t end = jobs.find(' ');
-      if (const std::string_view job = jobs.substr(0, end); is_id(job) && family_.ancestors.size() < most_ancestors) {
+      if (const std::string_view job = jobs.substr(0, end);
+          detail::is_id(job) && family_.ancestors.size() < most_ancestors) {
         family_.ancestors.emplace_back(job);
       }
       jobs.remove_prefix(end == std::string_view::npos ? jobs.size() : end + 1);
@@ -215,21 +241,23 @@ class checkpoint_writer_base {
 
   static std::string new_id() {
     std::random_device random;
-    return id_text(std::uint64_t{random()} << 32U | random());
+    return detail::id_text(std::uint64_t{random()} << 32U | random());
   }
 
   /// Makes the folder. Returns true if all ranks see what rank 0 writes there.
   bool probe(const std::string& folder) {
     const std::string content = join({family_.job, " ", new_id()});
-    const std::string path = path_in(folder, temporary_name(0, family_.job));
+    const std::string path = path_in(folder, detail::temporary_name(0, family_.job));
     const std::string failed = group_.rank() == 0 ? make_probe(folder, path, content) : std::string{};
-    const std::string there = text_of_first(group_, failed.empty() ? join({"K", content}) : join({"E", failed}));
+    const std::string there =
+        detail::text_of_first(group_, failed.empty() ? join({"K", content}) : join({"E", failed}));
     if (there[0] == 'E') {
       raise<configuration_error>("checkpoint_writer", {"a folder that can be written: '", folder, "'"},
                                  std::string_view{there}.substr(1));
     }
     bool shared = true;
-    for (const std::string& each : gather_texts(group_, sees(path, std::string_view{there}.substr(1)) ? "y" : "n")) {
+    for (const std::string& each :
+         detail::gather_texts(group_, sees(path, std::string_view{there}.substr(1)) ? "y" : "n")) {
       shared = shared && each == "y";
     }
     if (group_.rank() == 0) {
@@ -241,12 +269,12 @@ class checkpoint_writer_base {
   /// Makes the folder on all ranks, and writes a file of each rank. Returns true if all ranks see that of rank 0.
   /// @param leaders  becomes the first rank of each node: of the ranks that see one folder
   bool probe_nodes(const std::string& folder, std::vector<int>& leaders) {
-    const auto path_of = [&, this](int rank) { return path_in(folder, temporary_name(rank, family_.job)); };
+    const auto path_of = [&, this](int rank) { return path_in(folder, detail::temporary_name(rank, family_.job)); };
     const std::string own = path_of(group_.rank());
     const std::string content = join({family_.job, " ", new_id()});
     const std::string failed = make_probe(folder, own, content);
     const std::vector<std::string> there =
-        gather_texts(group_, failed.empty() ? join({"K", content}) : join({"E", failed}));
+        detail::gather_texts(group_, failed.empty() ? join({"K", content}) : join({"E", failed}));
     std::string error;
     int first = group_.rank();
     for (int rank = 0; rank < group_.size(); ++rank) {
@@ -258,7 +286,8 @@ class checkpoint_writer_base {
         first = rank;
       }
     }
-    const std::vector<std::string> first_of_rank = gather_texts(group_, join({first}));  // and no rank reads any more
+    const std::vector<std::string> first_of_rank =
+        detail::gather_texts(group_, join({first}));  // and no rank reads any more
     (void)uninterrupted([&, this] { return files_.remove(own); });
     if (!error.empty()) {
       raise<configuration_error>("checkpoint_writer", {"a folder that can be written on each node: '", folder, "'"},
@@ -279,13 +308,13 @@ class checkpoint_writer_base {
   /// Makes the folder and a file in it. Returns what fails.
   std::string make_probe(const std::string& folder, const std::string& path, const std::string& content) {
     if (const int made = uninterrupted([&, this] { return files_.make_folder(folder); }); made != 0) {
-      return call_error(files_, "mkdir", folder, made, folder);
+      return detail::call_error(files_, "mkdir", folder, made, folder);
     }
     open_file file{files_, path, open_mode::create};
     const int written =
         file.error() != 0 ? file.error() : write_all(files_, file.number(), std::as_bytes(std::span{content}), 0);
     if (const int closed = file.close(); written != 0 || (closed != 0 && closed != -EINTR)) {
-      std::string failed = call_error(files_, "create", path, written == 0 ? -EIO : written, folder);
+      std::string failed = detail::call_error(files_, "create", path, written == 0 ? -EIO : written, folder);
       (void)uninterrupted([&, this] { return files_.remove(path); });
       return failed;
     }
@@ -309,7 +338,7 @@ class checkpoint_writer_base {
       }
     }
     for (const bool shared : {false, true}) {
-      save_plan& plan = plans_[shared ? 1 : 0];
+      detail::save_plan& plan = plans_[shared ? 1 : 0];
       plan = {};
       plan.step = content.step;
       if (!uses(shared)) {
@@ -320,10 +349,10 @@ class checkpoint_writer_base {
         for (const std::string& each : family_.ancestors) {
           append_text(ancestors, {ancestors.empty() ? "" : " ", each});
         }
-        plan.layout = lay_out_checkpoint(content, family_.job, ancestors);
-        plan.pieces = own_pieces(plan.layout, content, group_.rank(), shared ? group_.size() : 1);
+        plan.layout = detail::lay_out_checkpoint(content, family_.job, ancestors);
+        plan.pieces = detail::own_pieces(plan.layout, content, group_.rank(), shared ? group_.size() : 1);
       } catch (const std::exception& failure) {
-        plan.error = reason_of(failure);
+        plan.error = detail::reason_of(failure);
       }
     }
     return !due_.empty();
@@ -341,10 +370,10 @@ class checkpoint_writer_base {
   /// The pieces, from the caller's memory to this object's, which it keeps for the next save.
   void keep_copies() {
     for (int which = 0; which < 2; ++which) {
-      save_plan& plan = plans_[which];
+      detail::save_plan& plan = plans_[which];
       copy_of_pieces& copy = copies_[which];
       std::uint64_t total = 0;
-      for (const checkpoint_piece& each : plan.pieces) {
+      for (const detail::checkpoint_piece& each : plan.pieces) {
         total += each.size;
       }
       try {
@@ -359,7 +388,7 @@ class checkpoint_writer_base {
         continue;
       }
       std::byte* to = copy.memory.get();
-      for (checkpoint_piece& each : plan.pieces) {
+      for (detail::checkpoint_piece& each : plan.pieces) {
         streamed_copy(to, each.data, each.size);
         each.data = to;
         to += each.size;
@@ -372,13 +401,13 @@ class checkpoint_writer_base {
     report_ = {.step = plans_[0].step};
     try {
       if (fill_) {
-        run_at_low_priority(fill_);
+        detail::run_at_low_priority(fill_);
       }
       write();
     } catch (const communication_error& failure) {
-      report_.error = reason_of(failure);
+      report_.error = detail::reason_of(failure);
     } catch (const std::exception& failure) {  // no memory: the others must not wait
-      report_.error = reason_of(failure);
+      report_.error = detail::reason_of(failure);
       group_.fail(report_.error);
     }
     take_time();
@@ -399,13 +428,14 @@ class checkpoint_writer_base {
   void write() {
     for (const std::size_t i : due_) {
       const checkpoint_folder& folder = options_.folders[i];
-      const save_target target{.folder = folder.path,
-                               .shared = shared_[i],
-                               .leaders = leaders_[i],
-                               .keep_newest = folder.keep_newest,
-                               .keep_best = folder.keep_best,
-                               .stale_after = options_.stale_after.count()};
-      const save_outcome outcome = checkpoint_save{group_, files_, target, family_, plans_[shared_[i] ? 1 : 0]}.run();
+      const detail::save_target target{.folder = folder.path,
+                                       .shared = shared_[i],
+                                       .leaders = leaders_[i],
+                                       .keep_newest = folder.keep_newest,
+                                       .keep_best = folder.keep_best,
+                                       .stale_after = options_.stale_after.count()};
+      const detail::save_outcome outcome =
+          detail::checkpoint_save{group_, files_, target, family_, plans_[shared_[i] ? 1 : 0]}.run();
       if (!outcome.path.empty()) {
         report_.paths.push_back(outcome.path);
         report_.bytes = outcome.bytes;
@@ -421,15 +451,16 @@ class checkpoint_writer_base {
 
   static constexpr std::size_t most_ancestors = 256;  // the header stays small in a job that is resumed daily
 
+  std::unique_ptr<comm::link> own_;
   comm::link& group_;
   file_system& files_;
   checkpoint_writer_options options_;
-  job_family family_;
+  detail::job_family family_;
   std::vector<bool> shared_;               // of each folder
   std::vector<std::vector<int>> leaders_;  // of each folder: the ranks that write whole files if it is not shared
   std::int64_t saves_ = 0;
   std::vector<std::size_t> due_;  // folders of this save
-  save_plan plans_[2];            // leaders write for all; all ranks write
+  detail::save_plan plans_[2];    // leaders write for all; all ranks write
   copy_of_pieces copies_[2];
   checkpoint_save_report report_;
   std::string error_;
@@ -439,45 +470,6 @@ class checkpoint_writer_base {
   std::mutex mutex_;  // held while done_ becomes true
   std::condition_variable ended_;
   std::thread thread_;
-};
-
-/// The communicator of a writer, which is made before the rest of it.
-template <class Communicator>
-struct checkpoint_ranks {
-  Communicator ranks;
-  comm::link_of<Communicator&> group;
-
-  explicit checkpoint_ranks(Communicator& world) : ranks{world.duplicate()}, group{ranks} {}
-};
-
-}  // namespace detail
-
-/// Writes checkpoints from all ranks, in the background. A checkpoint is one file, `step-000012000.safetensors`, which
-/// other programs read as any file of safetensors. It has its name only when it is complete and durable.
-///
-/// @code
-///   io::checkpoint_writer writer{world, {.folders = {{.path = "checkpoints"}}}};
-///   // in the loop, every so many steps:
-///   writer.start(content);  // copies this rank's share; a thread writes
-///   if (const auto error = writer.take_error()) { log(*error); }  // of an earlier save
-/// @endcode
-///
-/// A save that fails leaves older checkpoints as they are, and no file behind. All ranks learn of it. Several jobs may
-/// use one folder: none deletes or replaces what another has written.
-template <class Communicator>
-class checkpoint_writer : private detail::checkpoint_ranks<Communicator>, public detail::checkpoint_writer_base {
-  static_assert(comm::explain_communicator<Communicator>());
-
- public:
-  /// Makes the folders and finds out whether all ranks see what one writes there. All ranks call it. The communicator
-  /// is duplicated.
-  /// @throws configuration_error on all ranks if the options differ or a folder cannot be written
-  checkpoint_writer(Communicator& world, checkpoint_writer_options options, file_system& files = operating_system(),
-                    error_location where = error_location::current())
-      : detail::checkpoint_ranks<Communicator>{world},
-        detail::checkpoint_writer_base{this->group, std::move(options), files, where} {
-    this->ranks.set_time_limit(limit_of_saves());
-  }
 };
 
 }  // namespace gradus::io

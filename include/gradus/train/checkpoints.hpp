@@ -78,49 +78,10 @@ struct checkpoint_options {
 
 namespace detail {
 
-/// A writer on the ranks of a training.
-class training_writer {
- public:
-  training_writer() = default;
-  training_writer(const training_writer&) = delete;
-  training_writer& operator=(const training_writer&) = delete;
-  virtual ~training_writer() = default;
-
-  [[nodiscard]] virtual io::detail::checkpoint_writer_base& writer() noexcept = 0;
-  /// Whether saves go on behind the steps.
-  [[nodiscard]] virtual bool in_background() const noexcept = 0;
-  /// Ends a save behind the steps that cannot end, and the training of all ranks.
-  virtual void give_up(std::string_view /*reason*/) noexcept {}
-};
-
-/// On a communicator of its own, behind the steps.
-template <class Communicator>
-class background_writer final : public training_writer {
- public:
-  background_writer(Communicator& world, const io::checkpoint_writer_options& options)
-      : world_{&world}, writer_{world, options} {}
-  io::detail::checkpoint_writer_base& writer() noexcept override { return writer_; }
-  [[nodiscard]] bool in_background() const noexcept override { return true; }
-  void give_up(std::string_view reason) noexcept override { world_->fail(reason); }
-
- private:
-  Communicator* world_;
-  io::checkpoint_writer<Communicator> writer_;
-};
-
-/// On the ranks that train, where not all ranks of the communicator do: between the steps.
-class group_writer final : public training_writer {
- public:
-  group_writer(comm::link& group, const io::checkpoint_writer_options& options) : writer_{group, options} {}
-  io::detail::checkpoint_writer_base& writer() noexcept override { return writer_; }
-  [[nodiscard]] bool in_background() const noexcept override { return false; }
-
- private:
-  struct on_group final : io::detail::checkpoint_writer_base {
-    on_group(comm::link& group, const io::checkpoint_writer_options& options)
-        : io::detail::checkpoint_writer_base{group, options, io::operating_system(), error_location::current()} {}
-  };
-  on_group writer_;
+/// Saves behind the steps, on a communicator of their own.
+struct background_saves {
+  std::unique_ptr<comm::link> world;  ///< the communicator that was duplicated for them, to end the training
+  std::unique_ptr<io::checkpoint_writer> writer;
 };
 
 /// The signal that has come on some rank; the same on all ranks. If ranks have got different ones, as from a scheduler
@@ -238,13 +199,13 @@ class checkpoints {
   /// trainer gives its own communicator. Called by all ranks, before fit; the communicator must outlive this object.
   template <class Communicator>
   void write_behind(Communicator& communicator) {
-    make_writer_ = [&communicator](const io::checkpoint_writer_options& options, int ranks) {
+    make_background_ = [&communicator](const io::checkpoint_writer_options& options, int ranks) {
       return behind(communicator, options, ranks);
     };
   }
 
   /// True while a save is under way behind the steps. Ranks may see its end at different steps.
-  [[nodiscard]] bool saving() const noexcept { return writer_ != nullptr && !writer_->writer().finished(); }
+  [[nodiscard]] bool saving() const noexcept { return writer_ != nullptr && !writer_->finished(); }
 
   /// The best metric so far, for the checkpoint.
   void save_state(callback_state& state) const {
@@ -278,27 +239,31 @@ class checkpoints {
     }
     options.folders.push_back({.path = folder_, .keep_newest = options_.keep, .every = every});
     at_call(where_, [&, this] {
+      detail::background_saves background;
       if constexpr (requires { trainer.communicator(); }) {
-        writer_ = behind(trainer.communicator(), options, group_->size());
-      } else if (make_writer_) {
-        writer_ = make_writer_(options, group_->size());
+        background = behind(trainer.communicator(), options, group_->size());
+      } else if (make_background_) {
+        background = make_background_(options, group_->size());
       }
-      if (writer_ == nullptr) {
-        writer_ = std::make_unique<detail::group_writer>(*group_, options);
-      }
+      world_ = std::move(background.world);
+      writer_ = background.writer != nullptr ? std::move(background.writer)
+                                             : std::make_unique<io::checkpoint_writer>(*group_, options);
     });
   }
 
-  /// Null where not all ranks of the communicator train.
+  /// Empty where not all ranks of the communicator train.
   template <class Communicator>
-  [[nodiscard]] static std::unique_ptr<detail::training_writer> behind(Communicator& communicator,
-                                                                       const io::checkpoint_writer_options& options,
-                                                                       int ranks) {
+  [[nodiscard]] static detail::background_saves behind(Communicator& communicator,
+                                                       const io::checkpoint_writer_options& options, int ranks) {
     if (communicator.size() != ranks) {
-      return nullptr;
+      return {};
     }
-    return std::make_unique<detail::background_writer<Communicator>>(communicator, options);
+    return {.world = std::make_unique<comm::link_of<Communicator&>>(communicator),
+            .writer = std::make_unique<io::checkpoint_writer>(communicator, options)};
   }
+
+  /// Whether saves go on behind the steps.
+  [[nodiscard]] bool in_background() const noexcept { return world_ != nullptr; }
 
   template <class Trainer>
   void save(Trainer& trainer, bool best, bool everywhere) {
@@ -310,12 +275,12 @@ class checkpoints {
     capture(trainer, state_, where_);
     content_.describe(state_, *group_, best);
     content_.content().step = static_cast<std::int64_t>(trainer.steps());
-    if (writer_->in_background()) {
-      writer_->writer().start_in_place(
+    if (in_background()) {
+      writer_->start_in_place(
           content_.content(), [this] { content_.fill(); }, everywhere);
     } else {
       content_.fill();
-      const io::checkpoint_save_report saved = writer_->writer().save(content_.content(), everywhere);
+      const io::checkpoint_save_report saved = writer_->save(content_.content(), everywhere);
       if (!saved.error.empty()) {
         tell(gradus::join({"the checkpoint of step ", saved.step, " is not saved: ", saved.error}));
       }
@@ -328,14 +293,14 @@ class checkpoints {
   /// has stopped does not come, and the others throw after the time limit of the training. A rank whose disk is slow
   /// comes, and is waited for.
   void wait_for_save() {
-    if (writer_->in_background() && group_->size() > 1) {
+    if (in_background() && group_->size() > 1) {
       double busy[] = {1};
       while (busy[0] > 0) {
-        busy[0] = writer_->writer().wait_for(between_meetings) ? 0.0 : 1.0;
+        busy[0] = writer_->wait_for(between_meetings) ? 0.0 : 1.0;
         group_->sum(busy);
       }
     }
-    writer_->writer().wait();
+    writer_->wait();
   }
 
   /// As wait_for_save, for ranks that end at different times and so cannot meet: a rank that has stopped does not
@@ -345,19 +310,19 @@ class checkpoints {
     constexpr int unanswered_questions = 3;  // of one rank, for a machine that is busy
     dynamic_array<int> silent;
     std::chrono::milliseconds pause = group_->time_limit();
-    for (int asked = 0; writer_->in_background() && !writer_->writer().wait_for(pause);) {
+    for (int asked = 0; in_background() && !writer_->wait_for(pause);) {
       silent = group_->silent_ranks("checkpoints, the end of a save");
       asked = silent.empty() ? 0 : asked + 1;
-      if (asked == unanswered_questions && !writer_->writer().finished()) {
+      if (asked == unanswered_questions && !writer_->finished()) {
         const std::string reason =
             gradus::join({"the save is not complete within ", comm::seconds_text(group_->time_limit()),
                           "; no answer from ", comm::ranks_text(silent)});
-        writer_->give_up(reason);
+        world_->fail(reason);
         raise<communication_error>("checkpoints", {}, reason, "set_time_limit allows longer waits", where_);
       }
       pause = between_questions;
     }
-    writer_->writer().wait();
+    writer_->wait();
   }
 
   /// The signal that has come on some rank; the same on all ranks.
@@ -382,14 +347,14 @@ class checkpoints {
   }
 
   void report_saves() {
-    if (!reported_ && writer_->writer().finished()) {
+    if (!reported_ && writer_->finished()) {
       reported_ = true;
-      cost_.save = writer_->writer().report();
+      cost_.save = writer_->report();
       if (options_.on_save) {
         options_.on_save(cost_);
       }
     }
-    if (const std::optional<std::string> failure = writer_->writer().take_error()) {
+    if (const std::optional<std::string> failure = writer_->take_error()) {
       tell(*failure);
     }
   }
@@ -414,8 +379,9 @@ class checkpoints {
   std::optional<double> best_;
   checkpoint_cost cost_;  // of the last save
   bool reported_ = true;  // it is
-  std::function<std::unique_ptr<detail::training_writer>(const io::checkpoint_writer_options&, int ranks)> make_writer_;
-  std::unique_ptr<detail::training_writer> writer_;  // ends before what it reads
+  std::function<detail::background_saves(const io::checkpoint_writer_options&, int ranks)> make_background_;
+  std::unique_ptr<comm::link> world_;              // null: saves are between the steps
+  std::unique_ptr<io::checkpoint_writer> writer_;  // ends before what it reads
 };
 
 /// Makes a trainer go on from the newest valid checkpoint of a folder, or of a list of folders. Without one nothing

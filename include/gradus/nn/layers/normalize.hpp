@@ -120,7 +120,7 @@ class normalize::layer final : public nn::layer<Element, Layout, Device, detail:
 
   void forward(const typename base::forward_call& call) override {
     formula_forward(call.device, split(call.output.extents()),
-                    formula_of<3>([](auto x, auto mean, auto deviation) { return (x - mean) / deviation; }),
+                    formula_of<3>([](auto x, auto center, auto spread) { return (x - center) / spread; }),
                     kernels::formula_arguments<Element, 1, 2>{.inputs = {call.inputs[0].data()},
                                                               .parameters = {call.buffers[0], call.buffers[1]},
                                                               .per_channel = {true, true}},
@@ -135,14 +135,14 @@ class normalize::layer final : public nn::layer<Element, Layout, Device, detail:
     const kernels::formula_shape shape = split(call.output_gradient.extents());
     if (dx.epilogue.accumulate) {
       formula_forward(
-          call.device, shape, formula_of<3>([](auto g, auto sum, auto deviation) { return sum + g / deviation; }),
+          call.device, shape, formula_of<3>([](auto g, auto sum, auto spread) { return sum + g / spread; }),
           kernels::formula_arguments<Element, 2, 1>{.inputs = {call.output_gradient.data(), dx.images.data()},
                                                     .parameters = {call.buffers[1]},
                                                     .per_channel = {true}},
           dx.images.data());
     } else {
       formula_forward(
-          call.device, shape, formula_of<2>([](auto g, auto deviation) { return g / deviation; }),
+          call.device, shape, formula_of<2>([](auto g, auto spread) { return g / spread; }),
           kernels::formula_arguments<Element, 1, 1>{
               .inputs = {call.output_gradient.data()}, .parameters = {call.buffers[1]}, .per_channel = {true}},
           dx.images.data());
