@@ -48,7 +48,7 @@ std::string own_host(const parallel::host_list& hosts) {
 template <class Communicator>
 void train(Communicator& world, parallel::parameter_server servers, const parallel::host_list& hosts) {
   if (!hosts.workers.empty()) {
-    gradus::comm::link_of<Communicator&> group{world};
+    gradus::comm::link_of<Communicator> group{world};
     servers.who = parallel::roles_of(hosts, parallel::gather_host_names(group, own_host(hosts)));
   }
   // Gradients that come late act like momentum (Mitliagkas et al., "Asynchrony begets momentum", 2016): less of it

@@ -46,7 +46,7 @@ void run_rank_on(Device& device, Hosts& world, Communicator gradients, const set
   recorder.note_clock(gradus::trace::measure_clock(world, &gradus::trace::detail::steady_nanoseconds));
   gradus::comm::recorded<Communicator, gradus::trace::transfers> traced{
       std::move(gradients), std::make_shared<gradus::trace::transfers>(recorder)};
-  gradus::comm::link_of<Hosts&> everybody{world};
+  gradus::comm::link_of<Hosts> everybody{world};
   require_same_options(chosen, everybody);
   ranks_on<decltype(traced), Device, Hosts> all{traced, world, device, chosen, in_process};
   const result found = measure(chosen, all, recorder);

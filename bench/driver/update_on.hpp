@@ -174,13 +174,13 @@ class ranks_on final : public ranks {
   Device& device_;
   const settings& chosen_;
   bool in_process_;
-  gradus::comm::link_of<Communicator&> group_;
+  gradus::comm::link_of<Communicator> group_;
   gradus::parallel::roles roles_;                                         // with servers
   std::vector<int> node_of_rank_;                                         // of distributed_replicated
   std::unique_ptr<gradus::comm::collectives<Communicator>> collectives_;  // on the host
   gradus::comm::self self_;                                               // of an independent rank
   std::unique_ptr<alone> alone_;                                          // of an independent rank
-  std::optional<gradus::comm::link_of<alone&>> group_alone_;              // likewise
+  std::optional<gradus::comm::link_of<alone>> group_alone_;               // likewise
   std::unique_ptr<device_marks> marks_;
 };
 

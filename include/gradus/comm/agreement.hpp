@@ -197,7 +197,7 @@ void require_agreement(Communicator& communicator, std::string_view what, std::s
                        std::source_location where = std::source_location::current()) {
   static_assert(explain_communicator<Communicator>());
   detail::require_open(detail::caller{communicator}, "require_agreement", where);
-  link_of<Communicator&> group{communicator};
+  link_of<Communicator> group{communicator};
   require_agreement(static_cast<link&>(group), what, facts, where);
 }
 

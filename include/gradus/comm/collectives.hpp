@@ -75,7 +75,7 @@ class collectives : public forwarding<collectives<Communicator>> {
       ranks.push_back(rank);
     }
     own_ = std::make_unique<detail::message_collectives>(
-        std::make_unique<link_of<Communicator>>(base_.duplicate()),
+        std::make_unique<owned_link<Communicator>>(base_.duplicate()),
         detail::schedule_book{std::move(ranks), base_.rank(), options_.node_of_rank}, options_.segment_bytes);
   }
 

@@ -104,7 +104,7 @@ struct command_line {
 template <class Communicator>
 [[nodiscard]] command_line agree(Communicator& communicator, const command_line& own) {
   static_assert(explain_communicator<Communicator>());
-  link_of<Communicator&> group{communicator};
+  link_of<Communicator> group{communicator};
   return agree(static_cast<link&>(group), own);
 }
 

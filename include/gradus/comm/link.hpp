@@ -10,8 +10,7 @@
 #include <span>             // std::span
 #include <string>           // std::string
 #include <string_view>      // std::string_view
-#include <type_traits>      // std::remove_reference_t
-#include <utility>          // std::forward
+#include <utility>          // std::move
 
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/communicator.hpp"
@@ -88,8 +87,11 @@ class link {
  protected:
   /// Begins an operation: a function that the caller has.
   struct beginning {
-    const void* erased;
-    request (*call)(const void* erased);
+    /// The function of a caller, without its type.
+    using function = request (*)(const void* erased);
+
+    const void* erased;  ///< the object that `call` gets
+    function call;       ///< begins the operation
     /// Begins the operation.
     [[nodiscard]] request operator()() const { return call(erased); }
   };
@@ -156,52 +158,52 @@ class forwarding_link : public link {
   link* inner_;
 };
 
-/// The link to the ranks of a communicator: link_of<Communicator&> refers to it, link_of<Communicator> takes it over.
+/// The link to the ranks of a communicator, which outlives it and is used for nothing else while a collective or a
+/// message of the link is under way.
 template <class Communicator>
-class link_of final : public link {
-  using communicator_type = std::remove_reference_t<Communicator>;
-  static_assert(explain_communicator<communicator_type>());
-  static_assert(communicator_type::template supports<std::uint8_t>, "gradus: this communicator cannot send bytes");
+class link_of : public link {
+  static_assert(explain_communicator<Communicator>());
+  static_assert(Communicator::template supports<std::uint8_t>, "gradus: this communicator cannot send bytes");
 
  public:
-  /// @param communicator  used for nothing else while a collective or a message of the link is under way
-  explicit link_of(Communicator&& communicator) noexcept
-      : link{communicator.rank(), communicator.size()}, communicator_{std::forward<Communicator>(communicator)} {}
+  /// Refers to `communicator`.
+  explicit link_of(Communicator& communicator) noexcept
+      : link{communicator.rank(), communicator.size()}, communicator_{&communicator} {}
 
   void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output,
                   std::source_location where = std::source_location::current()) override {
-    comm::all_gather(communicator_, input, output, where).wait(where);
+    comm::all_gather(*communicator_, input, output, where).wait(where);
   }
   void broadcast(std::span<std::byte> bytes, int root,
                  std::source_location where = std::source_location::current()) override {
     const std::span data{reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size()};
-    comm::broadcast(communicator_, data, root, where).wait(where);
+    comm::broadcast(*communicator_, data, root, where).wait(where);
   }
   void sum(std::span<double> values, std::source_location where = std::source_location::current()) override {
-    comm::all_reduce(communicator_, values, reduction::sum, where).wait(where);
+    comm::all_reduce(*communicator_, values, reduction::sum, where).wait(where);
   }
 
-  void reserve_messages(std::size_t count) override { comm::reserve_messages(communicator_, count); }
+  void reserve_messages(std::size_t count) override { comm::reserve_messages(*communicator_, count); }
   [[nodiscard]] request send(int peer, std::span<const std::uint8_t> bytes, int tag) override {
-    return communicator_.send(peer, bytes, tag);
+    return communicator_->send(peer, bytes, tag);
   }
   [[nodiscard]] request receive(int peer, std::span<std::uint8_t> bytes, int tag) override {
-    return communicator_.receive(peer, bytes, tag);
+    return communicator_->receive(peer, bytes, tag);
   }
 
-  [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept override { return communicator_.time_limit(); }
-  void set_time_limit(std::chrono::milliseconds limit) override { communicator_.set_time_limit(limit); }
+  [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept override { return communicator_->time_limit(); }
+  void set_time_limit(std::chrono::milliseconds limit) override { communicator_->set_time_limit(limit); }
 
   [[nodiscard]] dynamic_array<int> silent_ranks([[maybe_unused]] std::string_view what) override {
-    if constexpr (requires { communicator_.silent_ranks(what); }) {
-      return communicator_.silent_ranks(what);
+    if constexpr (requires { communicator_->silent_ranks(what); }) {
+      return communicator_->silent_ranks(what);
     } else {
       return {};
     }
   }
   [[nodiscard]] std::string ask_others([[maybe_unused]] const call_description& waiting_for) override {
-    if constexpr (requires { communicator_.ask_others(waiting_for); }) {
-      return communicator_.ask_others(waiting_for);
+    if constexpr (requires { communicator_->ask_others(waiting_for); }) {
+      return communicator_->ask_others(waiting_for);
     } else {
       return {};
     }
@@ -209,24 +211,40 @@ class link_of final : public link {
   /// With one rank nothing waits, and the communicator goes on working: a corrected call succeeds.
   void fail(std::string_view reason) noexcept override {
     if (size() > 1) {
-      communicator_.fail(reason);
+      communicator_->fail(reason);
     }
   }
 
  private:
   [[nodiscard]] request begin_recorded(const call_description& call, std::span<const std::byte> memory,
                                        const beginning& begin) override {
-    if constexpr (requires { communicator_.watch(call, memory, begin); }) {
-      return communicator_.watch(call, memory, begin);
+    if constexpr (requires { communicator_->watch(call, memory, begin); }) {
+      return communicator_->watch(call, memory, begin);
     } else {
       return begin();
     }
   }
 
-  Communicator communicator_;
+  Communicator* communicator_;
 };
 
+namespace detail {
+
+/// What a link owns, made before the link.
 template <class Communicator>
-link_of(Communicator&&) -> link_of<Communicator>;
+struct communicator_of_link {
+  Communicator own;
+};
+
+}  // namespace detail
+
+/// A link that owns its communicator.
+template <class Communicator>
+class owned_link final : private detail::communicator_of_link<Communicator>, public link_of<Communicator> {
+ public:
+  /// Takes over `communicator`, such as world.duplicate().
+  explicit owned_link(Communicator communicator) noexcept
+      : detail::communicator_of_link<Communicator>{std::move(communicator)}, link_of<Communicator>{this->own} {}
+};
 
 }  // namespace gradus::comm

@@ -101,7 +101,7 @@ class nccl {
     const int rank = hosts.rank();
     const int size = hosts.size();
     auto notices = std::make_shared<detail::host_link>(
-        rank, std::make_unique<detail::host_ranks>(std::make_unique<link_of<Communicator>>(std::move(hosts))));
+        rank, std::make_unique<detail::host_ranks>(std::make_unique<owned_link<Communicator>>(std::move(hosts))));
     ncclUniqueId id{};
     if (rank == 0) {
       make_id(id);
@@ -219,7 +219,7 @@ class nccl {
                            const std::source_location& where = std::source_location::current()) {
     detail::require_open(detail::caller{*this}, "split", where);
     {
-      link_of<nccl&> group{*this};
+      link_of<nccl> group{*this};
       detail::require_lists(group, ranks, false, where);
     }
     const int place = detail::position_of(rank(), ranks);

@@ -223,7 +223,7 @@ class subset {
     detail::require_open(detail::caller{base}, "comm::subset", where);
     detail::require_options(base, "comm::subset", options, where);
     {
-      link_of<Communicator&> group{base};
+      link_of<Communicator> group{base};
       detail::require_lists(group, ranks, options.scatter_in_pairs, where);
     }
     parts_ = std::make_unique<parts>(std::move(base), std::move(ranks), std::move(options));
@@ -359,7 +359,7 @@ class subset {
           nodes.push_back(options.node_of_rank[static_cast<std::size_t>(each)]);
         }
       }
-      own = std::make_unique<detail::message_collectives>(std::make_unique<link_of<Communicator>>(base.duplicate()),
+      own = std::make_unique<detail::message_collectives>(std::make_unique<owned_link<Communicator>>(base.duplicate()),
                                                           detail::schedule_book{std::move(members), rank, nodes},
                                                           options.segment_bytes, ranks.empty() ? 0 : 1 + ranks[0]);
     }

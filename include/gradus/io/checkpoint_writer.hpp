@@ -96,8 +96,8 @@ class checkpoint_writer {
   template <comm::communicator Communicator>
   checkpoint_writer(Communicator& world, checkpoint_writer_options options, file_system& files = operating_system(),
                     error_location where = error_location::current())
-      : checkpoint_writer{std::make_unique<comm::link_of<Communicator>>(world.duplicate()), nullptr, std::move(options),
-                          files, where} {}
+      : checkpoint_writer{std::make_unique<comm::owned_link<Communicator>>(world.duplicate()), nullptr,
+                          std::move(options), files, where} {}
   /// The same on the ranks of a link, which outlives the writer and is used for nothing else while a save is under way.
   checkpoint_writer(comm::link& group, checkpoint_writer_options options, file_system& files = operating_system(),
                     error_location where = error_location::current())

@@ -258,7 +258,7 @@ class checkpoints {
     if (communicator.size() != ranks) {
       return {};
     }
-    return {.world = std::make_unique<comm::link_of<Communicator&>>(communicator),
+    return {.world = std::make_unique<comm::link_of<Communicator>>(communicator),
             .writer = std::make_unique<io::checkpoint_writer>(communicator, options)};
   }
 

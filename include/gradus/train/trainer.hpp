@@ -295,7 +295,7 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
     this->parts().prepare(network, communicator);
     auto parameters = trained_parameters_of<typename Network::element_type, device>(network);
     if constexpr (!elsewhere) {  // servers take no part in it
-      comm::link_of<Communicator&> group{communicator};
+      comm::link_of<Communicator> group{communicator};
       this->require_same(group, rule.description(), std::string{Strategy::name});
     }
     return parameters;
@@ -309,7 +309,7 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
 
   [[no_unique_address]] detail::own_communicator<Communicator> own_;
   Communicator* communicator_;
-  comm::link_of<Communicator&> all_;
+  comm::link_of<Communicator> all_;
   std::unique_ptr<comm::rule_watch> rule_watch_;
   trained_parameters<element> parameters_;
   optim::parameter_update_of<Update, element, device> rule_;

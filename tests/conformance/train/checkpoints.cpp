@@ -484,7 +484,7 @@ BOOST_AUTO_TEST_CASE(ranks_with_different_signals_agree_on_one_that_has_come) {
         std::pair{std::vector{0, SIGUSR1, SIGUSR1}, SIGUSR1}, std::pair{std::vector{0, 0}, 0},
         std::pair{std::vector{SIGUSR1}, SIGUSR1}}) {
     const auto agreed = comm::run_ranks(static_cast<int>(of_ranks.size()), [&](comm::threads& world) {
-      comm::link_of<comm::threads&> group{world};
+      comm::link_of<comm::threads> group{world};
       return train::detail::agreed_signal(group, of_ranks[static_cast<std::size_t>(world.rank())]);
     });
     for (const int each : agreed) {

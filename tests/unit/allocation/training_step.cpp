@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_step_with_frozen_layers_and_groups_allocates_not
   gradus::optim::parameter_update_of<gradus::optim::adam_w, float> rule{
       device, {}, static_cast<gradus::index_t>(parameters.values.size())};
   gradus::comm::self world;
-  gradus::comm::link_of<gradus::comm::self&> all{world};
+  gradus::comm::link_of<gradus::comm::self> all{world};
   gradus::parallel::all_reduce::state<float, gradus::comm::self> strategy{{}, world, parameters.flat()};
   gradus::train::step_end_of<float> end{parameters, rule, strategy, all};
   end.start();

@@ -143,7 +143,7 @@ BOOST_AUTO_TEST_CASE(a_link_receives_failures_of_other_ranks) {
     comm::run_ranks(3, [&](comm::threads& world) {
       comm::detail::host_link notices{world.rank(),
                                       std::make_unique<comm::detail::host_ranks>(
-                                          std::make_unique<comm::link_of<comm::threads>>(world.duplicate()))};
+                                          std::make_unique<comm::owned_link<comm::threads>>(world.duplicate()))};
       std::array<std::byte, 5> message{};
       if (world.rank() == 0) {
         message = id;

@@ -302,7 +302,7 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_of_another_user_is_read_and_said) {
   for (const std::int64_t owner : {user, std::int64_t{0}, std::int64_t{-1}, user + 1}) {
     disk.user = owner;
     comm::self world;
-    comm::link_of<comm::self&> group{world};
+    comm::link_of<comm::self> group{world};
     const io::shared_checkpoint all{group, std::span{&folder, 1}, disk};
     for (const io::checkpoint_report& found : {io::find_newest(folder, disk), all.report()}) {
       BOOST_TEST(found.step == 7);

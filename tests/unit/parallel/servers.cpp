@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE(many_hosts_take_little_time) {
 
 BOOST_AUTO_TEST_CASE(hosts_of_ranks) {
   gradus::comm::run_ranks(3, [](gradus::comm::threads& world) {
-    gradus::comm::link_of<gradus::comm::threads&> group{world};
+    gradus::comm::link_of<gradus::comm::threads> group{world};
     const auto names = parallel::gather_host_names(group, world.rank() == 1 ? std::string(300, 'x') : "host");
     check(names == std::vector<std::string>{"host", std::string(255, 'x'), "host"},
           "names == std::vector<std::string>{\"host\", std::string(255, 'x'), \"host\"}");
@@ -209,7 +209,7 @@ BOOST_AUTO_TEST_CASE(values_go_out_in_the_order_of_pulls) {
   const auto plan = parallel::make_server_plan(segments(), 4, roles_of(2, 1, false),
                                                {.policy = parallel::placement_policy::greedy}, priorities);
   gradus::comm::run_ranks(2, [&](gradus::comm::threads& world) {
-    gradus::comm::link_of<gradus::comm::threads> inner{world.duplicate()};
+    gradus::comm::owned_link<gradus::comm::threads> inner{world.duplicate()};
     noting_link channel{inner};
     server_links links{channel, message_tag::count(plan.parts.size())};
     if (world.rank() == 1) {
@@ -293,7 +293,7 @@ BOOST_AUTO_TEST_CASE(a_step_of_some_workers_counts_for_all) {
   std::atomic<int> joined{0};
   std::atomic<bool> answered{false};
   gradus::comm::run_ranks(3, [&](gradus::comm::threads& world) {
-    gradus::comm::link_of<gradus::comm::threads> channel{world.duplicate()};
+    gradus::comm::owned_link<gradus::comm::threads> channel{world.duplicate()};
     server_links links{channel, message_tag::count(plan.parts.size())};
     if (world.rank() == 2) {
       variables_of<float> store{plan, 0, one, 2, rule_of<gradus::optim::sgd>{{.momentum = 0, .weight_decay = 0}}};

@@ -263,7 +263,7 @@ class distributed_replicated_state final : public server_strategy<Element> {
   distributed_replicated options_;
   flat_parameters<Element> parameters_;
   node_exchange<Element, Communicator> node_;
-  comm::link_of<whole> group_channel_;  // of all workers
+  comm::owned_link<whole> group_channel_;  // of all workers
   worker_group group_;
   bool stale_ = false;  // staged: a step has been made since the newest values came
   parameter_server_state<Element, whole> master_;

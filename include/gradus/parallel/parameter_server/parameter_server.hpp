@@ -359,8 +359,8 @@ class parameter_server_state final : public server_strategy<Element> {
   parameter_server options_;
   flat_parameters<Element> parameters_;
   roles who_;
-  comm::link_of<Communicator> channel_;        // of the exchange
-  comm::link_of<Communicator> group_channel_;  // of the workers
+  comm::owned_link<Communicator> channel_;        // of the exchange
+  comm::owned_link<Communicator> group_channel_;  // of the workers
   Communicator all_;
   worker_group group_;
   parameter_server_plan plan_;
@@ -395,7 +395,7 @@ server_summary serve(Communicator& communicator, const Rule& rule, const paramet
       raise<configuration_error>("parallel::serve", {"a rank that is only a server, of ", who.describe()},
                                  {"rank ", communicator.rank()}, "workers make a trainer");
     }
-    comm::link_of<Communicator> channel{communicator.duplicate()};
+    comm::owned_link<Communicator> channel{communicator.duplicate()};
     const Communicator of_workers{communicator.duplicate()};  // they use it without this rank
     Communicator all{communicator.duplicate()};
     const detail::segment_list variables =

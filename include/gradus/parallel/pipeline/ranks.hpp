@@ -74,9 +74,9 @@ class pipeline_ranks_of final : public pipeline_ranks<Element> {
   [[nodiscard]] pipeline_channel<Element>& channel() noexcept override { return *channel_; }
 
  private:
-  comm::link_of<Communicator&> all_;
+  comm::link_of<Communicator> all_;
   group_type replicas_;
-  comm::link_of<group_type&> any_replicas_;
+  comm::link_of<group_type> any_replicas_;
   std::unique_ptr<channel_type> channel_;
 };
 
