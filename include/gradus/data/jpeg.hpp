@@ -9,7 +9,7 @@
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
 #include <limits>       // std::numeric_limits
-#include <memory>       // std::make_unique_for_overwrite, std::unique_ptr
+#include <memory>       // std::unique_ptr
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
@@ -19,6 +19,7 @@
 #include "gradus/data/crop.hpp"
 #include "gradus/data/dataset.hpp"
 #include "gradus/data/decoded_dataset.hpp"
+#include "gradus/data/detail/image/pixel_memory.hpp"
 
 namespace gradus::data {
 
@@ -88,7 +89,7 @@ class jpeg_decoder {
     }
     const bool inks = color_space_ == TJCS_CMYK || color_space_ == TJCS_YCCK;
     const std::size_t count = static_cast<std::size_t>(width) * static_cast<std::size_t>(height);
-    std::uint8_t* const pixels = room_for(count * (inks ? 4 : 3));
+    std::uint8_t* const pixels = pixels_.room_for(count * (inks ? 4 : 3));
     if (tjDecompress2(handle_.get(), bytes.data(), bytes.size(), pixels, width, 0, height, inks ? TJPF_CMYK : TJPF_RGB,
                       TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS) != 0) {
       refuse(name);
@@ -104,18 +105,6 @@ class jpeg_decoder {
   }
 
  private:
-  /// Memory that is not written in advance: of the pixels that a damaged file declares, only those that it has take
-  /// pages of memory.
-  [[nodiscard]] std::uint8_t* room_for(std::size_t bytes) {
-    if (capacity_ < bytes) {
-      capacity_ = 0;
-      pixels_.reset();
-      pixels_ = std::make_unique_for_overwrite<std::uint8_t[]>(bytes);
-      capacity_ = bytes;
-    }
-    return pixels_.get();
-  }
-
   [[noreturn]] void refuse(std::string_view name) const {
     gradus::raise<format_error>({"decode '", name, "'"}, "a complete JPEG image", tjGetErrorStr2(handle_.get()));
   }
@@ -126,8 +115,7 @@ class jpeg_decoder {
   jpeg_limits limits_;
   std::unique_ptr<void, closer> handle_;
   int color_space_ = 0;
-  std::unique_ptr<std::uint8_t[]> pixels_;
-  std::size_t capacity_ = 0;  // of pixels_, in bytes
+  detail::pixel_memory pixels_;
 };
 
 /// Options of a JPEG data set.

@@ -12,7 +12,6 @@
 #include <cstdio>       // what png.h declares
 #include <cstring>      // std::memcpy, std::strncpy
 #include <limits>       // std::numeric_limits
-#include <memory>       // std::make_unique_for_overwrite, std::unique_ptr
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
@@ -22,6 +21,7 @@
 #include "gradus/data/crop.hpp"
 #include "gradus/data/dataset.hpp"
 #include "gradus/data/decoded_dataset.hpp"
+#include "gradus/data/detail/image/pixel_memory.hpp"
 
 namespace gradus::data {
 
@@ -168,7 +168,7 @@ class png_decoder {
                                   {bytes.size(), " bytes for ", image.width(), " x ", image.height(), " pixels"});
     }
     if (!image.convert() ||
-        !image.read_pixels(room_for(3 * static_cast<std::size_t>(image.width() * image.height())))) {
+        !image.read_pixels(pixels_.room_for(3 * static_cast<std::size_t>(image.width() * image.height())))) {
       refuse(name, image.error());
     }
     return {.pixels = pixels_.get(), .width = image.width(), .height = image.height(), .channels = 3};
@@ -192,21 +192,8 @@ class png_decoder {
     gradus::raise<format_error>({"decode '", name, "'"}, "a complete PNG image", why);
   }
 
-  /// Memory that is not written in advance: of the pixels that a damaged file declares, only those that it has take
-  /// pages of memory.
-  [[nodiscard]] std::uint8_t* room_for(std::size_t bytes) {
-    if (capacity_ < bytes) {
-      capacity_ = 0;
-      pixels_.reset();
-      pixels_ = std::make_unique_for_overwrite<std::uint8_t[]>(bytes);
-      capacity_ = bytes;
-    }
-    return pixels_.get();
-  }
-
   decoding_limits limits_;
-  std::unique_ptr<std::uint8_t[]> pixels_;
-  std::size_t capacity_ = 0;  // of pixels_, in bytes
+  detail::pixel_memory pixels_;
 };
 
 /// Options of a PNG data set.
