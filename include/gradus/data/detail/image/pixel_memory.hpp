@@ -15,7 +15,7 @@ namespace gradus::data::detail {
 /// declares, only those that it has take pages of memory.
 class pixel_memory {
  public:
-  /// Room for so many bytes. The one before is no longer valid.
+  /// Memory for a number of bytes. What the call before returned is no longer valid.
   [[nodiscard]] std::uint8_t* room_for(std::size_t bytes) {
     if (capacity_ < bytes) {
       capacity_ = 0;
@@ -25,7 +25,7 @@ class pixel_memory {
     }
     return pixels_.get();
   }
-  /// The last room.
+  /// What the last call returned.
   [[nodiscard]] std::uint8_t* get() const noexcept { return pixels_.get(); }
 
  private:
