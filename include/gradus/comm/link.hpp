@@ -84,7 +84,6 @@ class link {
   /// Reports to the other ranks that this one has failed; without other ranks it may do nothing.
   virtual void fail(std::string_view reason) noexcept = 0;
 
- protected:
   /// Begins an operation: a function that the caller has.
   struct beginning {
     /// The function of a caller, without its type.
@@ -95,15 +94,9 @@ class link {
     /// Begins the operation.
     [[nodiscard]] request operator()() const { return call(erased); }
   };
-
-  /// As begin_composed.
+  /// What begin_composed calls: begins the operation, and lets the recorder of the communicator record it.
   [[nodiscard]] virtual request begin_recorded(const call_description& call, std::span<const std::byte> memory,
                                                const beginning& begin) = 0;
-  /// What a link over another one calls of it.
-  [[nodiscard]] static request begin_recorded_by(link& other, const call_description& call,
-                                                 std::span<const std::byte> memory, const beginning& begin) {
-    return other.begin_recorded(call, memory, begin);
-  }
 
  private:
   int rank_;
@@ -139,6 +132,10 @@ class forwarding_link : public link {
     return inner_->ask_others(waiting_for);
   }
   void fail(std::string_view reason) noexcept override { inner_->fail(reason); }
+  [[nodiscard]] request begin_recorded(const call_description& call, std::span<const std::byte> memory,
+                                       const beginning& begin) override {
+    return inner_->begin_recorded(call, memory, begin);
+  }
 
  protected:
   /// @param inner  outlives this object
@@ -148,11 +145,6 @@ class forwarding_link : public link {
 
   /// The other link.
   [[nodiscard]] link& inner() const noexcept { return *inner_; }
-
-  [[nodiscard]] request begin_recorded(const call_description& call, std::span<const std::byte> memory,
-                                       const beginning& begin) override {
-    return begin_recorded_by(*inner_, call, memory, begin);
-  }
 
  private:
   link* inner_;
@@ -215,7 +207,6 @@ class link_of : public link {
     }
   }
 
- private:
   [[nodiscard]] request begin_recorded(const call_description& call, std::span<const std::byte> memory,
                                        const beginning& begin) override {
     if constexpr (requires { communicator_->watch(call, memory, begin); }) {
@@ -225,6 +216,7 @@ class link_of : public link {
     }
   }
 
+ private:
   Communicator* communicator_;
 };
 

@@ -56,6 +56,8 @@ struct pool_plan {
         channels{g.channels},
         count_padding{with_padding} {}
 
+  [[nodiscard]] bool regular() const noexcept { return rows.regular() && columns.regular(); }
+
   pool_axis rows;
   pool_axis columns;
   pool_places in;
@@ -312,48 +314,51 @@ void gradients_of_images(cpu& device, const pool_plan& plan, const pool_backward
 }
 
 /// The gradients of a row of inputs of max pooling.
-template <class Element>
+/// @tparam Regular  rows and columns are
+template <class Element, bool Regular>
 void max_gradients_of_row(const pool_plan& plan, const pool_backward<Element>& call, const input_row& row, index_t h) {
-  gradients_of_row(row, call.target,
-                   [=, rows = plan.rows, width = plan.columns.kernel, dy = call.dy,
-                    choice = call.choice]<class Packet, std::size_t Block>(Packet, typename Packet::type(&sum)[Block],
-                                                                           index_t p, index_t, index_t s, index_t i) {
-                     const index_t r = rows.entry(h, p);
-                     if ((r | s) < 0) [[unlikely]] {  // between the entries of a dilated kernel
-                       return;
-                     }
-                     typename Packet::index_vector mine[Block];
-                     Packet::equal_bytes(choice + i, static_cast<int>(r * width + s), mine);
-                     constexpr int block{Block};
+  gradients_of_row<Regular>(row, call.target,
+                            [=, rows = plan.rows, width = plan.columns.kernel, dy = call.dy,
+                             choice = call.choice]<class Packet, std::size_t Block>(
+                                Packet, typename Packet::type(&sum)[Block], index_t p, index_t, index_t s, index_t i) {
+                              const index_t r = rows.template entry<Regular>(h, p);
+                              if (!Regular && (r | s) < 0) {  // between the entries of a dilated kernel
+                                return;
+                              }
+                              typename Packet::index_vector mine[Block];
+                              Packet::equal_bytes(choice + i, static_cast<int>(r * width + s), mine);
+                              constexpr int block{Block};
 #pragma GCC unroll 4
-                     for (int j = 0; j < block; ++j) {
-                       sum[j] += Packet::masked(mine[j], Packet::load(dy + i + j * Packet::lanes));
-                     }
-                   });
+                              for (int j = 0; j < block; ++j) {
+                                sum[j] += Packet::masked(mine[j], Packet::load(dy + i + j * Packet::lanes));
+                              }
+                            });
 }
 
 /// The gradients of a row of inputs of average pooling.
-template <class Element>
+/// @tparam Regular  rows and columns are
+template <class Element, bool Regular>
 void average_gradients_of_row(const pool_plan& plan, const pool_backward<Element>& call, const input_row& row,
                               index_t /*h*/) {
   const pool_range rows = plan.rows.whole_divisors(plan.count_padding);
   const pool_range columns = plan.columns.whole_divisors(plan.count_padding);
   using real = computed<Element>;
   const real usual = real{1} / static_cast<real>(plan.rows.kernel * plan.columns.kernel);
-  gradients_of_row(row, call.target,
-                   [=, &plan, dy = call.dy]<class Packet, std::size_t Block>(Packet, typename Packet::type(&sum)[Block],
-                                                                             index_t p, index_t q, index_t, index_t i) {
-                     real share = usual;
-                     if (!rows.holds(p) || !columns.holds(q)) [[unlikely]] {
-                       share = real{1} / static_cast<real>(plan.rows.divisor(p, plan.count_padding) *
-                                                           plan.columns.divisor(q, plan.count_padding));
-                     }
-                     constexpr int block{Block};
+  gradients_of_row<Regular>(
+      row, call.target,
+      [=, &plan, dy = call.dy]<class Packet, std::size_t Block>(Packet, typename Packet::type(&sum)[Block], index_t p,
+                                                                index_t q, index_t, index_t i) {
+        real share = usual;
+        if (!rows.holds(p) || !columns.holds(q)) [[unlikely]] {
+          share = real{1} / static_cast<real>(plan.rows.template divisor<Regular>(p, plan.count_padding) *
+                                              plan.columns.template divisor<Regular>(q, plan.count_padding));
+        }
+        constexpr int block{Block};
 #pragma GCC unroll 4
-                     for (int j = 0; j < block; ++j) {
-                       sum[j] += Packet::load(dy + i + j * Packet::lanes) * share;
-                     }
-                   });
+        for (int j = 0; j < block; ++j) {
+          sum[j] += Packet::load(dy + i + j * Packet::lanes) * share;
+        }
+      });
 }
 
 /// True for 2x2 pooling with stride 2 of planes with adjacent pixels. All kernel positions are inside the image and do
@@ -403,7 +408,10 @@ void max_pool2d_backward(cpu& device, const pool2d_geometry& shape,
                          const std::type_identity_t<backward_epilogue<Element>>& epilogue) {
   const detail::pool_plan plan{shape, dx.extent(axis::n), false, Layout{}};
   const detail::pool_backward<Element> call{
-      detail::max_gradients_of_row<Element>, dy.data(), choice, {dx.data(), epilogue}};
+      plan.regular() ? detail::max_gradients_of_row<Element, true> : detail::max_gradients_of_row<Element, false>,
+      dy.data(),
+      choice,
+      {dx.data(), epilogue}};
   if constexpr (detail::pools_lanes<Layout>) {
     detail::gradients_of_images<Element>(device, plan, call, nullptr);
   } else if (detail::pools_two_by_two(plan)) {
@@ -443,8 +451,11 @@ void average_pool2d_backward(cpu& device, const pool2d_geometry& shape,
                              image_view<Element, Layout, cpu> dx, bool count_padding,
                              const std::type_identity_t<backward_epilogue<Element>>& epilogue) {
   const detail::pool_plan plan{shape, dx.extent(axis::n), count_padding, Layout{}};
-  const detail::pool_backward<Element> call{
-      detail::average_gradients_of_row<Element>, dy.data(), nullptr, {dx.data(), epilogue}};
+  const detail::pool_backward<Element> call{plan.regular() ? detail::average_gradients_of_row<Element, true>
+                                                           : detail::average_gradients_of_row<Element, false>,
+                                            dy.data(),
+                                            nullptr,
+                                            {dx.data(), epilogue}};
   if constexpr (detail::pools_lanes<Layout>) {
     detail::gradients_of_images<Element>(device, plan, call, nullptr);
   } else if (detail::pools_two_by_two(plan)) {

@@ -4,8 +4,6 @@
 #pragma once
 
 #include <algorithm>    // std::max
-#include <cstddef>      // std::size_t
-#include <cstdint>      // std::uint8_t
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
@@ -102,25 +100,8 @@ inline kernels::pool2d_geometry adaptive_geometry(std::string_view kind, std::sp
           .adaptive = in.height % output.height != 0 || in.width % output.width != 0};
 }
 
-/// The part of the layers that does not depend on element type, layout and device.
-class adaptive_pool2d_base : public layer_base {
- public:
-  [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = false,
-            .backward_reads_output = false,
-            .masks_input_gradients = true,
-            .recomputable = true};
-  }
-
-  /// The windows, once the layer knows its input.
-  [[nodiscard]] const kernels::pool2d_geometry& geometry() const noexcept { return geometry_; }
-
- protected:
-  kernels::pool2d_geometry geometry_;
-};
-
 /// The part of the layer that does not depend on element type, layout and device.
-class adaptive_average_pool2d_base : public adaptive_pool2d_base {
+class adaptive_average_pool2d_base : public pooling_base {
  public:
   explicit adaptive_average_pool2d_base(const adaptive_average_pool2d& options) : options_{options} {}
 
@@ -131,12 +112,15 @@ class adaptive_average_pool2d_base : public adaptive_pool2d_base {
     return pooled_shape(geometry_);
   }
 
+ protected:
+  [[nodiscard]] static bool counts_padding() noexcept { return false; }
+
  private:
   adaptive_average_pool2d options_;
 };
 
 /// The part of the layer that does not depend on element type, layout and device.
-class adaptive_max_pool2d_base : public adaptive_pool2d_base {
+class adaptive_max_pool2d_base : public pooling_base {
  public:
   explicit adaptive_max_pool2d_base(const adaptive_max_pool2d& options) : options_{options} {}
 
@@ -152,12 +136,6 @@ class adaptive_max_pool2d_base : public adaptive_pool2d_base {
     return pooled_shape(geometry_);
   }
 
- protected:
-  /// Bytes of the state: one byte for each output, the index of the maximum in the window.
-  [[nodiscard]] std::size_t state_bytes(index_t batch) const {
-    return static_cast<std::size_t>(geometry_.output(batch).size());
-  }
-
  private:
   adaptive_max_pool2d options_;
 };
@@ -166,52 +144,16 @@ class adaptive_max_pool2d_base : public adaptive_pool2d_base {
 
 template <class Element, class Layout, class Device>
 class adaptive_average_pool2d::layer final
-    : public nn::layer<Element, Layout, Device, detail::adaptive_average_pool2d_base> {
-  static_assert(kernels::explain_average_pool2d<Device, Element, Layout>());
-  using base = nn::layer<Element, Layout, Device, detail::adaptive_average_pool2d_base>;
-
+    : public detail::average_pooling<Element, Layout, Device, detail::adaptive_average_pool2d_base> {
  public:
-  using base::base;
-
-  void forward(const typename base::forward_call& call) override {
-    average_pool2d_forward(call.device, this->geometry_, base::view(call.inputs[0]), base::view(call.output), false);
-  }
-
-  void backward(const typename base::backward_call& call) override {
-    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
-      average_pool2d_backward(call.device, this->geometry_, base::view(call.output_gradient), base::view(dx.images),
-                              false, dx.epilogue);
-    }
-  }
+  using detail::average_pooling<Element, Layout, Device, detail::adaptive_average_pool2d_base>::average_pooling;
 };
 
 template <class Element, class Layout, class Device>
-class adaptive_max_pool2d::layer final : public nn::layer<Element, Layout, Device, detail::adaptive_max_pool2d_base> {
-  static_assert(kernels::explain_max_pool2d<Device, Element, Layout>());
-  using base = nn::layer<Element, Layout, Device, detail::adaptive_max_pool2d_base>;
-
+class adaptive_max_pool2d::layer final
+    : public detail::max_pooling<Element, Layout, Device, detail::adaptive_max_pool2d_base> {
  public:
-  using base::base;
-
-  [[nodiscard]] layer_memory memory(Device& /*device*/, index_t batch) const override {
-    return {.state = this->state_bytes(batch), .workspace = 0};
-  }
-
-  [[nodiscard]] layer_memory inference_memory(Device& /*device*/, index_t /*batch*/, bool /*prepared*/) const override {
-    return {};
-  }
-
-  void forward(const typename base::forward_call& call) override {
-    max_pool2d_forward(call.device, this->geometry_, base::view(call.inputs[0]), base::view(call.output),
-                       call.context.training ? reinterpret_cast<std::uint8_t*>(call.state.data()) : nullptr);
-  }
-
-  void backward(const typename base::backward_call& call) override {
-    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
-      max_pool2d_backward(call.device, this->geometry_, base::view(call.output_gradient),
-                          reinterpret_cast<const std::uint8_t*>(call.state.data()), base::view(dx.images), dx.epilogue);
-    }
-  }
+  using detail::max_pooling<Element, Layout, Device, detail::adaptive_max_pool2d_base>::max_pooling;
 };
 
 }  // namespace gradus::nn

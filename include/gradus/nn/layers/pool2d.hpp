@@ -162,27 +162,9 @@ inline value_shape pooled_shape(const kernels::pool2d_geometry& geometry) {
   return {geometry.channels, geometry.out_height, geometry.out_width};
 }
 
-/// The part of the layer that does not depend on element type, layout and device.
-class max_pool2d_base : public layer_base {
+/// What poolings have in common.
+class pooling_base : public layer_base {
  public:
-  explicit max_pool2d_base(const max_pool2d& options) : options_{with_stride(options)} {}
-
-  [[nodiscard]] std::string_view kind() const noexcept override { return "max_pool2d"; }
-
-  value_shape infer(std::span<const value_shape> inputs) override {
-    geometry_ = pool_geometry(kind(), inputs,
-                              {.kernel = options_.kernel,
-                               .stride = options_.stride,
-                               .padding = options_.padding,
-                               .dilation = options_.dilation,
-                               .ceil_mode = options_.ceil_mode});
-    if (geometry_.kernel_height * geometry_.kernel_width > 256) {
-      raise<configuration_error>(kind(), "a kernel of at most 256 elements",
-                                 {geometry_.kernel_height * geometry_.kernel_width});
-    }
-    return pooled_shape(geometry_);
-  }
-
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,
@@ -190,31 +172,25 @@ class max_pool2d_base : public layer_base {
             .recomputable = true};
   }
 
-  /// What the layer was made of, with a stride.
-  [[nodiscard]] const max_pool2d& options() const noexcept { return options_; }
+  /// The windows, once the layer knows its input.
+  [[nodiscard]] const kernels::pool2d_geometry& geometry() const noexcept { return geometry_; }
 
  protected:
-  /// Bytes of the state: one byte for each output, the index of the maximum under the kernel.
-  [[nodiscard]] std::size_t state_bytes(index_t batch) const {
-    return static_cast<std::size_t>(geometry_.output(batch).size());
-  }
-
-  max_pool2d options_;
   kernels::pool2d_geometry geometry_;
 };
 
-}  // namespace detail
-
-template <class Element, class Layout, class Device>
-class max_pool2d::layer final : public nn::layer<Element, Layout, Device, detail::max_pool2d_base> {
+/// A layer of maxima under kernels. @tparam Base  derives from pooling_base
+template <class Element, class Layout, class Device, class Base>
+class max_pooling : public nn::layer<Element, Layout, Device, Base> {
   static_assert(kernels::explain_max_pool2d<Device, Element, Layout>());
-  using base = nn::layer<Element, Layout, Device, detail::max_pool2d_base>;
+  using base = nn::layer<Element, Layout, Device, Base>;
 
  public:
   using base::base;
 
+  /// The state is one byte for each output, the index of the maximum under the kernel.
   [[nodiscard]] layer_memory memory(Device& /*device*/, index_t batch) const override {
-    return {.state = this->state_bytes(batch), .workspace = 0};
+    return {.state = static_cast<std::size_t>(this->geometry_.output(batch).size()), .workspace = 0};
   }
 
   [[nodiscard]] layer_memory inference_memory(Device& /*device*/, index_t /*batch*/, bool /*prepared*/) const override {
@@ -234,10 +210,68 @@ class max_pool2d::layer final : public nn::layer<Element, Layout, Device, detail
   }
 };
 
+/// A layer of means under kernels. @tparam Base  derives from pooling_base and has counts_padding()
+template <class Element, class Layout, class Device, class Base>
+class average_pooling : public nn::layer<Element, Layout, Device, Base> {
+  static_assert(kernels::explain_average_pool2d<Device, Element, Layout>());
+  using base = nn::layer<Element, Layout, Device, Base>;
+
+ public:
+  using base::base;
+
+  void forward(const typename base::forward_call& call) override {
+    average_pool2d_forward(call.device, this->geometry_, base::view(call.inputs[0]), base::view(call.output),
+                           this->counts_padding());
+  }
+
+  void backward(const typename base::backward_call& call) override {
+    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
+      average_pool2d_backward(call.device, this->geometry_, base::view(call.output_gradient), base::view(dx.images),
+                              this->counts_padding(), dx.epilogue);
+    }
+  }
+};
+
+/// The part of the layer that does not depend on element type, layout and device.
+class max_pool2d_base : public pooling_base {
+ public:
+  explicit max_pool2d_base(const max_pool2d& options) : options_{with_stride(options)} {}
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return "max_pool2d"; }
+
+  value_shape infer(std::span<const value_shape> inputs) override {
+    geometry_ = pool_geometry(kind(), inputs,
+                              {.kernel = options_.kernel,
+                               .stride = options_.stride,
+                               .padding = options_.padding,
+                               .dilation = options_.dilation,
+                               .ceil_mode = options_.ceil_mode});
+    if (geometry_.kernel_height * geometry_.kernel_width > 256) {
+      raise<configuration_error>(kind(), "a kernel of at most 256 elements",
+                                 {geometry_.kernel_height * geometry_.kernel_width});
+    }
+    return pooled_shape(geometry_);
+  }
+
+  /// What the layer was made of, with a stride.
+  [[nodiscard]] const max_pool2d& options() const noexcept { return options_; }
+
+ protected:
+  max_pool2d options_;
+};
+
+}  // namespace detail
+
+template <class Element, class Layout, class Device>
+class max_pool2d::layer final : public detail::max_pooling<Element, Layout, Device, detail::max_pool2d_base> {
+ public:
+  using detail::max_pooling<Element, Layout, Device, detail::max_pool2d_base>::max_pooling;
+};
+
 namespace detail {
 
 /// The part of the layer that does not depend on element type, layout and device.
-class average_pool2d_base : public layer_base {
+class average_pool2d_base : public pooling_base {
  public:
   explicit average_pool2d_base(const average_pool2d& options) : options_{with_stride(options)} {}
 
@@ -252,48 +286,28 @@ class average_pool2d_base : public layer_base {
     return pooled_shape(geometry_);
   }
 
-  [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = false,
-            .backward_reads_output = false,
-            .masks_input_gradients = true,
-            .recomputable = true};
-  }
-
   /// What the layer was made of, with a stride.
   [[nodiscard]] const average_pool2d& options() const noexcept { return options_; }
 
  protected:
+  [[nodiscard]] bool counts_padding() const noexcept { return options_.count_padding; }
+
   average_pool2d options_;
-  kernels::pool2d_geometry geometry_;
 };
 
 }  // namespace detail
 
 template <class Element, class Layout, class Device>
-class average_pool2d::layer final : public nn::layer<Element, Layout, Device, detail::average_pool2d_base> {
-  static_assert(kernels::explain_average_pool2d<Device, Element, Layout>());
-  using base = nn::layer<Element, Layout, Device, detail::average_pool2d_base>;
-
+class average_pool2d::layer final
+    : public detail::average_pooling<Element, Layout, Device, detail::average_pool2d_base> {
  public:
-  using base::base;
-
-  void forward(const typename base::forward_call& call) override {
-    average_pool2d_forward(call.device, this->geometry_, base::view(call.inputs[0]), base::view(call.output),
-                           this->options_.count_padding);
-  }
-
-  void backward(const typename base::backward_call& call) override {
-    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
-      average_pool2d_backward(call.device, this->geometry_, base::view(call.output_gradient), base::view(dx.images),
-                              this->options_.count_padding, dx.epilogue);
-    }
-  }
+  using detail::average_pooling<Element, Layout, Device, detail::average_pool2d_base>::average_pooling;
 };
 
 namespace detail {
 
 /// The part of the layer that does not depend on element type, layout and device.
-class global_average_pool2d_base : public layer_base {
+class global_average_pool2d_base : public pooling_base {
  public:
   explicit global_average_pool2d_base(const global_average_pool2d& /*options*/) {}
 
@@ -306,38 +320,17 @@ class global_average_pool2d_base : public layer_base {
     return pooled_shape(geometry_);
   }
 
-  [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = false,
-            .backward_reads_output = false,
-            .masks_input_gradients = true,
-            .recomputable = true};
-  }
-
  protected:
-  kernels::pool2d_geometry geometry_;
+  [[nodiscard]] static bool counts_padding() noexcept { return false; }
 };
 
 }  // namespace detail
 
 template <class Element, class Layout, class Device>
 class global_average_pool2d::layer final
-    : public nn::layer<Element, Layout, Device, detail::global_average_pool2d_base> {
-  static_assert(kernels::explain_average_pool2d<Device, Element, Layout>());
-  using base = nn::layer<Element, Layout, Device, detail::global_average_pool2d_base>;
-
+    : public detail::average_pooling<Element, Layout, Device, detail::global_average_pool2d_base> {
  public:
-  using base::base;
-
-  void forward(const typename base::forward_call& call) override {
-    average_pool2d_forward(call.device, this->geometry_, base::view(call.inputs[0]), base::view(call.output), false);
-  }
-
-  void backward(const typename base::backward_call& call) override {
-    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
-      average_pool2d_backward(call.device, this->geometry_, base::view(call.output_gradient), base::view(dx.images),
-                              false, dx.epilogue);
-    }
-  }
+  using detail::average_pooling<Element, Layout, Device, detail::global_average_pool2d_base>::average_pooling;
 };
 
 }  // namespace gradus::nn

@@ -122,7 +122,7 @@ class onnx_exporter : public onnx_export_context {
     if (dynamic_cast<const nn::detail::global_average_pool2d_base*>(&layer) != nullptr) {
       return named("GlobalAveragePool", {image()});
     }
-    if (const auto* pool = dynamic_cast<const nn::detail::adaptive_pool2d_base*>(&layer)) {
+    if (const auto* pool = dynamic_cast<const nn::detail::pooling_base*>(&layer)) {  // the other ones
       return adaptive(pool->geometry(), dynamic_cast<const nn::detail::adaptive_max_pool2d_base*>(pool) != nullptr);
     }
     if (const auto* function = dynamic_cast<const nn::detail::elementwise_base*>(&layer)) {

@@ -220,7 +220,8 @@ struct input_row {
 
 /// Computes the gradients of a row of inputs. add(packet, sum, p, q, entry, i) adds to the Block packets of `sum` what
 /// output (p, q), at offset i, contributes to the inputs that are this entry under its kernel.
-template <class Element, class Add>
+/// @tparam Regular  the columns are
+template <bool Regular, class Element, class Add>
 void gradients_of_row(const input_row& given, const gradient_target<Element>& to, const Add& add_window) noexcept {
   // Copies, so that they can be in registers.
   const input_row row = given;
@@ -228,17 +229,18 @@ void gradients_of_row(const input_row& given, const gradient_target<Element>& to
   const Add add = add_window;
   const pool_axis& columns = row.columns;
   pool_range q{0, 0};
-  index_t end_of_first = columns.reach() - columns.pad;  // one past the kernel of output q.begin
-  index_t start_of_last = -columns.pad;                  // of the kernel of output q.end
+  [[maybe_unused]] index_t end_of_first = columns.kernel - columns.pad;  // one past the kernel of output q.begin
+  [[maybe_unused]] index_t start_of_last = -columns.pad;                 // of the kernel of output q.end
   for (index_t w = 0; w < columns.inputs; ++w) {
-    if (columns.adaptive) {
+    if constexpr (Regular) {  // windows_with(w), without a division
+      for (; q.begin < columns.outputs && end_of_first <= w; ++q.begin) {
+        end_of_first += columns.stride;
+      }
+      for (; q.end < columns.outputs && start_of_last <= w; ++q.end) {
+        start_of_last += columns.stride;
+      }
+    } else {
       q = columns.windows_with(w);
-    }
-    for (; !columns.adaptive && q.begin < columns.outputs && end_of_first <= w; ++q.begin) {
-      end_of_first += columns.stride;
-    }
-    for (; !columns.adaptive && q.end < columns.outputs && start_of_last <= w; ++q.end) {
-      start_of_last += columns.stride;
     }
     const index_t input = row.input + w * row.input_step;
     for_each_block<Element>(row.lanes,
@@ -248,7 +250,7 @@ void gradients_of_row(const input_row& given, const gradient_target<Element>& to
                               for (index_t p = row.p.begin; p < row.p.end; ++p, output += row.row_step) {
                                 index_t place = output;
                                 for (index_t j = q.begin; j < q.end; ++j, place += row.column_step) {
-                                  add(packet, sum, p, j, columns.entry(w, j), place);
+                                  add(packet, sum, p, j, columns.template entry<Regular>(w, j), place);
                                 }
                               }
 #pragma GCC unroll 4

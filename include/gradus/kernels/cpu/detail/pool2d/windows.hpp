@@ -33,15 +33,19 @@ struct pool_axis {
   index_t padded = 0;  ///< inputs and padding that a mean counts; 0: no end
   bool adaptive = false;
 
+  /// All windows have the extent of the kernel, without gaps, as far as they are inside the image.
+  [[nodiscard]] constexpr bool regular() const noexcept { return dilation == 1 && !adaptive; }
   /// The inputs from the first under the kernel to the last, dilation or not.
   [[nodiscard]] constexpr index_t reach() const noexcept { return (kernel - 1) * dilation + 1; }
   /// The inputs that the kernel of an output reaches over. They grow with the output.
+  /// @tparam Regular  the axis is
+  template <bool Regular = false>
   [[nodiscard]] constexpr pool_range window(index_t output) const noexcept {
-    if (adaptive) {
+    if (!Regular && adaptive) {
       return {output * inputs / outputs, ((output + 1) * inputs + outputs - 1) / outputs};
     }
     const index_t start = output * stride - pad;
-    return {std::max(index_t{0}, start), std::min(inputs, start + reach())};
+    return {std::max(index_t{0}, start), std::min(inputs, start + (Regular ? kernel : reach()))};
   }
   /// The entries of the kernel of an output that are inside the image.
   [[nodiscard]] constexpr pool_range entries(index_t output) const noexcept {
@@ -57,20 +61,25 @@ struct pool_axis {
     return adaptive ? window(output).begin + entry : output * stride - pad + entry * dilation;
   }
   /// The index of the input under the kernel of `output`; -1 between two of its entries.
+  /// @tparam Regular  the axis is
+  template <bool Regular>
   [[nodiscard]] constexpr index_t entry(index_t input, index_t output) const noexcept {
-    if (adaptive) [[unlikely]] {
+    if (!Regular && adaptive) {
       return input - output * inputs / outputs;
     }
     const index_t place = input + pad - output * stride;
-    if (dilation != 1) [[unlikely]] {
+    if constexpr (Regular) {
+      return place;
+    } else {
       return place % dilation == 0 ? place / dilation : -1;
     }
-    return place;
   }
   /// What a mean of an output is divided by along this axis.
+  /// @tparam Regular  the axis is
+  template <bool Regular = false>
   [[nodiscard]] constexpr index_t divisor(index_t output, bool count_padding) const noexcept {
     if (!count_padding) {
-      return entries(output).size();
+      return window<Regular>(output).size();  // means have no dilation
     }
     return padded == 0 ? kernel : std::min(kernel, padded - output * stride);
   }
