@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/command_line.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/output.hpp"
@@ -45,11 +46,9 @@ std::string own_host(const parallel::host_list& hosts) {
 
 /// What every rank does, worker or server.
 /// @param hosts  by role, or empty
-template <class Communicator>
-void train(Communicator& world, parallel::parameter_server servers, const parallel::host_list& hosts) {
+void train(gradus::comm::any_communicator world, parallel::parameter_server servers, const parallel::host_list& hosts) {
   if (!hosts.workers.empty()) {
-    gradus::comm::link_of<Communicator> group{world};
-    servers.who = parallel::roles_of(hosts, parallel::gather_host_names(group, own_host(hosts)));
+    servers.who = parallel::roles_of(hosts, parallel::gather_host_names(world.link(), own_host(hosts)));
   }
   // Gradients that come late act like momentum (Mitliagkas et al., "Asynchrony begets momentum", 2016): less of it
   // then.
@@ -78,13 +77,15 @@ void train(Communicator& world, parallel::parameter_server servers, const parall
   gradus::train::trainer trainer{net, rule, world, servers};
   if (first) {
     std::printf("%s\n%s", trainer.strategy().describe().c_str(),
-                describe(trainer.strategy().plan().placed, static_cast<int>(who.workers.size()), 117e6).c_str());
+                describe(trainer.strategy<parallel::parameter_server>().plan().placed,
+                         static_cast<int>(who.workers.size()), 117e6)
+                    .c_str());
   }
   trainer.fit(loader, {.epochs = 2, .learning_rate = 0.02});
   const double accuracy = trainer.evaluate(test_loader).accuracy;
   if (first) {
     std::printf("test accuracy: %.4f\n", accuracy);
-    for (const parallel::server_summary& each : trainer.strategy().summary()) {
+    for (const parallel::server_summary& each : trainer.strategy<parallel::parameter_server>().summary()) {
       std::printf("server: %s\n", describe(each).c_str());
     }
   }

@@ -161,11 +161,11 @@ struct training {
   }
 
   /// What became of the gradients in the last step.
-  [[nodiscard]] std::string summary() { return trainer_.strategy().channel().summary(); }
+  [[nodiscard]] std::string summary() { return trainer_.template strategy<Strategy>().channel().summary(); }
 
  private:
   loader& batches_;
-  gradus::train::trainer<network, gradus::optim::sgd, collectives, Strategy> trainer_;
+  gradus::train::trainer<network> trainer_;
 };
 
 /// Prints what was measured, and writes it to the file if one is asked for.

@@ -120,7 +120,7 @@ double measure(comm::mpi& world, const parallel::parameter_server& options, std:
   const auto elements = static_cast<std::size_t>(segments.back().offset + segments.back().size);
   std::vector<float> values(elements, 1.0F);
   std::vector<float> gradients(elements, 0.0F);
-  parallel::parameter_server::state<float, comm::mpi> servers{options, world, {values, gradients, segments}};
+  parallel::parameter_server::state<float> servers{options, world, {values, gradients, segments}};
   gradus::cpu device{{.intra_op_threads = 1}};
   gradus::optim::parameter_update_of<gradus::optim::sgd, float> applied{device, rule, 0};
   servers.use(applied);

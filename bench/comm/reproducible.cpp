@@ -81,7 +81,7 @@ template <class Strategy>
 struct training {
   network net;
   gradus::data::loader<float, gradus::nhwc> loader;
-  gradus::train::trainer<network, gradus::optim::sgd, gradus::comm::threads, Strategy> trainer;
+  gradus::train::trainer<network> trainer;
   std::vector<double> seconds;
 
   training(gradus::cpu& device, gradus::comm::threads& world, const problem& what,

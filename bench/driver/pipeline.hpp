@@ -4,70 +4,18 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "gradus/core/bfloat16.hpp"
-#include "gradus/core/float16.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/pipeline/network_layers.hpp"
-#include "gradus/parallel/pipeline/ranks.hpp"
 #include "result.hpp"
 #include "settings.hpp"
 
 namespace driver {
-
-/// Makes what the ranks of a pipeline send each other, for networks of each element type, without the type of their
-/// communicator. Called by all ranks.
-class pipeline_maker {
- public:
-  pipeline_maker() = default;
-  pipeline_maker(const pipeline_maker&) = delete;
-  pipeline_maker& operator=(const pipeline_maker&) = delete;
-
-  virtual void make(const gradus::parallel::hybrid& options,
-                    std::unique_ptr<gradus::parallel::pipeline_ranks<float>>& ranks) = 0;
-  virtual void make(const gradus::parallel::hybrid& options,
-                    std::unique_ptr<gradus::parallel::pipeline_ranks<gradus::bfloat16>>& ranks) = 0;
-  virtual void make(const gradus::parallel::hybrid& options,
-                    std::unique_ptr<gradus::parallel::pipeline_ranks<gradus::float16>>& ranks) = 0;
-
- protected:
-  ~pipeline_maker() = default;
-};
-
-template <class Communicator>
-class pipeline_maker_on final : public pipeline_maker {
- public:
-  explicit pipeline_maker_on(Communicator& communicator) : communicator_{communicator} {}
-
-  void make(const gradus::parallel::hybrid& options,
-            std::unique_ptr<gradus::parallel::pipeline_ranks<float>>& ranks) override {
-    make_ranks(options, ranks);
-  }
-  void make(const gradus::parallel::hybrid& options,
-            std::unique_ptr<gradus::parallel::pipeline_ranks<gradus::bfloat16>>& ranks) override {
-    make_ranks(options, ranks);
-  }
-  void make(const gradus::parallel::hybrid& options,
-            std::unique_ptr<gradus::parallel::pipeline_ranks<gradus::float16>>& ranks) override {
-    make_ranks(options, ranks);
-  }
-
- private:
-  template <class Element>
-  void make_ranks(const gradus::parallel::hybrid& options,
-                  std::unique_ptr<gradus::parallel::pipeline_ranks<Element>>& ranks) {
-    using type = gradus::parallel::pipeline_ranks_of<Element, Communicator>;
-    ranks = std::make_unique<type>(options, communicator_);
-  }
-
-  Communicator& communicator_;
-};
 
 /// The stages of a network before it takes memory.
 struct pipeline_forecast {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "gradus/comm/link_of.hpp"
 #include "gradus/trace/timeline.hpp"
 #include "gradus/trace/transfers.hpp"
 #ifdef GRADUS_BENCH_WITH_NVTX

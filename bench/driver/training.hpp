@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/nn/network.hpp"
@@ -53,7 +54,7 @@ class training {
   /// Compiles the stages of this rank. Called by all ranks.
   /// @return  where the network was cut
   virtual gradus::parallel::network_stages compile_stages(const gradus::parallel::hybrid& options,
-                                                          pipeline_maker& maker) = 0;
+                                                          gradus::comm::any_communicator ranks) = 0;
   [[nodiscard]] virtual const gradus::nn::graph& structure() const = 0;
   /// Of a compiled network. The gradients, and a thing that updates them, stay valid.
   [[nodiscard]] virtual trained_parameters parameters() = 0;

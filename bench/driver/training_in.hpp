@@ -15,13 +15,14 @@
 #include <utility>
 
 #include "build_model.hpp"
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/data/parallel_loader.hpp"
 #include "gradus/device/device_policy.hpp"
 #include "gradus/train/checkpoints.hpp"
 #include "gradus/train/hybrid.hpp"
-#include "gradus/train/step_trainer.hpp"
 #include "gradus/train/traced.hpp"
+#include "gradus/train/trainer.hpp"
 #include "training.hpp"
 
 namespace driver {
@@ -148,14 +149,13 @@ class training_in final : public training {
   }
   void compile() override { net_.compile(compiling()); }
   gradus::parallel::network_stages compile_stages(const gradus::parallel::hybrid& options,
-                                                  pipeline_maker& maker) override {
-    std::unique_ptr<gradus::parallel::pipeline_ranks<Element>> ranks;
-    maker.make(options, ranks);
+                                                  gradus::comm::any_communicator ranks) override {
     gradus::parallel::hybrid own = compiled_as_asked(options);
-    if (chosen_.layer_times == "measured" && chosen_.stage_cuts.empty() && ranks->all().rank() == 0) {
+    if (chosen_.layer_times == "measured" && chosen_.stage_cuts.empty() && ranks.rank() == 0) {
       own.layer_times = measured_times();
     }
-    stages_.emplace(own).prepare_with(net_, std::move(ranks));
+    stages_ = std::make_unique<gradus::train::pipeline<network>>(own);
+    stages_->prepare(net_, ranks);
     gradus::train::name_travelling(*recorder_, stages_->travelling());
     return stages_->cut();
   }
@@ -199,13 +199,13 @@ class training_in final : public training {
     };
     const auto fit_from = [&](auto& input, auto& trained) {
       if constexpr (std::is_same_v<std::remove_cvref_t<decltype(trained)>, network>) {
-        if (stages_) {
-          train::step_trainer trainer{trained, end, group, *std::move(stages_)};
+        if (stages_ != nullptr) {
+          train::trainer trainer{trained, end, group, std::move(stages_)};
           fit_with(input, trainer);
           return;
         }
       }
-      train::step_trainer trainer{trained, end, group};
+      train::trainer trainer{trained, end, group};
       fit_with(input, trainer);
     };
     const auto fit_network = [&](auto& trained) {
@@ -320,7 +320,7 @@ class training_in final : public training {
   repeated_set set_;
   gradus::train::traced_set<repeated_set> seen_;
   std::unique_ptr<loader> loader_;
-  std::optional<gradus::train::pipeline> stages_;  // of a training in stages, until it begins
+  std::unique_ptr<gradus::train::pipeline<network>> stages_;  // of a training in stages, until it begins
 };
 
 template <class Element, class Layout, class Device>

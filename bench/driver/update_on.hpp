@@ -11,6 +11,7 @@
 
 #include "gradus/comm/all_reduce_rule.hpp"
 #include "gradus/comm/collectives.hpp"
+#include "gradus/comm/link_of.hpp"
 #include "gradus/comm/recorded.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/parallel/hybrid.hpp"
@@ -106,8 +107,7 @@ class ranks_on final : public ranks {
   }
 
   gradus::parallel::network_stages compile_stages(training& trained) override {
-    pipeline_maker_on maker{communicator_};
-    return trained.compile_stages(pipeline_options(chosen_), maker);
+    return trained.compile_stages(pipeline_options(chosen_), communicator_);
   }
 
   std::unique_ptr<step_parts> make_step_end(trained_parameters trained, const transfer_plan& plan) override {

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "../program/statistics.hpp"
+#include "gradus/comm/link_of.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/io/checkpoint_file.hpp"
 

@@ -5,7 +5,7 @@
 // EXPECT_ERROR(loss): #include <gradus/nn/losses.hpp>
 // EXPECT_ERROR(layers): #include <gradus/nn/sequential.hpp>
 // EXPECT_ERROR(compile): .max_batch_size = 64, .seed = 1
-// EXPECT_ERROR(move): std::make_unique<train::trainer<network, optim::sgd>>(net, rule)
+// EXPECT_ERROR(move): std::make_unique<train::trainer<network>>(net, rule)
 // EXPECT_ERROR(copy): one network has the memory: pass network& to functions
 #include <utility>  // std::move
 
@@ -17,7 +17,7 @@ using network = nn::network<float, gradus::nhwc>;
 struct model {  // a trainer is a member
   gradus::cpu device;
   network net{device, {.channels = 1, .height = 28, .width = 28}};
-  gradus::train::trainer<network, gradus::optim::sgd> trainer{net, gradus::optim::sgd{}};
+  gradus::train::trainer<network> trainer{net, gradus::optim::sgd{}};
 };
 
 void use(network& net, nn::value scores) {

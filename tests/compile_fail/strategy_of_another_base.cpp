@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // EXPECT_ERROR: derive its state publicly from gradus::parallel::strategy<Element>
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/sgd.hpp"
@@ -22,9 +23,10 @@ struct base {
 
 struct mine {
   static constexpr std::string_view name = "mine";
-  template <class Element, class Communicator>
+  template <class Element>
   struct state final : base<Element> {
-    state(const mine&, Communicator&, const gradus::parallel::flat_parameters<Element>& all) : parameters{all} {}
+    state(const mine&, gradus::comm::any_communicator, const gradus::parallel::flat_parameters<Element>& all)
+        : parameters{all} {}
     void start() override {}
     void finish(const gradus::parallel::update_call& update) override { update(parameters.segments); }
     std::string describe() const override { return "mine"; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // EXPECT_ERROR: marked .*override.*does not override
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/parallel/strategy.hpp"
 
@@ -12,9 +13,10 @@
 
 struct mine {
   static constexpr std::string_view name = "mine";
-  template <class Element, class Communicator>
+  template <class Element>
   struct state final : gradus::parallel::strategy<Element> {
-    state(const mine&, Communicator&, const gradus::parallel::flat_parameters<Element>& all) : parameters{all} {}
+    state(const mine&, gradus::comm::any_communicator, const gradus::parallel::flat_parameters<Element>& all)
+        : parameters{all} {}
     void start() override {}
     void finish(const gradus::parallel::update_call& update) override { update(parameters.segments); }
     bool may_be_late() const noexcept override { return true; }

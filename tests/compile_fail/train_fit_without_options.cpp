@@ -10,7 +10,7 @@
 #include "gradus/train/trainer.hpp"
 
 using network = gradus::nn::network<float, gradus::nchw>;
-using trainer = gradus::train::trainer<network, gradus::optim::sgd, gradus::comm::self>;
+using trainer = gradus::train::trainer<network>;
 
 void train(trainer& trains, gradus::data::loader<float, gradus::nchw>& images) {
 #ifdef GRADUS_TEST_GOOD_TWIN

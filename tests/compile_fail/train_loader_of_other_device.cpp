@@ -13,7 +13,7 @@
 #include "gradus/train/trainer.hpp"
 
 using network = gradus::nn::network<float, gradus::nchw>;
-using trainer = gradus::train::trainer<network, gradus::optim::sgd, gradus::comm::self>;
+using trainer = gradus::train::trainer<network>;
 
 /// The batches of another device.
 struct other_loader {

@@ -9,7 +9,7 @@
 #include "gradus/train/trainer.hpp"
 
 using network = gradus::nn::network<float, gradus::nchw>;
-using trainer = gradus::train::trainer<network, gradus::optim::sgd, gradus::comm::self>;
+using trainer = gradus::train::trainer<network>;
 
 #ifdef GRADUS_TEST_GOOD_TWIN
 using loader = gradus::data::loader<float, gradus::nchw>;

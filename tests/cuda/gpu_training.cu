@@ -167,7 +167,7 @@ BOOST_AUTO_TEST_CASE(a_scale_of_the_loss_changes_no_bit) {
     gradus::cuda device;
     comm::self self;
     gradus::optim::loss_scale_report report;
-    const auto look = [&](auto& trainer) { report = trainer.update_state().report(); };
+    const auto look = [&](auto& trainer) { report = *trainer.rule().report(); };
     const scaled_setup setup = scaled(1024, 10);
     const gradus::parallel::all_reduce how{};
     const training_result result = record ? gradus_test::run_training_on<gradus::nhwc, float>(
@@ -190,7 +190,7 @@ BOOST_AUTO_TEST_CASE(float16_learns_from_a_scale_that_is_too_large) {
     gradus::cuda device;
     comm::self self;
     gradus::optim::loss_scale_report report;
-    const auto look = [&](auto& trainer) { report = trainer.update_state().report(); };
+    const auto look = [&](auto& trainer) { report = *trainer.rule().report(); };
     const scaled_setup setup = scaled(0x1p22, 2000);
     const gradus::parallel::all_reduce how{};
     const training_result result = record ? gradus_test::run_training_on<gradus::nhwc, gradus::float16>(

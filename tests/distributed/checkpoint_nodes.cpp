@@ -20,6 +20,7 @@
 
 #include "../support/communicators_mpi.hpp"
 #include "checkpoint_example.hpp"
+#include "gradus/comm/link_of.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/io/checkpoint_file.hpp"
 

@@ -91,7 +91,7 @@ void require_one_meaning(Communicator& world, const Strategy& options, std::size
   const int worker = who.worker_index(world.rank());
   std::vector<double> values = first_values(worker);
   std::vector<double> gradients(elements);
-  typename Strategy::template state<double, Communicator> servers{options, world, {values, gradients, segments()}};
+  typename Strategy::template state<double> servers{options, world, {values, gradients, segments()}};
   gradus::cpu device{{.intra_op_threads = 1}};
   gradus::optim::parameter_update_of<gradus::optim::sgd, double> applied{device, rule, 0};
   servers.use(applied);

@@ -82,7 +82,7 @@ void train(comm::mpi& world, const parallel::parameter_server& options, const Ru
   std::vector<float> gradients(30);
   const std::vector<gradus::optim::segment> segments{{.name = "last.weights", .offset = 0, .size = 20},
                                                      {.name = "first.weights", .offset = 20, .size = 10}};
-  parallel::parameter_server::state<float, comm::mpi> servers{options, world, {values, gradients, segments}};
+  parallel::parameter_server::state<float> servers{options, world, {values, gradients, segments}};
   gradus::cpu device{{.intra_op_threads = 1}};
   gradus::optim::parameter_update_of<Rule, float> applied{device, rule, 0};
   servers.use(applied);

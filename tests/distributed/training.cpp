@@ -53,8 +53,7 @@ void require_sums_of_long_gradients(comm::mpi_shared& world, bool rounded) {
   std::vector<float> values(150011);
   std::vector<float> gradients(values.size());
   const auto run = [&](auto options) {
-    typename decltype(options)::template state<float, comm::mpi_shared> strategy{
-        options, world, {values, gradients, segments}};
+    typename decltype(options)::template state<float> strategy{options, world, {values, gradients, segments}};
     strategy.start();
     for (int step = 0; step < 3; ++step) {
       for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -98,7 +97,8 @@ std::vector<float> values_after_steps(comm::mpi_shared& world, const Options& op
   gradus::cpu device{{.intra_op_threads = 1}};
   gradus::optim::parameter_update_of<gradus::optim::sgd, float> rule{
       device, {.momentum = 0.9, .weight_decay = 0.01}, static_cast<gradus::index_t>(elements)};
-  typename Options::template state<float, comm::mpi_shared> strategy{options, world, {values, gradients, segments}};
+  const auto made = gradus::parallel::make_strategy<float>(options, world, {values, gradients, segments});
+  gradus::parallel::strategy<float>& strategy = *made;
   strategy.use(rule);
   std::vector<float> result;
   const auto add_velocities = [&] {

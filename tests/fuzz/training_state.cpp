@@ -93,7 +93,7 @@ struct small_training {
       gradus::data::make_synthetic({.examples = 5, .channels = 2, .height = 2, .width = 2, .classes = 2, .seed = 3});
   gradus::data::loader<float, network::layout_type> loader{device, set, {.global_batch_size = 2, .seed = 5}};
   network net{device, {2, 2, 2}};
-  train::trainer<network, gradus::optim::adam, gradus::comm::self> trainer{built(), gradus::optim::adam{}};
+  train::trainer<network> trainer{built(), gradus::optim::adam{}};
 
   network& built() {
     namespace nn = gradus::nn;

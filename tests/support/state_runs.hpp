@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gradus/comm/link.hpp"
+#include "gradus/comm/link_of.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/nn/layers.hpp"
@@ -21,7 +22,7 @@
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/train/reduce_on_plateau.hpp"
 #include "gradus/train/state.hpp"
-#include "gradus/train/step_trainer.hpp"
+#include "gradus/train/trainer.hpp"
 #include "training_runs.hpp"
 
 namespace gradus_test {
@@ -71,8 +72,7 @@ make_rule<Number> rule_of(const Rule& rule) {
 template <class Number, class Communicator, class Strategy>
 make_strategy<Number, Communicator> strategy_of(const Strategy& options) {
   return [options](Communicator& world, const gradus::parallel::flat_parameters<Number>& parameters) {
-    return std::make_unique<gradus::parallel::strategy_state<Strategy, Number, Communicator>>(options, world,
-                                                                                              parameters);
+    return gradus::parallel::make_strategy<Number>(options, world, parameters);
   };
 }
 
@@ -132,7 +132,7 @@ rank_outcome run_on_rank(Communicator& world, const make_rule<parameters_of<Elem
   gradus::comm::link_of all{world};
   train::step_end_of<number> end{parameters, *rule, *strategy, all};
   end.start();
-  train::step_trainer trainer{net, end, end.group()};
+  train::trainer trainer{net, end, end.group()};
   rank_outcome outcome;
   if (from != nullptr) {
     std::fill(net.values().begin(), net.values().end(), number{0.25});
@@ -155,7 +155,7 @@ rank_outcome run_on_rank(Communicator& world, const make_rule<parameters_of<Elem
     }
   } seen{&outcome};
   struct checkpoint {
-    train::step_trainer<decltype(net)>* of;
+    train::trainer<std::remove_cvref_t<decltype(net)>>* of;
     const state_run* run;
     train::training_state* state;
     void on_step(const train::step_report& step) {

@@ -15,6 +15,7 @@
 #include <utility>           // std::move
 #include <vector>            // std::vector
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/comm/wait.hpp"
@@ -191,21 +192,17 @@ GRADUS_COLD inline void require_agreement(link& group, std::string_view what, st
   detail::require_same_facts(what, facts_of_rank, where);
 }
 
-/// The same for a communicator type.
-template <class Communicator>
-void require_agreement(Communicator& communicator, std::string_view what, std::span<const fact> facts,
-                       std::source_location where = std::source_location::current()) {
-  static_assert(explain_communicator<Communicator>());
+/// The same for any communicator.
+inline void require_agreement(any_communicator communicator, std::string_view what, std::span<const fact> facts,
+                              std::source_location where = std::source_location::current()) {
   detail::require_open(detail::caller{communicator}, "require_agreement", where);
-  link_of<Communicator> group{communicator};
-  require_agreement(static_cast<link&>(group), what, facts, where);
+  require_agreement(communicator.link(), what, facts, where);
 }
 
 /// The same for facts in braces: require_agreement(world, "options", {{"seed", "1"}}).
-template <class Communicator>
-void require_agreement(Communicator& communicator, std::string_view what, std::initializer_list<fact> facts,
-                       std::source_location where = std::source_location::current()) {
-  require_agreement(communicator, what, std::span{facts.begin(), facts.size()}, where);
+inline void require_agreement(any_communicator communicator, std::string_view what, std::initializer_list<fact> facts,
+                              std::source_location where = std::source_location::current()) {
+  require_agreement(std::move(communicator), what, std::span{facts.begin(), facts.size()}, where);
 }
 
 }  // namespace gradus::comm

@@ -17,6 +17,7 @@
 #include <vector>           // std::vector
 
 #include "gradus/comm/all_reduce_rule.hpp"
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/collectives_options.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/detail/request/checks.hpp"
@@ -24,8 +25,11 @@
 #include "gradus/comm/detail/schedule/message_collectives.hpp"
 #include "gradus/comm/forwarding.hpp"
 #include "gradus/comm/link.hpp"
+#include "gradus/comm/link_of.hpp"
 #include "gradus/comm/self.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/random.hpp"
@@ -75,8 +79,8 @@ class collectives : public forwarding<collectives<Communicator>> {
       ranks.push_back(rank);
     }
     own_ = std::make_unique<detail::message_collectives>(
-        std::make_unique<owned_link<Communicator>>(base_.duplicate()),
-        detail::schedule_book{std::move(ranks), base_.rank(), options_.node_of_rank}, options_.segment_bytes);
+        own_link(base_.duplicate()), detail::schedule_book{std::move(ranks), base_.rank(), options_.node_of_rank},
+        options_.segment_bytes);
   }
 
   /// Refuses a copy at compile time: a communicator is moved or duplicated.
@@ -99,23 +103,14 @@ class collectives : public forwarding<collectives<Communicator>> {
     own_->set_time_limit(limit);
   }
 
-  /// Begins an all-reduce; see comm::all_reduce.
-  template <transferable Element>
-  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    const all_reduce_rule& rule = choose(options_.all_reduce, static_cast<index_t>(data.size()), sizeof(Element));
-    if (base_.size() == 1 || rule.algorithm == all_reduce_algorithm::native) {
-      return base_.all_reduce(data, operation);
+  /// Begins a transfer; see `transfer`.
+  [[nodiscard]] request begin(const transfer& one) {
+    if (base_.size() == 1 || one.what.kind == call_kind::send || one.what.kind == call_kind::receive ||
+        (one.what.kind == call_kind::all_reduce &&
+         choose(options_.all_reduce, one.what.count, one.element->bytes).algorithm == all_reduce_algorithm::native)) {
+      return comm::begin(base_, one);
     }
-    return own_->all_reduce(data, operation, rule, base_.time_limit());
-  }
-
-  /// Begins a broadcast; see comm::broadcast.
-  template <transferable Element>
-  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    if (base_.size() == 1) {
-      return base_.broadcast(data, root);
-    }
-    return own_->broadcast(data, root, base_.time_limit());
+    return own_->begin(one, options_, base_.time_limit());
   }
 
   /// Reduces the arrays of all ranks to rank `root`. On other ranks `output` is unchanged and may be empty.
@@ -135,34 +130,16 @@ class collectives : public forwarding<collectives<Communicator>> {
         }
         return base_.broadcast(output, 0);
       }
-      return own_->reduce(input, output, root, operation, base_.time_limit());
+      return own_->reduce({.what = {.kind = call_kind::broadcast,
+                                    .operation = operation,
+                                    .peer = root,
+                                    .count = static_cast<index_t>(input.size()),
+                                    .element = element_name<Element>},
+                           .input = input.data(),
+                           .output = output.data(),
+                           .element = &element_type_of<Element>},
+                          base_.time_limit());
     });
-  }
-
-  /// Begins a reduce-scatter; see comm::reduce_scatter.
-  template <transferable Element>
-  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    if (base_.size() == 1) {
-      return base_.reduce_scatter(input, output, operation);
-    }
-    return own_->reduce_scatter(input, output, operation, options_.scatter_in_pairs, base_.time_limit());
-  }
-
-  /// Begins an all-gather; see comm::all_gather.
-  template <transferable Element>
-  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    if (base_.size() == 1) {
-      return base_.all_gather(input, output);
-    }
-    return own_->all_gather(input, output, base_.time_limit());
-  }
-
-  /// Begins a barrier; see comm::barrier.
-  [[nodiscard]] request barrier() {
-    if (base_.size() == 1) {
-      return base_.barrier();
-    }
-    return own_->barrier(base_.time_limit());
   }
 
   /// A communicator of the same ranks and options with separate messages. Called by all ranks.
@@ -181,8 +158,7 @@ class collectives : public forwarding<collectives<Communicator>> {
 static_assert(communicator<collectives<self>>);
 
 /// A number for each rank, the same for ranks with the same text `node` (e.g. the host name). Called by all ranks.
-template <class Communicator>
-[[nodiscard]] std::vector<int> nodes_of_ranks(Communicator& communicator, std::string_view node) {
+[[nodiscard]] inline std::vector<int> nodes_of_ranks(any_communicator communicator, std::string_view node) {
   const std::uint64_t own = gradus::detail::hash_text(node);
   std::vector<std::uint8_t> bytes(sizeof(own) * static_cast<std::size_t>(communicator.size()));
   std::uint8_t mine[sizeof(own)];

@@ -11,6 +11,8 @@
 
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/all_reduce_rule.hpp"
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
@@ -39,9 +41,8 @@ namespace detail {
 
 /// Called by all ranks of a communicator, with its size.
 /// @throws configuration_error if options are invalid or differ between ranks
-template <class Communicator>
-void require_options(Communicator& world, std::string_view what, const collectives_options& options,
-                     std::source_location where = std::source_location::current()) {
+inline void require_options(any_communicator world, std::string_view what, const collectives_options& options,
+                            std::source_location where = std::source_location::current()) {
   require_all_reduce_rules(options.all_reduce);
   if (options.segment_bytes < 1) {
     raise<configuration_error>(what, "segment_bytes of at least 1", {options.segment_bytes}, {}, where);

@@ -12,6 +12,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/comm/wait.hpp"
@@ -101,11 +102,8 @@ struct command_line {
 }
 
 /// The same for a communicator type.
-template <class Communicator>
-[[nodiscard]] command_line agree(Communicator& communicator, const command_line& own) {
-  static_assert(explain_communicator<Communicator>());
-  link_of<Communicator> group{communicator};
-  return agree(static_cast<link&>(group), own);
+[[nodiscard]] inline command_line agree(any_communicator communicator, const command_line& own) {
+  return agree(communicator.link(), own);
 }
 
 }  // namespace gradus::comm

@@ -6,12 +6,11 @@
 #include <chrono>           // std::chrono::milliseconds
 #include <cstddef>          // std::size_t
 #include <source_location>  // std::source_location
-#include <span>             // std::span
 #include <string_view>      // std::string_view
 
 #include "gradus/comm/communicator.hpp"
-#include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/core/dynamic_array.hpp"
 
 namespace gradus::comm {
@@ -23,7 +22,7 @@ namespace gradus::comm {
 /// other. They may be private if `forwarding<Wrapper>` is a friend. The base stores nothing: Wrapper decides where the
 /// communicator is stored and when it is destroyed.
 template <class Wrapper>
-class forwarding {
+class forwarding : public typed_operations<Wrapper> {
  public:
   /// This rank, counted from 0.
   [[nodiscard]] int rank() const noexcept { return wrapper().inner().rank(); }
@@ -37,38 +36,8 @@ class forwarding {
   /// Makes room for more messages at a time; see comm::reserve_messages.
   void reserve_messages(std::size_t count) { comm::reserve_messages(wrapper().inner(), count); }
 
-  /// Begins to send to another rank; see comm::send.
-  template <transferable Element>
-  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    return wrapper().inner().send(peer, data, tag);
-  }
-  /// Begins to receive from another rank; see comm::receive.
-  template <transferable Element>
-  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    return wrapper().inner().receive(peer, data, tag);
-  }
-  /// Begins an all-reduce; see comm::all_reduce.
-  template <transferable Element>
-  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    return wrapper().inner().all_reduce(data, operation);
-  }
-  /// Begins a broadcast; see comm::broadcast.
-  template <transferable Element>
-  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    return wrapper().inner().broadcast(data, root);
-  }
-  /// Begins a reduce-scatter; see comm::reduce_scatter.
-  template <transferable Element>
-  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    return wrapper().inner().reduce_scatter(input, output, operation);
-  }
-  /// Begins an all-gather; see comm::all_gather.
-  template <transferable Element>
-  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    return wrapper().inner().all_gather(input, output);
-  }
-  /// Begins a barrier; see comm::barrier.
-  [[nodiscard]] request barrier() { return wrapper().inner().barrier(); }
+  /// Begins a transfer; see `transfer`.
+  [[nodiscard]] request begin(const transfer& one) { return comm::begin(wrapper().inner(), one); }
 
   /// See mpi::silent_ranks. Only if the wrapped communicator can ask other ranks.
   [[nodiscard]] dynamic_array<int> silent_ranks(

@@ -16,6 +16,7 @@
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/detail/schedule/two_levels.hpp"
 #include "gradus/comm/forwarding.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
@@ -100,22 +101,24 @@ class hierarchical : public forwarding<hierarchical<Local, Across, Whole>> {
     parts_->across.set_time_limit(limit);
   }
 
-  /// Begins an all-reduce; see comm::all_reduce.
-  template <transferable Element>
-  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
+  /// Begins a transfer; see `transfer`.
+  [[nodiscard]] request begin(const transfer& one) {
     parts& p = *parts_;
+    if (one.what.kind != call_kind::all_reduce) {
+      return comm::begin(p.whole, one);
+    }
     if (p.local.size() == p.whole.size()) {
-      return p.local.all_reduce(data, operation);
+      return comm::begin(p.local, one);
     }
     if (p.across.size() == p.whole.size()) {
-      return p.across.all_reduce(data, operation);
+      return comm::begin(p.across, one);
     }
-    const detail::two_level_task task{.data = reinterpret_cast<std::byte*>(data.data()),
-                                      .count = static_cast<index_t>(data.size()),
-                                      .element_bytes = static_cast<index_t>(sizeof(Element)),
-                                      .operation = operation,
-                                      .begin = &begin<Element>};
-    return p.queue.begin(task, p.blocks(task.count * task.element_bytes), p.options.segment_bytes);
+    const detail::two_level_task task{.data = static_cast<std::byte*>(one.output),
+                                      .count = one.what.count,
+                                      .element = one.element,
+                                      .operation = one.what.operation,
+                                      .begin = &begin_stage};
+    return p.queue.begin(task, p.blocks(task.count * task.element->bytes), p.options.segment_bytes);
   }
 
   /// Registers an array with Local if all ranks are on one node. Otherwise does nothing, because elements are copied
@@ -174,32 +177,43 @@ class hierarchical : public forwarding<hierarchical<Local, Across, Whole>> {
   hierarchical() noexcept = default;
 
   /// Begins one stage of one piece.
-  template <class Element>
-  static request begin(void* owner, detail::two_level_stage stage, const detail::two_level_segment& segment,
-                       reduction operation) {
+  static request begin_stage(void* owner, detail::two_level_stage stage, const detail::two_level_segment& segment,
+                             const detail::two_level_task& task) {
     parts& p = *static_cast<parts*>(owner);
-    const std::span<Element> all{reinterpret_cast<Element*>(segment.data), static_cast<std::size_t>(segment.count)};
-    const std::span<Element> own{reinterpret_cast<Element*>(segment.block),
-                                 static_cast<std::size_t>(segment.block_count)};
-    if (segment.block == nullptr) {  // only a leader
-      switch (stage) {
-        case detail::two_level_stage::gather_in:
-          return p.local.all_reduce(all, operation);
-        case detail::two_level_stage::across:
-          return p.local.rank() == 0 ? p.across.all_reduce(all, operation) : request{};
-        case detail::two_level_stage::spread_out:
-          return p.local.broadcast(all, 0);
-      }
-    }
+    const bool by_leader = segment.block == nullptr;
+    const transfer whole{.what = {.operation = task.operation, .count = segment.count, .element = task.element->name},
+                         .input = segment.data,
+                         .output = segment.data,
+                         .element = task.element};
+    transfer block = whole;
+    block.what.count = segment.block_count;
+    const auto as = [](transfer one, call_kind kind) {
+      one.what.kind = kind;
+      one.what.operation =
+          kind == call_kind::broadcast || kind == call_kind::all_gather ? reduction::sum : one.what.operation;
+      return one;
+    };
     switch (stage) {
       case detail::two_level_stage::gather_in:
-        return p.local.reduce_scatter(std::span<const Element>{all}, own, operation);
+        if (by_leader) {
+          return comm::begin(p.local, as(whole, call_kind::all_reduce));
+        }
+        block.output = segment.block;
+        return comm::begin(p.local, as(block, call_kind::reduce_scatter));
       case detail::two_level_stage::across:
-        return p.across.all_reduce(own, operation);
+        if (by_leader) {
+          return p.local.rank() == 0 ? comm::begin(p.across, as(whole, call_kind::all_reduce)) : request{};
+        }
+        block.input = block.output = segment.block;
+        return comm::begin(p.across, as(block, call_kind::all_reduce));
       case detail::two_level_stage::spread_out:
-        return p.local.all_gather(std::span<const Element>{own}, all);
+        break;
     }
-    return {};
+    if (by_leader) {
+      return comm::begin(p.local, as(whole, call_kind::broadcast));
+    }
+    block.input = segment.block;
+    return comm::begin(p.local, as(block, call_kind::all_gather));
   }
 
   void check(const std::source_location& where) {

@@ -11,12 +11,15 @@
 #include <utility>          // std::exchange, std::move
 #include <vector>           // std::vector
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/detail/request/operation_pool.hpp"
 #include "gradus/comm/detail/request/poll.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/subset.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
@@ -32,17 +35,14 @@ namespace gradus::comm {
 /// On each line one message is under way at a time. The next one begins when this rank tests a message of the line, or
 /// waits for one of any line. So a message that waits for another rank is never in front of other work in a queue of a
 /// GPU, which runs as many streams at the same time as it has queues.
-template <class Communicator>
 class message_lines {
-  static_assert(explain_communicator<Communicator>());
-  using pair_type = split_of<Communicator>;
   class message;
   struct line;
   using pool = detail::operation_pool<message>;
 
  public:
   /// Takes over a communicator; pass a duplicate.
-  explicit message_lines(Communicator all) : all_{std::move(all)} {}
+  explicit message_lines(any_communicator all) : all_{std::move(all)} {}
   message_lines(const message_lines&) = delete;
   message_lines& operator=(const message_lines&) = delete;
 
@@ -55,7 +55,7 @@ class message_lines {
   /// @throws configuration_error, communication_error as comm::split does
   std::size_t connect(int from, int to) {
     const bool own = rank() == from || rank() == to;
-    pair_type pair = comm::split(all_, own ? std::vector<int>{from, to} : std::vector<int>{});
+    any_communicator pair = comm::split(all_, own ? std::vector<int>{from, to} : std::vector<int>{});
     lines_.push_back(std::make_unique<line>(std::vector<int>{from, to}, std::move(pair)));
     return lines_.size() - 1;
   }
@@ -63,34 +63,32 @@ class message_lines {
   /// Begins to send on a line from this rank. `elements` are not changed until the request is complete.
   template <transferable Element>
   [[nodiscard]] request send(std::size_t on, std::span<const Element> elements) {
-    return begin({.kind = call_kind::send, .peer = lines_[on]->ranks[1], .element = element_name<Element>}, on,
-                 {const_cast<Element*>(elements.data()), elements.size(), [](pair_type& pair, const buffer_type& data) {
-                    const std::span<const Element> sent{static_cast<const Element*>(data.elements), data.count};
-                    return comm::send(pair, 1, sent);
-                  }});
+    return begin({.what = {.kind = call_kind::send,
+                           .peer = 1,
+                           .count = static_cast<index_t>(elements.size()),
+                           .element = element_name<Element>},
+                  .input = elements.data(),
+                  .element = &element_type_of<Element>},
+                 on);
   }
   /// Begins to receive on a line to this rank.
   template <transferable Element>
   [[nodiscard]] request receive(std::size_t on, std::span<Element> elements) {
-    return begin({.kind = call_kind::receive, .peer = lines_[on]->ranks[0], .element = element_name<Element>}, on,
-                 {elements.data(), elements.size(), [](pair_type& pair, const buffer_type& data) {
-                    return comm::receive(pair, 0, std::span{static_cast<Element*>(data.elements), data.count});
-                  }});
+    return begin({.what = {.kind = call_kind::receive,
+                           .peer = 0,
+                           .count = static_cast<index_t>(elements.size()),
+                           .element = element_name<Element>},
+                  .output = elements.data(),
+                  .element = &element_type_of<Element>},
+                 on);
   }
 
  private:
-  /// What a message sends or receives.
-  struct buffer_type {
-    void* elements = nullptr;
-    std::size_t count = 0;
-    request (*begin)(pair_type& pair, const buffer_type& data) = nullptr;
-  };
-
   struct line {
-    line(std::vector<int> between, pair_type own) : ranks{std::move(between)}, pair{std::move(own)} {}
+    line(std::vector<int> between, any_communicator own) : ranks{std::move(between)}, pair{std::move(own)} {}
 
     std::vector<int> ranks;        // the sender, the receiver
-    pair_type pair;                // of them; of no rank where this one is neither
+    any_communicator pair;         // of them; of no rank where this one is neither
     std::vector<message*> queued;  // from `next` on; the first of these is under way
     std::size_t next = 0;
     bool under_way = false;
@@ -100,7 +98,7 @@ class message_lines {
       while (next < queued.size()) {
         message& first = *queued[next];
         if (!std::exchange(under_way, true)) {
-          pending = first.begin(pair);
+          pending = pair.begin(first.what());
         }
         if (!pending.test(where)) {
           return;
@@ -125,13 +123,13 @@ class message_lines {
    public:
     message(message_lines& owner, pool& home) noexcept : owner_{&owner}, home_{&home} {}
 
-    void open(line& on, const call_description& what, const buffer_type& data) noexcept {
+    void open(line& on, const transfer& what) noexcept {
       line_ = &on;
       what_ = what;
-      data_ = data;
       done = false;
     }
-    request begin(pair_type& pair) const { return data_.begin(pair, data_); }
+    /// The message among the two ranks of the line.
+    [[nodiscard]] const transfer& what() const noexcept { return what_; }
 
     bool test(const std::source_location& where) override {
       if (!done) {
@@ -150,7 +148,7 @@ class message_lines {
             }
             return done ? poll_result::complete : poll_result::nothing;
           },
-          [](unsigned /*polls*/) {}, [&, this] { owner_->raise_time_limit(what_, where); });
+          [](unsigned /*polls*/) {}, [&, this] { owner_->raise_time_limit(*line_, what_.what, where); });
     }
     void abandon(bool unwinding) noexcept override {
       if (unwinding) {
@@ -170,15 +168,13 @@ class message_lines {
     message_lines* owner_;
     pool* home_;
     line* line_ = nullptr;
-    call_description what_{};
-    buffer_type data_{};
+    transfer what_{};
   };
 
-  request begin(call_description what, std::size_t on, const buffer_type& data) {
-    what.count = static_cast<index_t>(data.count);
+  request begin(const transfer& what, std::size_t on) {
     message& made = messages_.idle(*this, messages_);
     line& own = *lines_[on];
-    made.open(own, what, data);
+    made.open(own, what);
     own.queued.push_back(&made);
     messages_.take();
     request result{made};
@@ -211,7 +207,8 @@ class message_lines {
     }
   }
 
-  [[noreturn]] void raise_time_limit(const call_description& what, const std::source_location& where) {
+  [[noreturn]] void raise_time_limit(const line& on, call_description what, const std::source_location& where) {
+    what.peer = on.ranks[static_cast<std::size_t>(what.peer)];
     const std::string limit = seconds_text(all_.time_limit());
     const std::string call = what.describe();
     all_.fail(gradus::join({call, ": not complete within ", limit}));
@@ -219,7 +216,7 @@ class message_lines {
                                "check the output of the ranks", where);
   }
 
-  Communicator all_;
+  any_communicator all_;
   pool messages_;
   std::vector<std::unique_ptr<line>> lines_;
 };

@@ -28,6 +28,7 @@
 #include "gradus/comm/detail/mpi/operation.hpp"
 #include "gradus/comm/detail/mpi/process.hpp"
 #include "gradus/comm/mpi_environment.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -57,7 +58,7 @@ inline void send_in_parts_of(int elements, mpi& world) noexcept;
 ///
 /// The MPI library decides whether all ranks get the same bits: MPICH and Open MPI give the same bits on all ranks for
 /// the reductions of this class.
-class mpi {
+class mpi : public typed_operations<mpi> {
  public:
   /// The name of the communicator in messages.
   static constexpr std::string_view name = "mpi";
@@ -133,48 +134,37 @@ class mpi {
     channel_->reserve(count);
   }
 
-  /// Begins to send to another rank; see comm::send.
-  template <transferable Element>
-  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    return begin_send(peer, data.data(), size_of(data), detail::mpi_element_of<Element>(), tag);
-  }
-
-  /// Begins to receive from another rank; see comm::receive.
-  template <transferable Element>
-  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    return begin_receive(peer, data.data(), size_of(data), detail::mpi_element_of<Element>(), tag);
-  }
-
-  /// Begins an all-reduce; see comm::all_reduce.
-  template <transferable Element>
-  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    return begin_all_reduce(data.data(), size_of(data), detail::mpi_element_of<Element>(), operation);
-  }
-
-  /// Begins a broadcast; see comm::broadcast.
-  template <transferable Element>
-  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    return begin_broadcast(data.data(), size_of(data), detail::mpi_element_of<Element>(), root);
-  }
-
-  /// Begins a reduce-scatter; see comm::reduce_scatter.
-  template <transferable Element>
-  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    return begin_reduce_scatter(input.data(), output.data(), size_of(output), detail::mpi_element_of<Element>(),
-                                operation);
-  }
-
-  /// Begins an all-gather; see comm::all_gather.
-  template <transferable Element>
-  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    return begin_all_gather(input.data(), output.data(), size_of(input), detail::mpi_element_of<Element>());
-  }
-
-  /// Begins a barrier; see comm::barrier.
-  [[nodiscard]] request barrier() {
-    detail::mpi_operation& operation = channel_->fresh({.kind = call_kind::barrier}, limit_);
+  /// Begins a transfer; see `transfer`.
+  [[nodiscard]] request begin(const transfer& one) {
+    detail::mpi_operation& operation = channel_->fresh(one.what, limit_);
     request pending{operation};
-    operation.add("MPI_Ibarrier", [&, this](MPI_Request* handle) { return MPI_Ibarrier(native(), handle); });
+    const MPI_Datatype type = detail::mpi_type_of(one.element->kind);
+    operation.element_type(type);
+    switch (one.what.kind) {
+      case call_kind::send:
+        begin_send(operation, one, type);
+        break;
+      case call_kind::receive:
+        begin_receive(operation, one, type);
+        break;
+      case call_kind::all_reduce:
+        begin_all_reduce(operation, one, type);
+        break;
+      case call_kind::broadcast:
+        begin_broadcast(operation, one, type);
+        break;
+      case call_kind::reduce_scatter:
+        begin_reduce_scatter(operation, one, type);
+        break;
+      case call_kind::all_gather:
+        begin_all_gather(operation, one, type);
+        break;
+      case call_kind::barrier:
+      case call_kind::duplicate:
+      case call_kind::register_memory:
+        operation.add("MPI_Ibarrier", [&, this](MPI_Request* handle) { return MPI_Ibarrier(native(), handle); });
+        break;
+    }
     return pending;
   }
 
@@ -243,143 +233,103 @@ class mpi {
 
   mpi() noexcept = default;
 
-  template <class Span>
-  static index_t size_of(const Span& data) noexcept {
-    return static_cast<index_t>(data.size());
-  }
-
-  // The communications, on arrays of `count` elements of any type.
-
-  request begin_send(int peer, const void* data, index_t count, const detail::mpi_element& element, int tag) {
-    detail::mpi_operation& operation =
-        fresh({.kind = call_kind::send, .peer = peer, .tag = tag, .count = count}, element);
-    request pending{operation};
-    for_each_part(count, [&, this](index_t begin, int part) {
+  void begin_send(detail::mpi_operation& operation, const transfer& one, MPI_Datatype type) {
+    for_each_part(one.what.count, [&, this](index_t begin, int part) {
       operation.add("MPI_Isend", [&, this](MPI_Request* handle) {
-        return MPI_Isend(at(data, begin, element), part, element.type, peer, tag, native(), handle);
+        return MPI_Isend(at(one.input, begin, one), part, type, one.what.peer, one.what.tag, native(), handle);
       });
     });
-    return pending;
   }
 
-  request begin_receive(int peer, void* data, index_t count, const detail::mpi_element& element, int tag) {
-    detail::mpi_operation& operation =
-        fresh({.kind = call_kind::receive, .peer = peer, .tag = tag, .count = count}, element);
-    request pending{operation};
-    for_each_part(count, [&, this](index_t begin, int part) {
+  void begin_receive(detail::mpi_operation& operation, const transfer& one, MPI_Datatype type) {
+    for_each_part(one.what.count, [&, this](index_t begin, int part) {
       operation.add(
           "MPI_Irecv",
           [&, this](MPI_Request* handle) {
-            return MPI_Irecv(at(data, begin, element), part, element.type, peer, tag, native(), handle);
+            return MPI_Irecv(at(one.output, begin, one), part, type, one.what.peer, one.what.tag, native(), handle);
           },
           part);
     });
-    return pending;
   }
 
-  request begin_all_reduce(void* data, index_t count, const detail::mpi_element& element, reduction operation) {
-    detail::mpi_operation& under_way =
-        fresh({.kind = call_kind::all_reduce, .operation = operation, .count = count}, element);
-    request pending{under_way};
-    for_each_part(count, [&, this](index_t begin, int part) {
-      under_way.add("MPI_Iallreduce", [&, this](MPI_Request* handle) {
-        return MPI_Iallreduce(MPI_IN_PLACE, at(data, begin, element), part, element.type, element.operation(operation),
-                              native(), handle);
+  void begin_all_reduce(detail::mpi_operation& operation, const transfer& one, MPI_Datatype type) {
+    const MPI_Op combine = detail::mpi_operation_of(*one.element, one.what.operation);
+    for_each_part(one.what.count, [&, this](index_t begin, int part) {
+      operation.add("MPI_Iallreduce", [&, this](MPI_Request* handle) {
+        return MPI_Iallreduce(MPI_IN_PLACE, at(one.output, begin, one), part, type, combine, native(), handle);
       });
     });
-    return pending;
   }
 
-  request begin_broadcast(void* data, index_t count, const detail::mpi_element& element, int root) {
-    detail::mpi_operation& operation = fresh({.kind = call_kind::broadcast, .peer = root, .count = count}, element);
-    request pending{operation};
-    for_each_part(count, [&, this](index_t begin, int part) {
+  void begin_broadcast(detail::mpi_operation& operation, const transfer& one, MPI_Datatype type) {
+    for_each_part(one.what.count, [&, this](index_t begin, int part) {
       operation.add("MPI_Ibcast", [&, this](MPI_Request* handle) {
-        return MPI_Ibcast(at(data, begin, element), part, element.type, root, native(), handle);
+        return MPI_Ibcast(at(one.output, begin, one), part, type, one.what.peer, native(), handle);
       });
     });
-    return pending;
   }
 
-  /// @param count  elements per rank
-  request begin_reduce_scatter(const void* input, void* output, index_t count, const detail::mpi_element& element,
-                               reduction operation) {
-    detail::mpi_operation& under_way =
-        fresh({.kind = call_kind::reduce_scatter, .operation = operation, .count = count}, element);
-    request pending{under_way};
+  void begin_reduce_scatter(detail::mpi_operation& operation, const transfer& one, MPI_Datatype type) {
+    const index_t count = one.what.count;  // of a rank
+    const MPI_Op combine = detail::mpi_operation_of(*one.element, one.what.operation);
     // MPI's buffers must not overlap, but ours may: then the result passes through a buffer of the operation.
-    void* target = output;
-    if (target == at(input, rank() * count, element)) {
-      const std::size_t bytes = static_cast<std::size_t>(count) * element.bytes;
-      target = under_way.staging(bytes);
-      under_way.copy_out(output, bytes);
+    void* target = one.output;
+    if (target == at(one.input, rank() * count, one)) {
+      target = operation.staging(one.bytes(count));
+      operation.copy_out(one.output, one.bytes(count));
     }
     if (count <= largest_count_) {
-      under_way.add("MPI_Ireduce_scatter_block", [&, this](MPI_Request* handle) {
-        return MPI_Ireduce_scatter_block(input, target, static_cast<int>(count), element.type,
-                                         element.operation(operation), native(), handle);
+      operation.add("MPI_Ireduce_scatter_block", [&, this](MPI_Request* handle) {
+        return MPI_Ireduce_scatter_block(one.input, target, static_cast<int>(count), type, combine, native(), handle);
       });
-      return pending;
+      return;
     }
     for (int owner = 0; owner < size(); ++owner) {
       for_each_part(count, [&, this](index_t begin, int part) {
-        under_way.add("MPI_Ireduce", [&, this](MPI_Request* handle) {
-          return MPI_Ireduce(at(input, owner * count + begin, element), at(target, begin, element), part, element.type,
-                             element.operation(operation), owner, native(), handle);
+        operation.add("MPI_Ireduce", [&, this](MPI_Request* handle) {
+          return MPI_Ireduce(at(one.input, owner * count + begin, one), at(target, begin, one), part, type, combine,
+                             owner, native(), handle);
         });
       });
     }
-    return pending;
   }
 
-  /// @param count  elements per rank
-  request begin_all_gather(const void* input, void* output, index_t count, const detail::mpi_element& element) {
-    detail::mpi_operation& operation = fresh({.kind = call_kind::all_gather, .count = count}, element);
-    request pending{operation};
+  void begin_all_gather(detail::mpi_operation& operation, const transfer& one, MPI_Datatype type) {
+    const index_t count = one.what.count;  // of a rank
     // MPI requires that all ranks work in place or none. Ours may differ, so copy the own contribution into the output
     // first.
-    const std::size_t bytes = static_cast<std::size_t>(count) * element.bytes;
-    void* const own_block = at(output, rank() * count, element);
-    if (bytes != 0 && input != own_block) {
-      std::memcpy(own_block, input, bytes);
+    void* const own_block = at(one.output, rank() * count, one);
+    if (count != 0 && one.input != own_block) {
+      std::memcpy(own_block, one.input, one.bytes(count));
     }
     if (count <= largest_count_) {
       operation.add("MPI_Iallgather", [&, this](MPI_Request* handle) {
-        return MPI_Iallgather(MPI_IN_PLACE, 0, element.type, output, static_cast<int>(count), element.type, native(),
-                              handle);
+        return MPI_Iallgather(MPI_IN_PLACE, 0, type, one.output, static_cast<int>(count), type, native(), handle);
       });
-      return pending;
+      return;
     }
     for_each_part(count, [&, this](index_t begin, int part) {
       operation.add("MPI_Iallgather", [&, this](MPI_Request* handle) {
         // `part` elements of each rank's contribution; contributions are `count` elements apart
         MPI_Datatype contiguous = MPI_DATATYPE_NULL;
         MPI_Datatype spaced = MPI_DATATYPE_NULL;
-        MPI_Type_contiguous(part, element.type, &contiguous);
-        MPI_Type_create_resized(contiguous, 0, static_cast<MPI_Aint>(bytes), &spaced);
+        MPI_Type_contiguous(part, type, &contiguous);
+        MPI_Type_create_resized(contiguous, 0, static_cast<MPI_Aint>(one.bytes(count)), &spaced);
         MPI_Type_commit(&spaced);
-        const int code =
-            MPI_Iallgather(MPI_IN_PLACE, 0, element.type, at(output, begin, element), 1, spaced, native(), handle);
+        const int code = MPI_Iallgather(MPI_IN_PLACE, 0, type, at(one.output, begin, one), 1, spaced, native(), handle);
         MPI_Type_free(&spaced);
         MPI_Type_free(&contiguous);
         return code;
       });
     });
-    return pending;
   }
 
-  detail::mpi_operation& fresh(call_description what, const detail::mpi_element& element) {
-    what.element = element.name;
-    detail::mpi_operation& operation = channel_->fresh(what, limit_);
-    operation.element_type(element.type);
-    return operation;
+  /// The address of element `i` of an array.
+  static const void* at(const void* data, index_t i, const transfer& one) noexcept {
+    return static_cast<const std::byte*>(data) + one.bytes(i);
   }
-
-  static const void* at(const void* data, index_t i, const detail::mpi_element& element) noexcept {
-    return static_cast<const std::byte*>(data) + static_cast<std::size_t>(i) * element.bytes;
-  }
-  static void* at(void* data, index_t i, const detail::mpi_element& element) noexcept {
-    return static_cast<std::byte*>(data) + static_cast<std::size_t>(i) * element.bytes;
+  static void* at(void* data, index_t i, const transfer& one) noexcept {
+    return static_cast<std::byte*>(data) + one.bytes(i);
   }
 
   void leave() noexcept {

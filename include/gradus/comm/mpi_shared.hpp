@@ -29,6 +29,7 @@
 #include "gradus/comm/detail/mpi_shared/steps.hpp"
 #include "gradus/comm/mpi.hpp"
 #include "gradus/comm/mpi_environment.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
@@ -66,7 +67,7 @@ struct mpi_shared_options {
 /// Each communicator uses (4 * segment_bytes + 8 KiB) of shared memory per rank, and as much again as the memory that
 /// is registered. Duplicates reuse the memory that others have released; the process keeps all of it until MPI is
 /// finalized.
-class mpi_shared {
+class mpi_shared : public typed_operations<mpi_shared> {
  public:
   /// The name of the communicator in messages.
   static constexpr std::string_view name = "mpi_shared";
@@ -121,49 +122,17 @@ class mpi_shared {
     channel_->reserve_messages(count);
   }
 
-  /// Begins to send to another rank; see comm::send.
-  template <transferable Element>
-  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    return message<Element>(call_kind::send, peer, tag, data.size(),
-                            [&, this] { return channel_->messages().send(peer, data, tag); });
+  /// Begins a transfer; see `transfer`.
+  [[nodiscard]] request begin(const transfer& one) {
+    if (one.what.kind == call_kind::send || one.what.kind == call_kind::receive) {
+      return channel_->begin_message(one.what, limit_, [&, this] { return channel_->messages().begin(one); });
+    }
+    return channel_->begin({.what = one.what,
+                            .input = static_cast<const std::byte*>(one.input),
+                            .output = static_cast<std::byte*>(one.output),
+                            .element = one.element},
+                           limit_);
   }
-
-  /// Begins to receive from another rank; see comm::receive.
-  template <transferable Element>
-  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    return message<Element>(call_kind::receive, peer, tag, data.size(),
-                            [&, this] { return channel_->messages().receive(peer, data, tag); });
-  }
-
-  /// Begins an all-reduce; see comm::all_reduce.
-  template <transferable Element>
-  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    return collective<Element>({.kind = call_kind::all_reduce, .operation = operation, .count = count(data)},
-                               data.data(), data.data());
-  }
-
-  /// Begins a broadcast; see comm::broadcast.
-  template <transferable Element>
-  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    return collective<Element>({.kind = call_kind::broadcast, .peer = root, .count = count(data)}, data.data(),
-                               data.data());
-  }
-
-  /// Begins a reduce-scatter; see comm::reduce_scatter.
-  template <transferable Element>
-  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    return collective<Element>({.kind = call_kind::reduce_scatter, .operation = operation, .count = count(output)},
-                               input.data(), output.data());
-  }
-
-  /// Begins an all-gather; see comm::all_gather.
-  template <transferable Element>
-  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    return collective<Element>({.kind = call_kind::all_gather, .count = count(input)}, input.data(), output.data());
-  }
-
-  /// Begins a barrier; see comm::barrier.
-  [[nodiscard]] request barrier() { return channel_->begin({.what = {.kind = call_kind::barrier}}, limit_); }
 
   /// A handle of registered memory. When the last handle is gone, the memory is private to this rank again. The
   /// destructor waits for collectives of the memory that are under way.
@@ -304,29 +273,6 @@ class mpi_shared {
 
  private:
   mpi_shared() noexcept = default;
-
-  template <class Element>
-  static index_t count(std::span<Element> data) noexcept {
-    return static_cast<index_t>(data.size());
-  }
-
-  template <class Element>
-  request collective(call_description what, const Element* input, Element* output) {
-    what.element = element_name<Element>;
-    return channel_->begin({.what = what,
-                            .input = reinterpret_cast<const std::byte*>(input),
-                            .output = reinterpret_cast<std::byte*>(output),
-                            .element_bytes = static_cast<index_t>(sizeof(Element)),
-                            .reduce = &detail::reduce_shared<Element>},
-                           limit_);
-  }
-
-  template <class Element, class Begin>
-  request message(call_kind kind, int peer, int tag, std::size_t size, const Begin& begin) {
-    return channel_->begin_message(
-        {.kind = kind, .peer = peer, .tag = tag, .count = static_cast<index_t>(size), .element = element_name<Element>},
-        limit_, begin);
-  }
 
   static std::unique_ptr<detail::mpi_shared_channel> open(mpi messages, const mpi_shared_options& options,
                                                           const std::source_location& where) {

@@ -25,8 +25,10 @@
 #include "gradus/comm/detail/nccl/operation.hpp"
 #include "gradus/comm/detail/request/checks.hpp"
 #include "gradus/comm/link.hpp"
+#include "gradus/comm/link_of.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/subset.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
@@ -37,14 +39,25 @@ namespace gradus::comm {
 
 namespace detail {
 
-template <class Element>
-inline constexpr ncclDataType_t nccl_type = std::same_as<Element, float>          ? ncclFloat32
-                                            : std::same_as<Element, double>       ? ncclFloat64
-                                            : std::same_as<Element, std::int32_t> ? ncclInt32
-                                            : std::same_as<Element, std::int64_t> ? ncclInt64
-                                            : std::same_as<Element, bfloat16>     ? ncclBfloat16
-                                            : std::same_as<Element, float16>      ? ncclFloat16
-                                                                                  : ncclUint8;
+[[nodiscard]] constexpr ncclDataType_t nccl_type_of(element_kind kind) noexcept {
+  switch (kind) {
+    case element_kind::float32:
+      return ncclFloat32;
+    case element_kind::float64:
+      return ncclFloat64;
+    case element_kind::int32:
+      return ncclInt32;
+    case element_kind::int64:
+      return ncclInt64;
+    case element_kind::bfloat16:
+      return ncclBfloat16;
+    case element_kind::float16:
+      return ncclFloat16;
+    case element_kind::uint8:
+      break;
+  }
+  return ncclUint8;
+}
 
 [[nodiscard]] constexpr ncclRedOp_t nccl_operation_of(reduction operation) noexcept {
   switch (operation) {
@@ -81,7 +94,7 @@ inline constexpr ncclDataType_t nccl_type = std::same_as<Element, float>        
 /// only among these (matches_tags is false); some ranks of it have a communicator by comm::split, not a comm::subset;
 /// two communicators on one GPU begin their collectives in the same order on all ranks; and sizes that differ between
 /// two ranks are not detected.
-class nccl {
+class nccl : public typed_operations<nccl> {
  public:
   /// The name of the communicator in messages.
   static constexpr std::string_view name = "nccl";
@@ -152,55 +165,29 @@ class nccl {
   /// The GPU of this rank.
   [[nodiscard]] cuda& device() const noexcept { return channel_->device(); }
 
-  /// Begins to send to another rank; see comm::send.
-  template <transferable Element>
-  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    return begin_message({.kind = call_kind::send, .peer = peer, .tag = tag, .element = element_name<Element>},
-                         data.data(), data.size(), sizeof(Element), detail::nccl_type<Element>);
-  }
-
-  /// Begins to receive from another rank; see comm::receive.
-  template <transferable Element>
-  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    return begin_message({.kind = call_kind::receive, .peer = peer, .tag = tag, .element = element_name<Element>},
-                         data.data(), data.size(), sizeof(Element), detail::nccl_type<Element>);
-  }
-
-  /// Begins an all-reduce; see comm::all_reduce.
-  template <transferable Element>
-  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    return begin_all_reduce({.kind = call_kind::all_reduce, .operation = operation, .element = element_name<Element>},
-                            data.data(), data.size(), sizeof(Element), detail::nccl_type<Element>);
-  }
-
-  /// Begins a broadcast; see comm::broadcast.
-  template <transferable Element>
-  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    return begin_broadcast({.kind = call_kind::broadcast, .peer = root, .element = element_name<Element>}, data.data(),
-                           data.size(), sizeof(Element), detail::nccl_type<Element>);
-  }
-
-  /// Begins a reduce-scatter; see comm::reduce_scatter.
-  template <transferable Element>
-  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    return begin_reduce_scatter(
-        {.kind = call_kind::reduce_scatter, .operation = operation, .element = element_name<Element>}, input.data(),
-        output.data(), output.size(), sizeof(Element), detail::nccl_type<Element>);
-  }
-
-  /// Begins an all-gather; see comm::all_gather.
-  template <transferable Element>
-  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    return begin_all_gather({.kind = call_kind::all_gather, .element = element_name<Element>}, input.data(),
-                            output.data(), input.size(), sizeof(Element), detail::nccl_type<Element>);
-  }
-
-  /// Begins a barrier; see comm::barrier.
-  [[nodiscard]] request barrier() {
-    return begin({.kind = call_kind::barrier}, [this](detail::nccl_operation& operation) {
-      void* const one = channel_->lend(operation, &barrier_byte_, 1, true, false);
-      return [this, one] {
-        return ncclAllReduce(one, one, 1, ncclUint8, ncclMax, channel_->communicator(), channel_->stream());
+  /// Begins a transfer; see `transfer`.
+  [[nodiscard]] request begin(const transfer& one) {
+    switch (one.what.kind) {
+      case call_kind::send:
+      case call_kind::receive:
+        return begin_message(one);
+      case call_kind::all_reduce:
+        return begin_all_reduce(one);
+      case call_kind::broadcast:
+        return begin_broadcast(one);
+      case call_kind::reduce_scatter:
+        return begin_reduce_scatter(one);
+      case call_kind::all_gather:
+        return begin_all_gather(one);
+      case call_kind::barrier:
+      case call_kind::duplicate:
+      case call_kind::register_memory:
+        break;
+    }
+    return begin_collective({.kind = call_kind::barrier}, [this](detail::nccl_operation& operation) {
+      void* const byte = channel_->lend(operation, &barrier_byte_, 1, true, false);
+      return [this, byte] {
+        return ncclAllReduce(byte, byte, 1, ncclUint8, ncclMax, channel_->communicator(), channel_->stream());
       };
     });
   }
@@ -296,7 +283,7 @@ class nccl {
 
   /// Begins a collective: prepare(operation) maps its buffers and returns the function that submits the work to NCCL.
   template <class Prepare>
-  [[nodiscard]] request begin(const call_description& what, const Prepare& prepare) {
+  [[nodiscard]] request begin_collective(const call_description& what, const Prepare& prepare) {
     detail::nccl_operation& operation = channel_->fresh(what, limit_);
     try {
       channel_->launch_messages();
@@ -309,17 +296,15 @@ class nccl {
     return request{operation};
   }
 
-  request begin_message(call_description what, const void* data, std::size_t count, std::size_t bytes,
-                        ncclDataType_t type) {
-    what.count = static_cast<index_t>(count);
-    const int peer = what.peer;
-    what.peer = channel_->name_of(peer);
+  [[nodiscard]] request begin_message(const transfer& one) {
+    call_description what = one.what;
+    what.peer = channel_->name_of(one.what.peer);
     detail::nccl_operation& operation = channel_->fresh(what, limit_);
     const bool sends = what.kind == call_kind::send;
     try {
       channel_->enter();
-      channel_->lend(operation, data, count * bytes, sends, !sends);
-      channel_->add_message({&operation, sends, peer, type});
+      channel_->lend(operation, sends ? one.input : one.output, one.bytes(what.count), sends, !sends);
+      channel_->add_message({&operation, sends, one.what.peer, detail::nccl_type_of(one.element->kind)});
     } catch (...) {
       channel_->give_back(operation);
       throw;
@@ -327,53 +312,49 @@ class nccl {
     return request{operation};
   }
 
-  request begin_all_reduce(call_description what, void* data, std::size_t count, std::size_t bytes,
-                           ncclDataType_t type) {
-    what.count = static_cast<index_t>(count);
-    return begin(what, [&, this](detail::nccl_operation& operation) {
-      void* const at = channel_->lend(operation, data, count * bytes, true, true);
+  [[nodiscard]] request begin_all_reduce(const transfer& one) {
+    return begin_collective(one.what, [&, this](detail::nccl_operation& operation) {
+      void* const at = channel_->lend(operation, one.output, one.bytes(one.what.count), true, true);
       return [=, this] {
-        return ncclAllReduce(at, at, count, type, detail::nccl_operation_of(what.operation), native(),
-                             channel_->stream());
+        return ncclAllReduce(at, at, static_cast<std::size_t>(one.what.count), detail::nccl_type_of(one.element->kind),
+                             detail::nccl_operation_of(one.what.operation), native(), channel_->stream());
       };
     });
   }
 
-  request begin_broadcast(call_description what, void* data, std::size_t count, std::size_t bytes,
-                          ncclDataType_t type) {
-    what.count = static_cast<index_t>(count);
-    const int root = what.peer;
-    what.peer = channel_->name_of(root);
-    return begin(what, [&, this](detail::nccl_operation& operation) {
-      void* const at = channel_->lend(operation, data, count * bytes, rank() == root, true);
-      return [=, this] { return ncclBroadcast(at, at, count, type, root, native(), channel_->stream()); };
-    });
-  }
-
-  /// @param count  elements per rank
-  request begin_reduce_scatter(call_description what, const void* input, void* output, std::size_t count,
-                               std::size_t bytes, ncclDataType_t type) {
-    what.count = static_cast<index_t>(count);
-    return begin(what, [&, this](detail::nccl_operation& operation) {
-      const auto blocks = static_cast<std::size_t>(size());
-      void* const from = channel_->lend(operation, input, blocks * count * bytes, true, false);
-      void* const to = channel_->lend(operation, output, count * bytes, false, true);
+  [[nodiscard]] request begin_broadcast(const transfer& one) {
+    call_description what = one.what;
+    what.peer = channel_->name_of(one.what.peer);
+    return begin_collective(what, [&, this](detail::nccl_operation& operation) {
+      const bool is_root = rank() == one.what.peer;
+      void* const at = channel_->lend(operation, one.output, one.bytes(one.what.count), is_root, true);
       return [=, this] {
-        return ncclReduceScatter(from, to, count, type, detail::nccl_operation_of(what.operation), native(),
-                                 channel_->stream());
+        return ncclBroadcast(at, at, static_cast<std::size_t>(one.what.count), detail::nccl_type_of(one.element->kind),
+                             one.what.peer, native(), channel_->stream());
       };
     });
   }
 
-  /// @param count  elements per rank
-  request begin_all_gather(call_description what, const void* input, void* output, std::size_t count, std::size_t bytes,
-                           ncclDataType_t type) {
-    what.count = static_cast<index_t>(count);
-    return begin(what, [&, this](detail::nccl_operation& operation) {
-      const auto blocks = static_cast<std::size_t>(size());
-      void* const from = channel_->lend(operation, input, count * bytes, true, false);
-      void* const to = channel_->lend(operation, output, blocks * count * bytes, false, true);
-      return [=, this] { return ncclAllGather(from, to, count, type, native(), channel_->stream()); };
+  [[nodiscard]] request begin_reduce_scatter(const transfer& one) {
+    return begin_collective(one.what, [&, this](detail::nccl_operation& operation) {
+      void* const from = channel_->lend(operation, one.input, one.bytes(one.input_count(size())), true, false);
+      void* const to = channel_->lend(operation, one.output, one.bytes(one.what.count), false, true);
+      return [=, this] {
+        return ncclReduceScatter(from, to, static_cast<std::size_t>(one.what.count),
+                                 detail::nccl_type_of(one.element->kind), detail::nccl_operation_of(one.what.operation),
+                                 native(), channel_->stream());
+      };
+    });
+  }
+
+  [[nodiscard]] request begin_all_gather(const transfer& one) {
+    return begin_collective(one.what, [&, this](detail::nccl_operation& operation) {
+      void* const from = channel_->lend(operation, one.input, one.bytes(one.what.count), true, false);
+      void* const to = channel_->lend(operation, one.output, one.bytes(one.output_count(size())), false, true);
+      return [=, this] {
+        return ncclAllGather(from, to, static_cast<std::size_t>(one.what.count),
+                             detail::nccl_type_of(one.element->kind), native(), channel_->stream());
+      };
     });
   }
 

@@ -19,6 +19,7 @@
 #include "gradus/comm/detail/request/checks.hpp"
 #include "gradus/comm/detail/request/operation_pool.hpp"
 #include "gradus/comm/forwarding.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
 
@@ -133,50 +134,9 @@ class recorded : public forwarding<recorded<Communicator, Recorder>> {
   /// The recorder to which operations are reported.
   [[nodiscard]] Recorder& recorder() noexcept { return *recorder_; }
 
-  /// Begins to send to another rank; see comm::send.
-  template <transferable Element>
-  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    return watch_elements<Element>(
-        {.kind = call_kind::send, .peer = peer, .tag = tag, .count = static_cast<index_t>(data.size())},
-        std::as_bytes(data), [&, this] { return base_.send(peer, data, tag); });
-  }
-  /// Begins to receive from another rank; see comm::receive.
-  template <transferable Element>
-  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    return watch_elements<Element>(
-        {.kind = call_kind::receive, .peer = peer, .tag = tag, .count = static_cast<index_t>(data.size())},
-        std::as_bytes(data), [&, this] { return base_.receive(peer, data, tag); });
-  }
-  /// Begins an all-reduce; see comm::all_reduce.
-  template <transferable Element>
-  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    return watch_elements<Element>(
-        {.kind = call_kind::all_reduce, .operation = operation, .count = static_cast<index_t>(data.size())},
-        std::as_bytes(data), [&, this] { return base_.all_reduce(data, operation); });
-  }
-  /// Begins a broadcast; see comm::broadcast.
-  template <transferable Element>
-  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    return watch_elements<Element>(
-        {.kind = call_kind::broadcast, .peer = root, .count = static_cast<index_t>(data.size())}, std::as_bytes(data),
-        [&, this] { return base_.broadcast(data, root); });
-  }
-  /// Begins a reduce-scatter; see comm::reduce_scatter.
-  template <transferable Element>
-  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    return watch_elements<Element>(
-        {.kind = call_kind::reduce_scatter, .operation = operation, .count = static_cast<index_t>(output.size())},
-        std::as_bytes(input), [&, this] { return base_.reduce_scatter(input, output, operation); });
-  }
-  /// Begins an all-gather; see comm::all_gather.
-  template <transferable Element>
-  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    return watch_elements<Element>({.kind = call_kind::all_gather, .count = static_cast<index_t>(input.size())},
-                                   std::as_bytes(output), [&, this] { return base_.all_gather(input, output); });
-  }
-  /// Begins a barrier; see comm::barrier.
-  [[nodiscard]] request barrier() {
-    return watch_elements<std::uint8_t>({.kind = call_kind::barrier}, {}, [&, this] { return base_.barrier(); });
+  /// Begins a transfer; see `transfer`.
+  [[nodiscard]] request begin(const transfer& one) {
+    return watch(one.what, one.memory(base_.size()), [&, this] { return comm::begin(base_, one); });
   }
   /// Registers an array with the communicator; see comm::register_memory.
   template <transferable Element>
@@ -235,11 +195,6 @@ class recorded : public forwarding<recorded<Communicator, Recorder>> {
 
  private:
   friend class forwarding<recorded>;
-  template <class Element, class Begin>
-  [[nodiscard]] request watch_elements(call_description call, std::span<const std::byte> memory, const Begin& begin) {
-    call.element = element_name<Element>;
-    return watch(call, memory, begin);
-  }
   template <class, class>
   friend class recorded;
 

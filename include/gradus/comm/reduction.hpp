@@ -187,5 +187,32 @@ void reduce_contributions(reduction operation, int ranks, index_t begin, index_t
   }
 }
 
+/// Adds elements [begin, end) of the contributions of `ranks` ranks in the order of comm::tree_ordered. Calls store(i,
+/// sums, count) with the sums [i, i + count).
+/// @param source  source(rank) is the rank's contribution; `store` may overwrite it
+/// @pre ranks <= 2^16, a power of two
+template <transferable Element, class Source, class Store>
+void add_in_tree(int ranks, index_t begin, index_t end, const Source& source, const Store& store) {
+  constexpr index_t block = reduction_block<Element>;
+  for (index_t i = begin; i < end; i += block) {
+    const index_t count = std::min(block, end - i);
+    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(Element);
+    Element sums[17][std::size_t{block}];  // of 1, 2, 4, ... neighbors
+    std::size_t level = 0;
+    for (unsigned rank = 0; rank < static_cast<unsigned>(ranks); ++rank) {
+      Element values[std::size_t{block}] = {};
+      std::memcpy(values, source(static_cast<int>(rank)) + i, bytes);
+      level = 0;
+      for (unsigned complete = rank; complete % 2 == 1; complete /= 2, ++level) {
+        for (index_t k = 0; k < block; ++k) {
+          values[k] = sum_of{}(sums[level][k], values[k]);
+        }
+      }
+      std::memcpy(sums[level], values, sizeof(values));
+    }
+    store(i, static_cast<const Element*>(sums[level]), count);
+  }
+}
+
 }  // namespace detail
 }  // namespace gradus::comm

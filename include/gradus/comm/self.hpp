@@ -14,12 +14,14 @@
 
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/request.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/core/error.hpp"
 
 namespace gradus::comm {
 
 /// One rank: every collective has this rank's contribution as its result and is complete at once.
-class self {
+class self : public typed_operations<self> {
  public:
   /// The name of the communicator in messages.
   static constexpr std::string_view name = "self";
@@ -43,55 +45,16 @@ class self {
     limit_ = limit;
   }
 
-  /// Always fails: there is no other rank.
-  /// @throws configuration_error always
-  template <transferable Element>
-  [[nodiscard]] request send(int peer, std::span<const Element>, int tag) {
-    detail::require_peer(detail::caller{*this}, "send", peer, tag, std::source_location::current());
-    return {};
-  }
-
-  /// Always fails: there is no other rank.
-  /// @throws configuration_error always
-  template <transferable Element>
-  [[nodiscard]] request receive(int peer, std::span<Element>, int tag) {
-    detail::require_peer(detail::caller{*this}, "receive", peer, tag, std::source_location::current());
-    return {};
-  }
-
-  /// Begins an all-reduce; see comm::all_reduce.
-  template <transferable Element>
-  [[nodiscard]] request all_reduce(std::span<Element>, reduction) {
-    require_working("all_reduce");
-    return {};
-  }
-
-  /// Begins a broadcast; see comm::broadcast.
-  template <transferable Element>
-  [[nodiscard]] request broadcast(std::span<Element>, int) {
-    require_working("broadcast");
-    return {};
-  }
-
-  /// Begins a reduce-scatter; see comm::reduce_scatter.
-  template <transferable Element>
-  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction) {
-    require_working("reduce_scatter");
-    copy(input, output);
-    return {};
-  }
-
-  /// Begins an all-gather; see comm::all_gather.
-  template <transferable Element>
-  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    require_working("all_gather");
-    copy(input, output);
-    return {};
-  }
-
-  /// Begins a barrier; see comm::barrier.
-  [[nodiscard]] request barrier() {
-    require_working("barrier");
+  /// Begins a transfer; see `transfer`. @throws configuration_error for a message: there is no other rank
+  [[nodiscard]] request begin(const transfer& one) {
+    if (one.what.kind == call_kind::send || one.what.kind == call_kind::receive) {
+      detail::require_peer(detail::caller{*this}, one.what.name(), one.what.peer, one.what.tag,
+                           std::source_location::current());
+    }
+    require_working(one.what.name());
+    if (one.input != one.output && one.what.count > 0) {
+      std::memcpy(one.output, one.input, one.bytes(one.what.count));
+    }
     return {};
   }
 
@@ -120,13 +83,6 @@ class self {
   void require_working(std::string_view operation) const {
     if (failure_ != nullptr && !failure_->empty()) {
       gradus::raise<communication_error>(operation, {}, {"rank 0 failed: ", *failure_}, hint_of_failed);
-    }
-  }
-
-  template <class Element>
-  static void copy(std::span<const Element> input, std::span<Element> output) noexcept {
-    if (!input.empty() && input.data() != output.data()) {
-      std::memcpy(output.data(), input.data(), input.size_bytes());
     }
   }
 

@@ -16,6 +16,7 @@
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/forwarding.hpp"
 #include "gradus/comm/subset.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 
@@ -83,21 +84,19 @@ class staged_channel {
           memory_{staged_memory<Staging>{channel.staging()}, staged_memory<Staging>{channel.staging()}} {}
 
     /// Returns a host buffer for device memory; host memory is returned unchanged.
-    template <class Element>
-    [[nodiscard]] std::span<Element> lend(std::size_t place, std::span<Element> data, bool read, bool written) {
+    [[nodiscard]] void* lend(std::size_t place, void* device, std::size_t bytes, bool read, bool written) {
       back_[place] = {};
-      auto* const device = const_cast<void*>(static_cast<const void*>(data.data()));
-      if (data.empty() || !channel_->staging().on_device(device)) {
-        return data;
+      if (bytes == 0 || !channel_->staging().on_device(device)) {
+        return device;
       }
-      void* const host = memory_[place].reserve(data.size_bytes());
+      void* const host = memory_[place].reserve(bytes);
       if (read) {
-        channel_->staging().to_host(host, device, data.size_bytes());
+        channel_->staging().to_host(host, device, bytes);
       }
       if (written) {
-        back_[place] = {device, host, data.size_bytes()};
+        back_[place] = {device, host, bytes};
       }
-      return {static_cast<Element*>(host), data.size()};
+      return host;
     }
 
     void open() noexcept { back_ = {}; }
@@ -207,50 +206,16 @@ class staged : public forwarding<staged<Communicator, Staging>> {
   /// The underlying communicator of host memory.
   [[nodiscard]] Communicator& hosts() noexcept { return hosts_; }
 
-  /// Begins to send to another rank; see comm::send.
-  template <transferable Element>
-  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    return begin([&, this](auto& operation) { return hosts_.send(peer, operation.lend(0, data, true, false), tag); });
-  }
-
-  /// Begins to receive from another rank; see comm::receive.
-  template <transferable Element>
-  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    return begin(
-        [&, this](auto& operation) { return hosts_.receive(peer, operation.lend(0, data, false, true), tag); });
-  }
-
-  /// Begins an all-reduce; see comm::all_reduce.
-  template <transferable Element>
-  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    return begin(
-        [&, this](auto& under_way) { return hosts_.all_reduce(under_way.lend(0, data, true, true), operation); });
-  }
-
-  /// Begins a broadcast; see comm::broadcast.
-  template <transferable Element>
-  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    const bool is_root = hosts_.rank() == root;
-    return begin(
-        [&, this](auto& operation) { return hosts_.broadcast(operation.lend(0, data, is_root, !is_root), root); });
-  }
-
-  /// Begins a reduce-scatter; see comm::reduce_scatter.
-  template <transferable Element>
-  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    return begin([&, this](auto& under_way) {
-      const std::span<const Element> from = under_way.lend(0, input, true, false);
-      return hosts_.reduce_scatter(from, under_way.lend(1, output, false, true), operation);
-    });
-  }
-
-  /// Begins an all-gather; see comm::all_gather.
-  template <transferable Element>
-  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    return begin([&, this](auto& operation) {
-      const std::span<const Element> from = operation.lend(0, input, true, false);
-      return hosts_.all_gather(from, operation.lend(1, output, false, true));
-    });
+  /// Begins a transfer; see `transfer`.
+  [[nodiscard]] request begin(const transfer& one) {
+    auto& operation = channel_->fresh();
+    try {
+      operation.begun(comm::begin(hosts_, on_hosts(operation, one)));
+    } catch (...) {
+      channel_->give_back(operation);
+      throw;
+    }
+    return request{operation};
   }
 
   /// A communicator of the same ranks with separate messages. Called by all ranks.
@@ -270,16 +235,22 @@ class staged : public forwarding<staged<Communicator, Staging>> {
   [[nodiscard]] Communicator& inner() noexcept { return hosts_; }
   [[nodiscard]] const Communicator& inner() const noexcept { return hosts_; }
 
-  template <class Begin>
-  request begin(const Begin& begin) {
-    auto& operation = channel_->fresh();
-    try {
-      operation.begun(begin(operation));
-    } catch (...) {
-      channel_->give_back(operation);
-      throw;
+  /// The transfer with arrays of the host, the input copied to it.
+  template <class Operation>
+  [[nodiscard]] transfer on_hosts(Operation& operation, const transfer& one) {
+    transfer hosts = one;
+    const std::size_t written = one.bytes(one.output_count(hosts_.size()));
+    if (one.input == one.output) {  // in place
+      const bool broadcast = one.what.kind == call_kind::broadcast;
+      const bool is_root = hosts_.rank() == one.what.peer;
+      hosts.output = operation.lend(0, one.output, written, !broadcast || is_root, !broadcast || !is_root);
+      hosts.input = hosts.output;
+    } else {
+      hosts.input =
+          operation.lend(0, const_cast<void*>(one.input), one.bytes(one.input_count(hosts_.size())), true, false);
+      hosts.output = operation.lend(1, one.output, written, false, true);
     }
-    return request{operation};
+    return hosts;
   }
 
   std::unique_ptr<detail::staged_channel<Staging>> channel_;  // outlives the requests of hosts_

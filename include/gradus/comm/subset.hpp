@@ -14,19 +14,23 @@
 #include <span>             // std::as_bytes, std::span
 #include <string>           // std::string
 #include <string_view>      // std::string_view
+#include <type_traits>      // std::is_same_v
 #include <utility>          // std::declval, std::move
 #include <vector>           // std::vector
 
 #include "gradus/comm/all_reduce_rule.hpp"
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/collectives_options.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/detail/request/checks.hpp"
 #include "gradus/comm/detail/schedule/book.hpp"
 #include "gradus/comm/detail/schedule/message_collectives.hpp"
 #include "gradus/comm/link.hpp"
+#include "gradus/comm/link_of.hpp"
 #include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/self.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -193,7 +197,7 @@ inline void require_lists(link& group, std::span<const int> list, bool in_pairs,
 /// the reason. If the base is a comm::recorded, its recorder receives the collectives and their messages, with ranks of
 /// the base.
 template <class Communicator>
-class subset {
+class subset : public typed_operations<subset<Communicator>> {
   static_assert(explain_communicator<Communicator>());
   static_assert(!splits_itself<Communicator>,
                 "gradus: comm::subset adds in the memory of the host, and this communicator is for the memory of a "
@@ -265,52 +269,18 @@ class subset {
   /// Makes room for more messages at a time; see comm::reserve_messages.
   void reserve_messages(std::size_t count) { comm::reserve_messages(require_parts("reserve_messages").base, count); }
 
-  /// Begins to send to another rank of the subset; see comm::send.
-  template <transferable Element>
-  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    return parts_->base.send(parts_->rank_of_base(peer), data, tag);
-  }
-  /// Begins to receive from another rank of the subset; see comm::receive.
-  template <transferable Element>
-  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    return parts_->base.receive(parts_->rank_of_base(peer), data, tag);
-  }
-
-  /// Begins an all-reduce; see comm::all_reduce.
-  template <transferable Element>
-  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
+  /// Begins a transfer; see `transfer`.
+  [[nodiscard]] request begin(const transfer& one) {
     parts& p = *parts_;
-    if (p.own == nullptr) {
-      return p.base.all_reduce(data, operation);
+    if (one.what.kind == call_kind::send || one.what.kind == call_kind::receive) {
+      transfer message = one;
+      message.what.peer = p.rank_of_base(one.what.peer);
+      return comm::begin(p.base, message);
     }
-    return p.own->all_reduce(data, operation,
-                             choose(p.options.all_reduce, static_cast<index_t>(data.size()), sizeof(Element)),
-                             p.base.time_limit());
-  }
-  /// Begins a broadcast; see comm::broadcast.
-  template <transferable Element>
-  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    parts& p = *parts_;
-    return p.own == nullptr ? p.base.broadcast(data, root) : p.own->broadcast(data, root, p.base.time_limit());
-  }
-  /// Begins a reduce-scatter; see comm::reduce_scatter.
-  template <transferable Element>
-  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    parts& p = *parts_;
-    return p.own == nullptr
-               ? p.base.reduce_scatter(input, output, operation)
-               : p.own->reduce_scatter(input, output, operation, p.options.scatter_in_pairs, p.base.time_limit());
-  }
-  /// Begins an all-gather; see comm::all_gather.
-  template <transferable Element>
-  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    parts& p = *parts_;
-    return p.own == nullptr ? p.base.all_gather(input, output) : p.own->all_gather(input, output, p.base.time_limit());
-  }
-  /// Begins a barrier of the subset; see comm::barrier.
-  [[nodiscard]] request barrier() {
-    parts& p = *parts_;
-    return p.own == nullptr ? p.base.barrier() : p.own->barrier(p.base.time_limit());
+    if (p.own == nullptr) {
+      return comm::begin(p.base, one);
+    }
+    return p.own->begin(one, p.options, p.base.time_limit());
   }
 
   /// Registers an array with the base if the subset has the collectives of the base. Otherwise does nothing, because
@@ -359,7 +329,7 @@ class subset {
           nodes.push_back(options.node_of_rank[static_cast<std::size_t>(each)]);
         }
       }
-      own = std::make_unique<detail::message_collectives>(std::make_unique<owned_link<Communicator>>(base.duplicate()),
+      own = std::make_unique<detail::message_collectives>(own_link(base.duplicate()),
                                                           detail::schedule_book{std::move(members), rank, nodes},
                                                           options.segment_bytes, ranks.empty() ? 0 : 1 + ranks[0]);
     }
@@ -395,7 +365,12 @@ static_assert(communicator<subset<self>>);
 /// @throws configuration_error, communication_error as comm::subset does
 template <class Communicator>
 [[nodiscard]] auto split(Communicator& communicator, std::vector<int> ranks) {
-  if constexpr (splits_itself<Communicator>) {
+  if constexpr (std::is_same_v<Communicator, any_communicator>) {
+    std::unique_ptr<link> made = communicator.link().split_itself(ranks);
+    return any_communicator{made != nullptr
+                                ? std::move(made)
+                                : own_link(subset<any_communicator>{communicator.duplicate(), std::move(ranks)})};
+  } else if constexpr (splits_itself<Communicator>) {
     return communicator.split(std::move(ranks));
   } else {
     return subset<Communicator>{communicator.duplicate(), std::move(ranks)};

@@ -21,7 +21,10 @@
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/detail/threads/channel.hpp"
+#include "gradus/comm/reduction.hpp"
+#include "gradus/comm/request.hpp"
 #include "gradus/comm/thread_window.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -39,7 +42,7 @@ class rank_threads;
 /// Collectives work in place on the ranks' buffers: contributions are combined in the order of the ranks, and waiting
 /// ranks share the work. A send is complete when the receiver has the data. When the handle of a rank is destroyed,
 /// other ranks that wait for it throw communication_error.
-class threads {
+class threads : public typed_operations<threads> {
  public:
   /// The name of the communicator in messages.
   static constexpr std::string_view name = "threads";
@@ -102,51 +105,28 @@ class threads {
     channel_->reserve_messages(count);
   }
 
-  /// Begins to send to another rank; see comm::send.
-  template <transferable Element>
-  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    return message<Element>(call_kind::send, peer, tag, data.data(), data.size());
-  }
-
-  /// Begins to receive from another rank; see comm::receive.
-  template <transferable Element>
-  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    return message<Element>(call_kind::receive, peer, tag, data.data(), data.size());
-  }
-
-  /// Begins an all-reduce; see comm::all_reduce.
-  template <transferable Element>
-  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    return collective<Element>({.kind = call_kind::all_reduce, .operation = operation, .count = count(data)},
-                               data.data(), data.data(), &detail::all_reduce_chunk<Element>, count(data),
-                               sizeof(Element));
-  }
-
-  /// Begins a broadcast; see comm::broadcast.
-  template <transferable Element>
-  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    return collective<Element>({.kind = call_kind::broadcast, .peer = root, .count = count(data)}, data.data(),
-                               data.data(), &detail::broadcast_chunk, bytes(data), 1);
-  }
-
-  /// Begins a reduce-scatter; see comm::reduce_scatter.
-  template <transferable Element>
-  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    return collective<Element>({.kind = call_kind::reduce_scatter, .operation = operation, .count = count(output)},
-                               input.data(), output.data(), &detail::reduce_scatter_chunk<Element>, count(input),
-                               sizeof(Element));
-  }
-
-  /// Begins an all-gather; see comm::all_gather.
-  template <transferable Element>
-  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    return collective<Element>({.kind = call_kind::all_gather, .count = count(input)}, input.data(), output.data(),
-                               &detail::all_gather_chunk, bytes(output), 1);
-  }
-
-  /// Begins a barrier; see comm::barrier.
-  [[nodiscard]] request barrier() {
-    return collective<float>({.kind = call_kind::barrier}, nullptr, nullptr, nullptr, 0, 1);
+  /// Begins a transfer; see `transfer`.
+  [[nodiscard]] request begin(const transfer& one) {
+    const call_description& what = one.what;
+    switch (what.kind) {
+      case call_kind::send:
+        return channel_->message(rank_, what, one.input, one.bytes(what.count), limit_);
+      case call_kind::receive:
+        return channel_->message(rank_, what, one.output, one.bytes(what.count), limit_);
+      case call_kind::all_reduce:
+        return collective(one, &detail::all_reduce_chunk, what.count, one.element->bytes);
+      case call_kind::reduce_scatter:
+        return collective(one, &detail::reduce_scatter_chunk, one.input_count(size()), one.element->bytes);
+      case call_kind::broadcast:
+        return collective(one, &detail::broadcast_chunk, what.count * one.element->bytes, 1);
+      case call_kind::all_gather:
+        return collective(one, &detail::all_gather_chunk, one.output_count(size()) * one.element->bytes, 1);
+      case call_kind::barrier:
+      case call_kind::duplicate:
+      case call_kind::register_memory:
+        break;
+    }
+    return collective(one, nullptr, 0, 1);
   }
 
   /// Called by all ranks: from now on each rank can read and write the arrays of the others, which may differ in size.
@@ -187,28 +167,9 @@ class threads {
   threads(std::shared_ptr<detail::thread_channel> channel, int rank, std::chrono::milliseconds limit)
       : channel_{std::move(channel)}, rank_{rank}, limit_{limit} {}
 
-  template <class Element>
-  static index_t count(std::span<Element> data) noexcept {
-    return static_cast<index_t>(data.size());
-  }
-  template <class Element>
-  static index_t bytes(std::span<Element> data) noexcept {
-    return static_cast<index_t>(data.size_bytes());
-  }
-
-  template <class Element>
-  request message(call_kind kind, int peer, int tag, const Element* data, std::size_t size) {
-    return channel_->message(
-        rank_,
-        {.kind = kind, .peer = peer, .tag = tag, .count = static_cast<index_t>(size), .element = element_name<Element>},
-        data, size * sizeof(Element), limit_);
-  }
-
-  template <class Element>
-  request collective(call_description what, const void* input, void* output, detail::thread_collective::kernel work,
-                     index_t elements, index_t element_bytes) {
-    what.element = element_name<Element>;
-    return channel_->collective(rank_, what, input, output, work, elements, element_bytes, limit_);
+  request collective(const transfer& one, detail::thread_collective::kernel work, index_t elements,
+                     index_t element_bytes) {
+    return channel_->collective(rank_, one, work, elements, element_bytes, limit_);
   }
 
   void leave() noexcept {

@@ -9,18 +9,22 @@
 #include <concepts>     // std::same_as
 #include <cstddef>      // std::size_t
 #include <cstring>      // std::memcpy
+#include <memory>       // std::make_unique, std::unique_ptr
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
 #include "gradus/comm/all_reduce_rule.hpp"
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/forwarding.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/self.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 
@@ -50,6 +54,18 @@ namespace detail {
   return rules;
 }
 
+/// The rules of a comm::collectives; null of other communicators.
+template <class Communicator>
+[[nodiscard]] const std::vector<all_reduce_rule>* rules_of([[maybe_unused]] const Communicator& base) noexcept {
+  if constexpr (requires { base.link().properties(); }) {
+    return base.link().properties().all_reduce_rules;
+  } else if constexpr (requires { &base.options().all_reduce; }) {
+    return &base.options().all_reduce;
+  } else {
+    return nullptr;
+  }
+}
+
 }  // namespace detail
 
 /// Replaces the sums of another communicator by sums in the order of one binary tree over the ranks: neighbors first,
@@ -74,6 +90,8 @@ class tree_ordered : public forwarding<tree_ordered<Communicator>> {
  public:
   /// The name of the communicator in messages.
   static constexpr std::string_view name = Communicator::name;
+  /// Sums are in the order of the tree.
+  static constexpr bool sums_in_tree = true;
   /// True if elements of this type can be sent and reduced.
   template <class Element>
   static constexpr bool supports = transferable<Element>&& Communicator::template supports<Element>;
@@ -98,48 +116,16 @@ class tree_ordered : public forwarding<tree_ordered<Communicator>> {
   /// Sets the time limit of later waits. @throws configuration_error unless it is above 0
   void set_time_limit(std::chrono::milliseconds limit) { sums_.set_time_limit(limit); }
 
-  /// Begins an all-reduce; see comm::all_reduce.
-  template <transferable Element>
-  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    return sums_.all_reduce(data, operation);
-  }
-  /// Begins a reduce-scatter; see comm::reduce_scatter.
-  template <transferable Element>
-  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    return sums_.reduce_scatter(input, output, operation);
+  /// Begins a transfer; see `transfer`.
+  [[nodiscard]] request begin(const transfer& one) {
+    const bool sums = one.what.kind == call_kind::all_reduce || one.what.kind == call_kind::reduce_scatter;
+    return sums ? sums_.begin(one) : comm::begin(sums_.base(), one);
   }
 
   /// As makes_windows.
   template <transferable Element>
   requires makes_windows<Communicator, Element>
   [[nodiscard]] auto make_window(std::span<Element> data) { return sums_.base().make_window(data); }
-
-  /// Adds elements [begin, end) of the contributions of all ranks, for those that reach each other's memory. Calls
-  /// store(i, sums, count) with the sums [i, i + count).
-  /// @param source  source(rank) is the rank's contribution; `store` may overwrite it
-  /// @pre ranks <= 2^16, a power of two
-  template <transferable Element, class Source, class Store>
-  static void add_contributions(int ranks, index_t begin, index_t end, const Source& source, const Store& store) {
-    constexpr index_t block = detail::reduction_block<Element>;
-    for (index_t i = begin; i < end; i += block) {
-      const index_t count = std::min(block, end - i);
-      const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(Element);
-      Element sums[17][std::size_t{block}];  // of 1, 2, 4, ... neighbors
-      std::size_t level = 0;
-      for (unsigned rank = 0; rank < static_cast<unsigned>(ranks); ++rank) {
-        Element values[std::size_t{block}] = {};
-        std::memcpy(values, source(static_cast<int>(rank)) + i, bytes);
-        level = 0;
-        for (unsigned complete = rank; complete % 2 == 1; complete /= 2, ++level) {
-          for (index_t k = 0; k < block; ++k) {
-            values[k] = detail::sum_of{}(sums[level][k], values[k]);
-          }
-        }
-        std::memcpy(sums[level], values, sizeof(values));
-      }
-      store(i, static_cast<const Element*>(sums[level]), count);
-    }
-  }
 
   /// A communicator of the same ranks and options with separate messages. Called by all ranks.
   [[nodiscard]] tree_ordered duplicate() { return tree_ordered{sums_.base().duplicate()}; }
@@ -156,8 +142,8 @@ class tree_ordered : public forwarding<tree_ordered<Communicator>> {
                                  where);
     }
     collectives_options options;
-    if constexpr (requires { std::vector<all_reduce_rule>{base.options().all_reduce}; }) {
-      options.all_reduce = base.options().all_reduce;
+    if (const std::vector<all_reduce_rule>* const rules = detail::rules_of(base)) {
+      options.all_reduce = *rules;
     }
     options.all_reduce = detail::in_tree_order(std::move(options.all_reduce));
     options.scatter_in_pairs = true;
@@ -167,5 +153,27 @@ class tree_ordered : public forwarding<tree_ordered<Communicator>> {
   collectives<Communicator> sums_;
 };
 static_assert(communicator<tree_ordered<self>>);
+
+/// A link whose sums are those of tree_ordered, and which is otherwise the link that it is made of.
+class tree_ordered_link final : private detail::communicator_of_link<tree_ordered<any_communicator>>,
+                                public forwarding_link {
+ public:
+  /// Called by all ranks. @throws configuration_error unless the number of ranks is a power of two
+  explicit tree_ordered_link(any_communicator base, error_location where = error_location::current())
+      : communicator_of_link{tree_ordered<any_communicator>{std::move(base), where}},
+        forwarding_link{own.base().link(), in_tree(own.base().link().properties())} {}
+
+  [[nodiscard]] request begin(const transfer& one) override { return own.begin(one); }
+  void set_time_limit(std::chrono::milliseconds limit) override { own.set_time_limit(limit); }
+  [[nodiscard]] std::unique_ptr<link> duplicate() override {
+    return std::make_unique<tree_ordered_link>(own.base().duplicate());
+  }
+
+ private:
+  [[nodiscard]] static link_properties in_tree(link_properties of) noexcept {
+    of.sums_in_tree = true;
+    return of;
+  }
+};
 
 }  // namespace gradus::comm

@@ -11,7 +11,9 @@
 #include <vector>     // std::vector
 
 #include "gradus/comm/all_reduce_rule.hpp"
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/collectives.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 
@@ -48,14 +50,13 @@ struct tuning {
 ///   const comm::tuning measured = comm::tune_all_reduce(world);
 ///   comm::collectives fast{world.duplicate(), {.all_reduce = measured.rules}};
 /// @endcode
-template <class Communicator>
-[[nodiscard]] tuning tune_all_reduce(Communicator& communicator, const tune_options& options = {}) {
+[[nodiscard]] inline tuning tune_all_reduce(any_communicator communicator, const tune_options& options = {}) {
   if (options.smallest_bytes < 4 || options.largest_bytes < options.smallest_bytes || options.repeats < 1) {
     raise<configuration_error>("tune_all_reduce", "4 <= smallest_bytes <= largest_bytes and at least 1 repeat",
                                {options.smallest_bytes, ", ", options.largest_bytes, " and ", options.repeats});
   }
   tuning result;
-  std::vector<collectives<Communicator>> candidates;
+  std::vector<collectives<any_communicator>> candidates;
   for (std::size_t i = 0; i < all_reduce_algorithm_names.size(); ++i) {
     const auto algorithm = static_cast<all_reduce_algorithm>(i);
     const bool by_node = algorithm == all_reduce_algorithm::hierarchical_ring ||

@@ -6,11 +6,8 @@
 #include <bit>          // std::bit_cast
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint16_t, std::uint32_t
+#include <cstring>      // std::memcpy
 #include <string_view>  // std::string_view
-
-#if defined(__x86_64__) || defined(__i386__)
-#include <immintrin.h>  // _mm256_cvtph_ps, _mm256_cvtps_ph
-#endif
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
@@ -130,22 +127,33 @@ struct storage_lanes<float16> {
   return converts;
 }
 
+// The builtin functions of the instructions: <immintrin.h> would be read by every program that trains.
+
 /// Converts the part of `count` that fills whole vectors, and returns the number of converted elements.
 __attribute__((target("avx2,f16c"))) inline std::size_t convert_by_f16c(const float* source, float16* target,
                                                                         std::size_t count) noexcept {
+  using eight_floats = float __attribute__((vector_size(32)));
+  constexpr int to_nearest = 0;
   std::size_t i = 0;
   for (; i + 8 <= count; i += 8) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(target + i),
-                     _mm256_cvtps_ph(_mm256_loadu_ps(source + i), _MM_FROUND_TO_NEAREST_INT));
+    eight_floats values;
+    std::memcpy(&values, source + i, sizeof(values));
+    const auto rounded = __builtin_ia32_vcvtps2ph256(values, to_nearest);
+    static_assert(sizeof(rounded) == 8 * sizeof(float16));
+    std::memcpy(static_cast<void*>(target + i), &rounded, sizeof(rounded));
   }
   return i;
 }
 
 __attribute__((target("avx2,f16c"))) inline std::size_t convert_by_f16c(const float16* source, float* target,
                                                                         std::size_t count) noexcept {
+  using eight_halves = short __attribute__((vector_size(16)));
   std::size_t i = 0;
   for (; i + 8 <= count; i += 8) {
-    _mm256_storeu_ps(target + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i))));
+    eight_halves bits;
+    std::memcpy(&bits, static_cast<const void*>(source + i), sizeof(bits));
+    const auto values = __builtin_ia32_vcvtph2ps256(bits);
+    std::memcpy(target + i, &values, sizeof(values));
   }
   return i;
 }

@@ -25,6 +25,7 @@
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/link.hpp"
+#include "gradus/comm/link_of.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/random.hpp"

@@ -74,11 +74,12 @@ struct swap_pass {
 /// does not see the averages. To evaluate or to save them, exchange them with the weights, and back before the next
 /// step; on all ranks, between calls of fit or in on_epoch:
 ///
-///   train::trainer trainer{net, optim::averaged_weights<optim::sgd>{.rule = {.momentum = 0.9}, .decay = 0.999}};
+///   using averages = optim::averaged_weights<optim::sgd>;
+///   train::trainer trainer{net, averages{.rule = {.momentum = 0.9}, .decay = 0.999}};
 ///   trainer.fit(loader, {.epochs = 2});
-///   trainer.update_state().swap(device, net.values());
+///   trainer.update_state<averages>().swap(device, net.values());
 ///   const auto report = trainer.evaluate(loader);  // of the averages
-///   trainer.update_state().swap(device, net.values());
+///   trainer.update_state<averages>().swap(device, net.values());
 ///
 /// Running statistics of normalization are not averaged. With parameter servers the averages are on the servers, and
 /// `swap` refuses. With optim::scaled_loss write scaled_loss<averaged_weights<Rule>>: skipped steps then do not count.

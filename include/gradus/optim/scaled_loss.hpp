@@ -37,7 +37,7 @@ namespace gradus::optim {
 ///   nn::network<float16, nhwc> net{device, {...}};
 ///   train::trainer trainer{net, optim::scaled_loss<optim::sgd>{.rule = {.momentum = 0.9}}, communicator};
 ///   trainer.fit(loader, {.epochs = 2}, train::progress{});
-///   trainer.update_state().report().skipped_steps;
+///   trainer.update_state<optim::scaled_loss<optim::sgd>>().report().skipped_steps;
 ///
 /// If nothing overflows or becomes subnormal, a scale that is a power of two changes no bit of a step.
 ///

@@ -12,7 +12,9 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -27,9 +29,9 @@ namespace gradus::parallel {
 
 namespace detail {
 
-template <class Element, class Communicator>
+template <class Element>
 class gradients_on;
-template <class Element, class Communicator, class Channel>
+template <class Element, class Channel>
 class all_reduce_state;
 
 }  // namespace detail
@@ -44,6 +46,8 @@ class all_reduce_state;
 struct all_reduce {
   /// The name of the strategy in messages.
   static constexpr std::string_view name = "all_reduce";
+  /// Gradients come together by sums of the communicator only: parallel::reproducible takes it.
+  static constexpr bool sums_by_communicator = true;
 
   /// The size at which a bucket is closed, in bytes. 0: all gradients travel at once.
   index_t bucket_bytes = 25 * 1024 * 1024;
@@ -66,8 +70,8 @@ struct all_reduce {
   std::vector<std::size_t> order{};
 
   /// The object of one rank that brings its gradients together; see gradient_strategy.
-  template <class Element, class Communicator>
-  using state = detail::all_reduce_state<Element, Communicator, detail::gradients_on<Element, Communicator>>;
+  template <class Element>
+  using state = detail::all_reduce_state<Element, detail::gradients_on<Element>>;
 };
 
 namespace detail {
@@ -154,10 +158,10 @@ inline void check(const all_reduce& options) {
   return text;
 }
 
-template <class Element, class Communicator>
+template <class Element>
 class gradients_on final : public gradient_channel {
  public:
-  gradients_on(Communicator channel, std::span<Element> gradients)
+  gradients_on(comm::any_communicator channel, std::span<Element> gradients)
       : channel_{std::move(channel)},
         gradients_{gradients},
         registration_{comm::register_memory(channel_, gradients_)} {}
@@ -175,22 +179,23 @@ class gradients_on final : public gradient_channel {
   /// Called when an all-reduce is complete, before its sums are used.
   void arrived(index_t /*begin*/, index_t /*end*/) noexcept {}
 
-  [[nodiscard]] std::string name() const { return std::string{Communicator::name}; }
-  [[nodiscard]] Communicator& communicator() noexcept { return channel_; }
+  [[nodiscard]] std::string name() const { return std::string{channel_.link().properties().name}; }
+  [[nodiscard]] comm::any_communicator& communicator() noexcept { return channel_; }
 
  private:
-  Communicator channel_;
+  comm::any_communicator channel_;
   std::span<Element> gradients_;
-  comm::registration_of<Communicator, Element> registration_;
+  std::unique_ptr<comm::link_registration> registration_;
 };
 
 /// What a rank does with its gradients. `Channel` carries a part of them.
-template <class Element, class Communicator, class Channel>
+template <class Element, class Channel>
 class all_reduce_state final : public strategy<Element> {
  public:
   /// Called by all ranks: gradients travel on a duplicate of the communicator.
   /// @throws configuration_error when options make no sense
-  all_reduce_state(const all_reduce& options, Communicator& communicator, const flat_parameters<Element>& parameters)
+  all_reduce_state(const all_reduce& options, comm::any_communicator communicator,
+                   const flat_parameters<Element>& parameters)
       : channel_{communicator.duplicate(), parameters.gradients}, parameters_{parameters} {
     if (channel_.communicator().size() > 1) {
       exchange_ =

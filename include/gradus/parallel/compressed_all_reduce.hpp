@@ -7,6 +7,7 @@
 #include <cmath>        // std::abs, std::sqrt
 #include <cstddef>      // std::byte, std::size_t
 #include <limits>       // std::numeric_limits
+#include <memory>       // std::unique_ptr
 #include <numeric>      // std::accumulate
 #include <span>         // std::span
 #include <string>       // std::string
@@ -14,9 +15,10 @@
 #include <type_traits>  // std::is_same_v
 #include <utility>      // std::move
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/reduction.hpp"
-#include "gradus/comm/watch.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
@@ -33,16 +35,14 @@ namespace gradus::parallel {
 namespace detail {
 
 /// Gradients rounded to `Wire` for the way, and back.
-template <class Element, class Communicator, class Wire>
+template <class Element, class Wire>
 class rounded_gradients_on final : public gradient_channel {
-  static_assert(Communicator::template supports<Wire>, "gradus: this communicator cannot send this element type");
-
  public:
-  rounded_gradients_on(Communicator channel, std::span<Element> gradients)
+  rounded_gradients_on(comm::any_communicator channel, std::span<Element> gradients)
       : channel_{std::move(channel)}, gradients_{gradients}, travelling_(gradients.size()) {}
 
   comm::request reduce(index_t begin, index_t end) override {
-    round(begin, end);
+    channel_.link().watch_copy(memory(begin, end), [&, this] { round(begin, end); });
     return comm::all_reduce(channel_, part(begin, end));
   }
 
@@ -51,29 +51,14 @@ class rounded_gradients_on final : public gradient_channel {
     return std::as_bytes(std::span{travelling_.data() + begin, static_cast<std::size_t>(end - begin)});
   }
 
-  void arrived(index_t begin, index_t end) noexcept {
-    [[maybe_unused]] const auto seen = comm::watch_copy(channel_, memory(begin, end));
-    if (arrived_ == gradients_.size()) {
-      arrived_ = 0;
-      not_finite_ = 0;
-    }
-    arrived_ += static_cast<std::size_t>(end - begin);
-    for (index_t i = begin; i < end; i += block) {
-      const auto first = static_cast<std::size_t>(i);
-      const auto count = static_cast<std::size_t>(std::min(block, end - i));
-      float sums[block] = {};
-      to_float(travelling_.data() + first, sums, count);
-      std::size_t infinite = 0;
-      for (const float each : sums) {
-        infinite += std::abs(each) <= std::numeric_limits<float>::max() ? 0U : 1U;
-      }
-      not_finite_ += infinite;
-      std::copy(sums, sums + count, gradients_.data() + first);
-    }
+  void arrived(index_t begin, index_t end) {
+    channel_.link().watch_copy(memory(begin, end), [&, this] { widen_sums(begin, end); });
   }
 
-  [[nodiscard]] std::string name() const { return gradus::join({Communicator::name, " in ", element_name<Wire>}); }
-  [[nodiscard]] Communicator& communicator() noexcept { return channel_; }
+  [[nodiscard]] std::string name() const {
+    return gradus::join({channel_.link().properties().name, " in ", element_name<Wire>});
+  }
+  [[nodiscard]] comm::any_communicator& communicator() noexcept { return channel_; }
 
   /// Root of the sum of squares of what rounding took from this rank's gradients in the last step, over that of the
   /// gradients; infinite when a gradient is larger than `Wire` can hold.
@@ -93,6 +78,26 @@ class rounded_gradients_on final : public gradient_channel {
  private:
   static constexpr index_t block = 256;
 
+  void widen_sums(index_t begin, index_t end) noexcept {
+    if (arrived_ == gradients_.size()) {
+      arrived_ = 0;
+      not_finite_ = 0;
+    }
+    arrived_ += static_cast<std::size_t>(end - begin);
+    for (index_t i = begin; i < end; i += block) {
+      const auto first = static_cast<std::size_t>(i);
+      const auto count = static_cast<std::size_t>(std::min(block, end - i));
+      float sums[block] = {};
+      to_float(travelling_.data() + first, sums, count);
+      std::size_t infinite = 0;
+      for (const float each : sums) {
+        infinite += std::abs(each) <= std::numeric_limits<float>::max() ? 0U : 1U;
+      }
+      not_finite_ += infinite;
+      std::copy(sums, sums + count, gradients_.data() + first);
+    }
+  }
+
   static void to_wire(const float* source, Wire* target, std::size_t count) noexcept {
     if constexpr (std::is_same_v<Wire, float16>) {  // by instructions, where there are some
       narrow(source, target, count);
@@ -111,8 +116,7 @@ class rounded_gradients_on final : public gradient_channel {
     }
   }
 
-  void round(index_t begin, index_t end) {
-    [[maybe_unused]] const auto seen = comm::watch_copy(channel_, memory(begin, end));
+  void round(index_t begin, index_t end) noexcept {
     if (sent_ == gradients_.size()) {  // the first part of a step, in whatever order they go
       sent_ = 0;
       squares_ = 0;
@@ -151,10 +155,10 @@ class rounded_gradients_on final : public gradient_channel {
     return {travelling_.data() + begin, static_cast<std::size_t>(end - begin)};
   }
 
-  Communicator channel_;
+  comm::any_communicator channel_;
   std::span<Element> gradients_;
   dynamic_array<Wire> travelling_;
-  comm::registration_of<Communicator, Wire> registration_ =
+  std::unique_ptr<comm::link_registration> registration_ =
       comm::register_memory(channel_, std::span{travelling_.data(), travelling_.size()});
   std::size_t sent_ = 0;     // elements of this step
   std::size_t arrived_ = 0;  // elements of this step
@@ -182,17 +186,18 @@ class rounded_gradients_on final : public gradient_channel {
 /// @code
 ///   train::trainer trainer{net, optim::sgd{}, world, parallel::compressed_all_reduce<float16>{}};
 ///   trainer.fit(batches, {.epochs = 1});
-///   std::puts(trainer.strategy().channel().summary().c_str());
+///   std::puts(trainer.strategy<parallel::compressed_all_reduce<float16>>().channel().summary().c_str());
 /// @endcode
 template <class Wire = bfloat16>
 struct compressed_all_reduce : all_reduce {
   /// The name of the strategy in messages.
   static constexpr std::string_view name = "compressed_all_reduce";
+  /// Gradients are rounded on the way, which depends on the ranks.
+  static constexpr bool sums_by_communicator = false;
 
   /// The object of one rank that brings its gradients together; see gradient_strategy.
-  template <class Element, class Communicator>
-  using state =
-      detail::all_reduce_state<Element, Communicator, detail::rounded_gradients_on<Element, Communicator, Wire>>;
+  template <class Element>
+  using state = detail::all_reduce_state<Element, detail::rounded_gradients_on<Element, Wire>>;
 };
 static_assert(gradient_strategy<compressed_all_reduce<>>);
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>    // std::max
 #include <cstddef>      // std::byte, std::size_t
-#include <cstdint>      // std::uint8_t
 #include <limits>       // std::numeric_limits
 #include <memory>       // std::make_unique, std::unique_ptr
 #include <optional>     // std::optional
@@ -15,7 +14,9 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/subset.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -29,11 +30,18 @@
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/parallel/transfer_order/step_graph.hpp"
 
+namespace gradus::train::detail {
+
+template <class Network>
+class pipeline_execution;  // gradus/train/hybrid.hpp
+
+}  // namespace gradus::train::detail
+
 namespace gradus::parallel {
 
 namespace detail {
 
-template <class Element, class Communicator>
+template <class Element>
 class hybrid_state;
 
 }  // namespace detail
@@ -104,8 +112,11 @@ struct hybrid {
   }
 
   /// The object of one rank that brings its gradients together; see gradient_strategy.
-  template <class Element, class Communicator>
-  using state = detail::hybrid_state<Element, Communicator>;
+  template <class Element>
+  using state = detail::hybrid_state<Element>;
+  /// How a rank computes its part of a batch; see train::execution.
+  template <class Network>
+  using execution = train::detail::pipeline_execution<Network>;
 };
 
 namespace detail {
@@ -130,14 +141,12 @@ namespace detail {
 }
 
 /// Sums the gradients of a stage over the replicas, and what the update rule needs of all gradients over the stages.
-template <class Element, class Communicator>
+template <class Element>
 class hybrid_state final : public strategy<Element> {
-  using group_type = comm::split_of<Communicator>;
-
  public:
   /// Called by all ranks, with the parameters of this rank's stages.
   /// @throws configuration_error when options make no sense
-  hybrid_state(const hybrid& options, Communicator& communicator, const flat_parameters<Element>& parameters)
+  hybrid_state(const hybrid& options, comm::any_communicator communicator, const flat_parameters<Element>& parameters)
       : options_{(options.check(communicator.size()), options)},
         replicas_{comm::split(communicator, ranks_of_stage(options, communicator.rank(), communicator.size()))},
         stages_{comm::split(communicator, ranks_of_replica(options, communicator.rank()))},
@@ -158,8 +167,7 @@ class hybrid_state final : public strategy<Element> {
   }
   void share_frozen(std::span<std::byte> values) override {
     if (replicas_.size() > 1 && !values.empty()) {
-      const std::span bytes{reinterpret_cast<std::uint8_t*>(values.data()), values.size()};
-      comm::broadcast(replicas_, bytes, 0).wait();
+      replicas_.link().broadcast(values, 0);
     }
   }
   void gradients_ready(std::size_t first, std::size_t count) override { gradients_.gradients_ready(first, count); }
@@ -247,9 +255,9 @@ class hybrid_state final : public strategy<Element> {
   }
 
   hybrid options_;
-  group_type replicas_;  // of this rank's stages
-  group_type stages_;    // of this rank's replica
-  all_reduce_state<Element, group_type, gradients_on<Element, group_type>> gradients_;
+  comm::any_communicator replicas_;  // of this rank's stages
+  comm::any_communicator stages_;    // of this rank's replica
+  all_reduce::state<Element> gradients_;
   flat_parameters<Element> parameters_;
   optim::parameter_update<Element>* rule_ = nullptr;
   bool tests_ = false;  // the rule needs something of all gradients

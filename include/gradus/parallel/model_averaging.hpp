@@ -9,7 +9,9 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
@@ -20,7 +22,7 @@ namespace gradus::parallel {
 
 namespace detail {
 
-template <class Element, class Communicator>
+template <class Element>
 class model_averaging_state;
 
 }  // namespace detail
@@ -45,17 +47,17 @@ struct model_averaging {
   int synchronous_steps = 0;
 
   /// The object of one rank that brings its gradients together; see gradient_strategy.
-  template <class Element, class Communicator>
-  using state = detail::model_averaging_state<Element, Communicator>;
+  template <class Element>
+  using state = detail::model_averaging_state<Element>;
 };
 
 namespace detail {
 
-template <class Element, class Communicator>
+template <class Element>
 class model_averaging_state final : public strategy<Element> {
  public:
   /// Called by all ranks. @throws configuration_error when options make no sense
-  model_averaging_state(const model_averaging& options, Communicator& communicator,
+  model_averaging_state(const model_averaging& options, comm::any_communicator communicator,
                         const flat_parameters<Element>& parameters)
       : options_{checked(options)}, channel_{communicator.duplicate()}, parameters_{parameters} {}
 
@@ -99,7 +101,7 @@ class model_averaging_state final : public strategy<Element> {
   [[nodiscard]] std::uint64_t averages() const noexcept { return counters_[1]; }
 
   [[nodiscard]] std::string describe() const override {
-    std::string text = gradus::join({model_averaging::name, " by ", Communicator::name, ", "});
+    std::string text = gradus::join({model_averaging::name, " by ", channel_.link().properties().name, ", "});
     if (options_.every_steps > 0) {
       append_text(text, {"every ", options_.every_steps, " steps"});
     } else {
@@ -129,7 +131,7 @@ class model_averaging_state final : public strategy<Element> {
   }
 
   model_averaging options_;
-  Communicator channel_;
+  comm::any_communicator channel_;
   flat_parameters<Element> parameters_;
   std::uint64_t counters_[3] = {};  // steps, averages, whether the ranks are apart
 };

@@ -11,9 +11,9 @@
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <type_traits>  // std::conditional_t, std::is_same_v
 #include <utility>      // std::move
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/comm/tree_ordered.hpp"
 #include "gradus/core/dynamic_array.hpp"
@@ -25,6 +25,13 @@
 #include "gradus/parallel/detail/reproducible/exact_norm.hpp"
 #include "gradus/parallel/sharded_update.hpp"
 #include "gradus/parallel/strategy.hpp"
+
+namespace gradus::train::detail {
+
+template <class Network>
+class worker_execution;  // gradus/train/reproducible.hpp
+
+}  // namespace gradus::train::detail
 
 namespace gradus::parallel {
 
@@ -38,11 +45,9 @@ concept sums_on_servers = requires(Strategy& options) {
 
 /// A strategy that brings gradients together by sums of its communicator only.
 template <class Strategy>
-inline constexpr bool sums_by_communicator =
-    std::is_same_v<Strategy, all_reduce> || std::is_same_v<Strategy, sharded_update>;
-
-template <class Strategy, class Element, class Communicator>
-class reproducible_state;
+concept sums_by_communicator = requires {
+  requires Strategy::sums_by_communicator;
+};
 
 }  // namespace detail
 
@@ -68,7 +73,7 @@ class reproducible_state;
 ///
 /// A step costs virtual_workers / ranks small passes instead of one, and additions of gradients. The network is
 /// compiled for the examples of one virtual worker, so its values take less memory, and log2(virtual_workers / ranks)
-/// copies of the gradients take more. For train::trainer, not for step_trainer, and for devices in host memory.
+/// copies of the gradients take more. For a trainer that makes its strategy, and for devices in host memory.
 template <class Strategy = all_reduce>
 struct reproducible {
   static_assert(detail::sums_by_communicator<Strategy> || detail::sums_on_servers<Strategy>,
@@ -110,15 +115,42 @@ struct reproducible {
   }
 
   /// Whether this rank is a server and no worker: it calls `serve` and makes no trainer.
-  template <class Communicator>
-  requires detail::sums_on_servers<Strategy>
-  [[nodiscard]] bool is_server_only(const Communicator& communicator) const {
+  [[nodiscard]] bool is_server_only(
+      const comm::any_communicator& communicator) const requires detail::sums_on_servers<Strategy> {
     return strategy.is_server_only(communicator);
   }
 
-  /// The object of one rank that brings its gradients together; see gradient_strategy.
-  template <class Element, class Communicator>
-  using state = detail::reproducible_state<Strategy, Element, Communicator>;
+  /// That of the strategy within, over sums in the order of the tree; see gradient_strategy.
+  template <class Element>
+  using state = strategy_state<Strategy, Element>;
+  /// Makes it. Called by all ranks.
+  /// @throws configuration_error when the virtual workers cannot be divided among the ranks, or options make no sense
+  template <class Element>
+  [[nodiscard]] static std::unique_ptr<state<Element>> make(const reproducible& options, comm::any_communicator ranks,
+                                                            const flat_parameters<Element>& parameters) {
+    Strategy inner = options.strategy;
+    if constexpr (detail::sums_on_servers<Strategy>) {
+      options.check(static_cast<int>(inner.roles_among(ranks.size()).workers.size()));
+      inner.pairwise_sums = true;
+      return make_strategy<Element>(inner, std::move(ranks), parameters);
+    } else {
+      options.check(ranks.size());
+      return make_strategy<Element>(
+          inner, comm::any_communicator{std::make_unique<comm::tree_ordered_link>(ranks.duplicate())}, parameters);
+    }
+  }
+  /// What is computed in place of the rule: where it clips by the norm, squares are summed without rounding.
+  template <class Element>
+  [[nodiscard]] static std::unique_ptr<optim::parameter_update<Element>> rule_of(
+      std::unique_ptr<optim::parameter_update<Element>> rule) {
+    if (!rule->clips_norm() || rule->scales_loss()) {
+      return rule;
+    }
+    return std::make_unique<detail::exact_norm<Element>>(std::move(rule));
+  }
+  /// How a rank computes its part of a batch: for one virtual worker after another; see train::execution.
+  template <class Network>
+  using execution = train::detail::worker_execution<Network>;
 };
 
 template <class Strategy>
@@ -126,134 +158,14 @@ reproducible(Strategy) -> reproducible<Strategy>;
 template <class Strategy>
 reproducible(Strategy, int) -> reproducible<Strategy>;
 
-namespace detail {
-
-/// A strategy around one of servers, for checkpoints.
-template <class Element>
-class strategy_around_servers : public server_strategy<Element> {
- public:
-  void fetch_from_servers(std::size_t buffer, std::span<Element> to) override {
-    servers_->fetch_from_servers(buffer, to);
-  }
-  void store_on_servers(std::size_t buffer, std::span<const Element> from, std::uint64_t updates) override {
-    servers_->store_on_servers(buffer, from, updates);
-  }
-  [[nodiscard]] std::uint64_t updates_of_servers() override { return servers_->updates_of_servers(); }
-
- protected:
-  server_strategy<Element>* servers_ = nullptr;  // the strategy within
-};
-
-/// What a strategy around one of servers, of ranks that update parts, or of another one derives from.
-template <class Element, update_scope scope>
-struct base_for_scope {
-  using type = strategy<Element>;
-};
-template <class Element>
-struct base_for_scope<Element, update_scope::parts> {
-  using type = partial_strategy<Element>;
-};
-template <class Element>
-struct base_for_scope<Element, update_scope::elsewhere> {
-  using type = strategy_around_servers<Element>;
-};
-
-template <class Strategy>
-inline constexpr update_scope scope_of = sums_on_servers<Strategy>
-                                             ? update_scope::elsewhere
-                                             : (std::is_same_v<Strategy, sharded_update> ? update_scope::parts
-                                                                                         : update_scope::all);
-
-/// The strategy over a communicator whose sums are in the order of the tree, or with servers that add in this order.
-template <class Strategy, class Element, class Communicator>
-class reproducible_state final : public base_for_scope<Element, scope_of<Strategy>>::type {
-  static constexpr bool on_servers = sums_on_servers<Strategy>;
-  using channel_type = std::conditional_t<on_servers, Communicator, comm::tree_ordered<Communicator>>;
-  using inner_state = strategy_state<Strategy, Element, channel_type>;
-
- public:
-  /// Called by all ranks.
-  /// @throws configuration_error when the virtual workers cannot be divided among the ranks, or options make no sense
-  reproducible_state(const reproducible<Strategy>& options, Communicator& communicator,
-                     const flat_parameters<Element>& parameters)
-      : virtual_workers_{options.virtual_workers},
-        channel_{channel_of(options, communicator)},
-        inner_{options_of_inner(options), channel_, parameters} {
-    if constexpr (on_servers) {
-      this->servers_ = &inner_;
-    }
-  }
-
-  /// What a trainer calls in place of the rule: where the rule clips by the norm, squares are summed without rounding.
-  [[nodiscard]] optim::parameter_update<Element>& rule_of_step(optim::parameter_update<Element>& rule) {
-    if (!rule.clips_norm() || rule.scales_loss()) {
-      return rule;
-    }
-    norm_ = std::make_unique<exact_norm<Element>>(rule);
-    return *norm_;
-  }
-
-  [[nodiscard]] std::string describe() const override {
-    return gradus::join({"reproducible for ", virtual_workers_, " virtual workers, ", inner_.describe()});
-  }
-  void start() override { inner_.start(); }
-  void finish(const update_call& update) override { inner_.finish(update); }
-  void gradients_ready(std::size_t first, std::size_t count) override { inner_.gradients_ready(first, count); }
-  void end_of_step(double learning_rate) override { inner_.end_of_step(learning_rate); }
-  [[nodiscard]] bool may_be_late() const noexcept override { return inner_.may_be_late(); }
-  bool finish_until(std::size_t first, std::size_t count, const update_call& update) override {
-    return inner_.finish_until(first, count, update);
-  }
-  void complete() override { inner_.complete(); }
-  void settle() override { inner_.settle(); }
-  void use(optim::parameter_update<Element>& update) override { inner_.use(update); }
-  void gather_state() override { inner_.gather_state(); }
-  void fetch_state() override { inner_.fetch_state(); }
-  [[nodiscard]] double gather_gradients() override { return inner_.gather_gradients(); }
-  [[nodiscard]] bool replicates() const noexcept override { return inner_.replicates(); }
-  [[nodiscard]] bool sums_squares() const noexcept override { return inner_.sums_squares(); }
-  [[nodiscard]] comm::link* group() noexcept override { return inner_.group(); }
-  [[nodiscard]] dynamic_array<travelling_memory> travelling() const override { return inner_.travelling(); }
-
-  /// The state of the strategy within.
-  [[nodiscard]] inner_state& inner() noexcept { return inner_; }
-
- private:
-  static channel_type channel_of(const reproducible<Strategy>& options, Communicator& communicator) {
-    if constexpr (on_servers) {
-      options.check(static_cast<int>(options.strategy.roles_among(communicator.size()).workers.size()));
-      return communicator.duplicate();
-    } else {
-      options.check(communicator.size());
-      return channel_type{communicator.duplicate()};
-    }
-  }
-
-  static Strategy options_of_inner(const reproducible<Strategy>& options) {
-    Strategy inner = options.strategy;
-    if constexpr (on_servers) {
-      inner.pairwise_sums = true;
-    }
-    return inner;
-  }
-
-  int virtual_workers_;
-  channel_type channel_;  // outlives the strategy
-  std::unique_ptr<exact_norm<Element>> norm_;
-  inner_state inner_;
-};
-
-}  // namespace detail
-
 /// As serve of the strategy within: for a rank that is only a server, while the others train by
 /// parallel::reproducible{servers}.
 /// @throws configuration_error when options make no sense, or ranks differ
-template <class Element, class Communicator, class Rule, detail::sums_on_servers Strategy>
-auto serve(Communicator& communicator, const Rule& rule, const reproducible<Strategy>& options,
+template <class Element, class Rule, detail::sums_on_servers Strategy>
+auto serve(comm::any_communicator communicator, const Rule& rule, const reproducible<Strategy>& options,
            error_location where = error_location::current()) {
   return at_call(where, [&] {
     options.check(static_cast<int>(options.strategy.roles_among(communicator.size()).workers.size()));
-    Communicator channel{communicator.duplicate()};  // as workers do
     Strategy servers = options.strategy;
     servers.pairwise_sums = true;
     cpu device{{.intra_op_threads = 1}};
@@ -266,7 +178,7 @@ auto serve(Communicator& communicator, const Rule& rule, const reproducible<Stra
     if (applied->clips_norm() && !applied->scales_loss()) {
       applied = std::make_unique<detail::exact_norm<Element>>(std::move(applied));
     }
-    return serve<Element>(channel, *applied, servers, where);
+    return serve<Element>(std::move(communicator), *applied, servers, where);
   });
 }
 

@@ -4,7 +4,8 @@
 #pragma once
 
 #include <cstddef>          // std::byte, std::size_t
-#include <memory>           // std::unique_ptr
+#include <cstdint>          // std::uint8_t
+#include <memory>           // std::make_unique, std::unique_ptr
 #include <source_location>  // std::source_location
 #include <span>             // std::as_bytes, std::as_writable_bytes, std::span
 #include <string>           // std::string
@@ -12,7 +13,9 @@
 #include <type_traits>      // std::conditional_t
 #include <utility>          // std::move
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -31,7 +34,7 @@ namespace gradus::parallel {
 
 namespace detail {
 
-template <class Element, class Communicator>
+template <class Element>
 class scattered_update;
 
 }  // namespace detail
@@ -63,6 +66,8 @@ class scattered_update;
 struct sharded_update {
   /// The name of the strategy in messages.
   static constexpr std::string_view name = "sharded_update";
+  /// Gradients come together by sums of the communicator only: parallel::reproducible takes it.
+  static constexpr bool sums_by_communicator = true;
 
   /// As all_reduce::bucket_bytes, where buckets travel.
   index_t bucket_bytes = 25 * 1024 * 1024;
@@ -80,19 +85,31 @@ struct sharded_update {
   }
 
   /// The object of one rank that brings its gradients together; see gradient_strategy.
+  template <class Element>
+  using state = partial_strategy<Element>;
+  /// Makes it: in shared memory where ranks reach each other's. Called by all ranks.
+  /// @throws configuration_error when options make no sense
+  template <class Element>
+  [[nodiscard]] static std::unique_ptr<state<Element>> make(const sharded_update& options, comm::any_communicator ranks,
+                                                            const flat_parameters<Element>& parameters) {
+    if (ranks.link().properties().makes_windows) {
+      return std::make_unique<detail::shared_memory_update<Element>>(options, std::move(ranks), parameters);
+    }
+    return std::make_unique<detail::scattered_update<Element>>(options, std::move(ranks), parameters);
+  }
+  /// What it makes over a communicator of a known type: a trainer compiles only this one.
   template <class Element, class Communicator>
-  using state = std::conditional_t<comm::makes_windows<Communicator, Element>,
-                                   detail::shared_memory_update<Element, Communicator, sharded_update>,
-                                   detail::scattered_update<Element, Communicator>>;
+  using state_over = std::conditional_t<comm::makes_windows<Communicator, std::uint8_t>,
+                                        detail::shared_memory_update<Element>, detail::scattered_update<Element>>;
 };
 
 namespace detail {
 
 /// Sums blocks of the gradients.
-template <class Element, class Communicator>
+template <class Element>
 class gradient_blocks_on final : public gradient_channel {
  public:
-  gradient_blocks_on(Communicator channel, std::span<Element> gradients)
+  gradient_blocks_on(comm::any_communicator channel, std::span<Element> gradients)
       : channel_{std::move(channel)}, gradients_{gradients} {}
 
   comm::request reduce(index_t begin, index_t end) override {
@@ -104,20 +121,20 @@ class gradient_blocks_on final : public gradient_channel {
   [[nodiscard]] std::span<Element> part(index_t begin, index_t end) const noexcept {
     return gradients_.subspan(as_size(begin), as_size(end - begin));
   }
-  [[nodiscard]] Communicator& communicator() noexcept { return channel_; }
+  [[nodiscard]] comm::any_communicator& communicator() noexcept { return channel_; }
 
  private:
-  Communicator channel_;
+  comm::any_communicator channel_;
   std::span<Element> gradients_;
 };
 
 /// A sharded update by messages, bucket by bucket.
-template <class Element, class Communicator>
+template <class Element>
 class scattered_update final : public partial_strategy<Element> {
  public:
   /// Called by all ranks: gradients and values travel on duplicates of the communicator.
   /// @throws configuration_error when options make no sense
-  scattered_update(const sharded_update& options, Communicator& communicator,
+  scattered_update(const sharded_update& options, comm::any_communicator communicator,
                    const flat_parameters<Element>& parameters)
       : channel_{communicator.duplicate(), parameters.gradients},
         values_{communicator.duplicate()},
@@ -209,7 +226,7 @@ class scattered_update final : public partial_strategy<Element> {
       for (const optim::state_buffer& each : rule_->buffers()) {
         if (each.elements == static_cast<index_t>(parameters_.values.size())) {
           for (const parameter_blocks& blocks : blocks_) {
-            gather_blocks(values_, blocks, each);
+            gather_blocks(values_.link(), blocks, each);
           }
         }
       }
@@ -223,7 +240,7 @@ class scattered_update final : public partial_strategy<Element> {
                                   .bytes = std::as_writable_bytes(parameters_.gradients),
                                   .elements = static_cast<index_t>(parameters_.gradients.size())};
     for (const parameter_blocks& blocks : blocks_) {
-      gather_blocks(values_, blocks, all);
+      gather_blocks(values_.link(), blocks, all);
     }
     return 1;
   }
@@ -240,7 +257,7 @@ class scattered_update final : public partial_strategy<Element> {
 
   /// The plan: the buckets.
   [[nodiscard]] std::string describe() const override {
-    return describe_plan(sharded_update::name, Communicator::name, exchange_.get(), parameters_.segments);
+    return describe_plan(sharded_update::name, values_.link().properties().name, exchange_.get(), parameters_.segments);
   }
 
   [[nodiscard]] bool sums_squares() const noexcept override { return true; }
@@ -263,8 +280,8 @@ class scattered_update final : public partial_strategy<Element> {
     return parameters_.values.subspan(as_size(begin), as_size(end - begin));
   }
 
-  gradient_blocks_on<Element, Communicator> channel_;
-  Communicator values_;
+  gradient_blocks_on<Element> channel_;
+  comm::any_communicator values_;
   flat_parameters<Element> parameters_;
   optim::parameter_update<Element>* rule_ = nullptr;
   std::unique_ptr<bucket_exchange> exchange_;

@@ -6,13 +6,15 @@
 #include <concepts>     // std::constructible_from, std::convertible_to, std::derived_from, std::invocable, std::same_as
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::uint64_t
+#include <memory>       // std::make_unique, std::unique_ptr
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_abstract_v
+#include <utility>      // std::move
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/link.hpp"
-#include "gradus/comm/self.hpp"
 #include "gradus/comm/watch.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -234,43 +236,67 @@ concept has_strategy_name = requires {
 };
 
 /// What a strategy keeps on a rank.
-template <class Strategy, class Element, class Communicator>
-using strategy_state = typename Strategy::template state<Element, Communicator>;
+template <class Strategy, class Element>
+using strategy_state = typename Strategy::template state<Element>;
 
-/// A requirement of `gradient_strategy`: Strategy has `state<Element, Communicator>` with the constructor of a
-/// strategy.
-template <class Strategy, class Element = float, class Communicator = comm::self>
+/// A strategy that chooses what it keeps by what the communicator can do: it has
+/// `make(const Strategy&, comm::any_communicator, const flat_parameters<Element>&)`, which returns a std::unique_ptr of
+/// its state, a base class.
+template <class Strategy, class Element>
+concept makes_strategy_state = requires(const Strategy& options, comm::any_communicator ranks,
+                                        const flat_parameters<Element>& parameters) {
+  {
+    Strategy::template make<Element>(options, std::move(ranks), parameters)
+    } -> std::same_as<std::unique_ptr<strategy_state<Strategy, Element>>>;
+};
+
+/// A requirement of `gradient_strategy`: Strategy has `state<Element>` with the constructor of a strategy.
+template <class Strategy, class Element = float>
 concept has_strategy_state = requires {
-  typename strategy_state<Strategy, Element, Communicator>;
+  typename strategy_state<Strategy, Element>;
 }
-&&std::constructible_from<strategy_state<Strategy, Element, Communicator>, const Strategy&, Communicator&,
-                          const flat_parameters<Element>&>;
+&&(makes_strategy_state<Strategy, Element> ||
+   std::constructible_from<strategy_state<Strategy, Element>, const Strategy&, comm::any_communicator,
+                           const flat_parameters<Element>&>);
 
 /// A requirement of `gradient_strategy`: the state of Strategy derives from strategy<Element>.
-template <class Strategy, class Element = float, class Communicator = comm::self>
-concept has_strategy_base = has_strategy_state<Strategy, Element, Communicator> &&
-    std::derived_from<strategy_state<Strategy, Element, Communicator>, strategy<Element>>;
+template <class Strategy, class Element = float>
+concept has_strategy_base =
+    has_strategy_state<Strategy, Element> && std::derived_from<strategy_state<Strategy, Element>, strategy<Element>>;
 
 /// A way of computing, on several ranks, the update that one process would compute on the batches of all.
 ///
 /// A type Strategy models `gradient_strategy` when it is an aggregate of options, and
 ///   1. `Strategy::name` is a constant string used in messages;
-///   2. `Strategy::state<Element, Communicator>` is constructible from (const Strategy&, Communicator&,
-///   flat_parameters<Element>)
-///      and derives from `strategy<Element>`, which says what it does. All ranks construct it.
+///   2. `Strategy::state<Element>` is constructible from (const Strategy&, comm::any_communicator, const
+///      flat_parameters<Element>&) and derives from `strategy<Element>`, which says what it does. All ranks construct
+///      it, over a communicator that outlives it.
 /// Semantics: tests/conformance/parallel.
-template <class Strategy, class Element = float, class Communicator = comm::self>
-concept gradient_strategy = has_strategy_name<Strategy> && has_strategy_base<Strategy, Element, Communicator>;
+template <class Strategy, class Element = float>
+concept gradient_strategy = has_strategy_name<Strategy> && has_strategy_base<Strategy, Element>;
+
+/// Makes what a strategy keeps on this rank. Called by all ranks.
+/// @param ranks  what it refers to outlives the result
+/// @throws configuration_error when options make no sense
+template <class Element, gradient_strategy<Element> Strategy>
+[[nodiscard]] std::unique_ptr<strategy_state<Strategy, Element>> make_strategy(
+    const Strategy& options, comm::any_communicator ranks, const flat_parameters<Element>& parameters) {
+  if constexpr (makes_strategy_state<Strategy, Element>) {
+    return Strategy::template make<Element>(options, std::move(ranks), parameters);
+  } else {
+    return std::make_unique<strategy_state<Strategy, Element>>(options, std::move(ranks), parameters);
+  }
+}
 
 /// Says which requirement of `gradient_strategy` the type Strategy misses. Always true when it compiles.
-template <class Strategy, class Element = float, class Communicator = comm::self>
+template <class Strategy, class Element = float>
 consteval bool explain_strategy() {
   static_assert(has_strategy_name<Strategy>,
                 "gradus: not a strategy: give it a name, e.g. "
                 "static constexpr std::string_view name = \"all_reduce\";");
   constexpr bool abstract = [] {
-    if constexpr (requires { typename strategy_state<Strategy, Element, Communicator>; }) {
-      return std::is_abstract_v<strategy_state<Strategy, Element, Communicator>>;
+    if constexpr (requires { typename strategy_state<Strategy, Element>; }) {
+      return std::is_abstract_v<strategy_state<Strategy, Element>> && !makes_strategy_state<Strategy, Element>;
     } else {
       return false;
     }
@@ -278,13 +304,12 @@ consteval bool explain_strategy() {
   static_assert(!abstract,
                 "gradus: not a strategy: its state must override std::string describe() const, void start() and void "
                 "finish(const gradus::parallel::update_call&): write override after each of them");
-  static_assert(abstract || has_strategy_state<Strategy, Element, Communicator>,
-                "gradus: not a strategy: give it template <class Element, class Communicator> class state with a "
-                "constructor state(const options&, Communicator&, const gradus::parallel::flat_parameters<Element>&)");
-  static_assert(
-      !has_strategy_state<Strategy, Element, Communicator> || has_strategy_base<Strategy, Element, Communicator>,
-      "gradus: not a strategy: derive its state publicly from gradus::parallel::strategy<Element> and write "
-      "override after its functions");
+  static_assert(abstract || has_strategy_state<Strategy, Element>,
+                "gradus: not a strategy: give it template <class Element> class state with a constructor state(const "
+                "options&, gradus::comm::any_communicator, const gradus::parallel::flat_parameters<Element>&)");
+  static_assert(!has_strategy_state<Strategy, Element> || has_strategy_base<Strategy, Element>,
+                "gradus: not a strategy: derive its state publicly from gradus::parallel::strategy<Element> and write "
+                "override after its functions");
   return true;
 }
 

@@ -7,7 +7,8 @@
 #include <span>     // std::span
 #include <utility>  // std::move
 
-#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/nn/statistics_group.hpp"
 
 namespace gradus::parallel {
@@ -23,13 +24,10 @@ namespace gradus::parallel {
 /// communicator, apart from the strategy's gradients. The communicator sends memory of the host: for ranks of
 /// comm::nccl, give another one of the same ranks. It may have fewer ranks than those that train, such as those of a
 /// node: then each of these groups has statistics of its own.
-template <class Communicator>
 class synchronized_statistics final : public nn::statistics_group {
-  static_assert(comm::explain_communicator<Communicator>());
-
  public:
   /// Duplicates `communicator`. Called by all ranks.
-  explicit synchronized_statistics(Communicator& communicator) : communicator_{communicator.duplicate()} {}
+  explicit synchronized_statistics(comm::any_communicator communicator) : communicator_{communicator.duplicate()} {}
 
   [[nodiscard]] std::unique_ptr<nn::statistics_sum> make_sum() override {
     return std::make_unique<sum_of_layer>(communicator_.duplicate());
@@ -38,19 +36,19 @@ class synchronized_statistics final : public nn::statistics_group {
  private:
   class sum_of_layer final : public nn::statistics_sum {
    public:
-    explicit sum_of_layer(Communicator channel) : channel_{std::move(channel)} {}
+    explicit sum_of_layer(comm::any_communicator channel) : channel_{std::move(channel)} {}
 
     void sum(std::span<double> values) override {
       if (channel_.size() > 1) {
-        comm::all_reduce(channel_, values).wait();
+        channel_.link().sum(values);
       }
     }
 
    private:
-    Communicator channel_;
+    comm::any_communicator channel_;
   };
 
-  Communicator communicator_;
+  comm::any_communicator communicator_;
 };
 
 }  // namespace gradus::parallel

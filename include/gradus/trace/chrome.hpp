@@ -16,6 +16,8 @@
 #include <utility>      // std::exchange, std::move
 #include <vector>       // std::vector
 
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
@@ -316,8 +318,9 @@ inline void require_plain(const std::string& path) {
   }
 }
 
-template <class Sink, class Communicator>
-timeline write_to(const std::string& path, recorder& from, Communicator& communicator, const program_facts& facts) {
+template <class Sink>
+timeline write_to(const std::string& path, recorder& from, comm::any_communicator communicator,
+                  const program_facts& facts) {
   timeline all = collect(from, communicator);
   if (communicator.rank() == 0) {
     Sink out{path};
@@ -334,10 +337,10 @@ timeline write_to(const std::string& path, recorder& from, Communicator& communi
 /// @throws device_error on rank 0 if the file cannot be written
 /// @throws configuration_error if the path ends in .gz; use write_gzip of trace/gzip.hpp for it
 /// @throws communication_error if a rank fails or does not call it in time
-template <class Communicator>
-timeline write(const std::string& path, recorder& from, Communicator& communicator, const program_facts& facts = {}) {
+inline timeline write(const std::string& path, recorder& from, comm::any_communicator communicator,
+                      const program_facts& facts = {}) {
   detail::require_plain(path);
-  return detail::write_to<file_sink>(path, from, communicator, facts);
+  return detail::write_to<file_sink>(path, from, std::move(communicator), facts);
 }
 
 }  // namespace gradus::trace

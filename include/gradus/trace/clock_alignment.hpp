@@ -8,7 +8,9 @@
 #include <cstdint>    // std::int64_t
 #include <span>       // std::span
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/trace/detail/recorder/clock.hpp"
 
@@ -29,8 +31,8 @@ struct clock_offset {
 ///
 /// @param now  returns the nanoseconds of this rank's clock
 /// @throws communication_error if a rank fails or does not call it in time
-template <class Communicator, class Clock>
-[[nodiscard]] clock_offset measure_clock(Communicator& communicator, const Clock& now, int rounds = 24) {
+template <class Clock>
+[[nodiscard]] clock_offset measure_clock(comm::any_communicator communicator, const Clock& now, int rounds = 24) {
   constexpr int tag = 1;
   clock_offset own{.at = now()};
   comm::barrier(communicator).wait();

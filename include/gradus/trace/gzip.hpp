@@ -12,6 +12,8 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::exchange, std::move
 
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/trace/chrome.hpp"
@@ -73,10 +75,9 @@ class gzip_sink final : public text_sink {
 /// The same as trace::write, but compressed.
 /// @throws device_error on rank 0 if the file cannot be written
 /// @throws communication_error if a rank fails or does not call it in time
-template <class Communicator>
-timeline write_gzip(const std::string& path, recorder& from, Communicator& communicator,
-                    const program_facts& facts = {}) {
-  return detail::write_to<gzip_sink>(path, from, communicator, facts);
+inline timeline write_gzip(const std::string& path, recorder& from, comm::any_communicator communicator,
+                           const program_facts& facts = {}) {
+  return detail::write_to<gzip_sink>(path, from, std::move(communicator), facts);
 }
 
 }  // namespace gradus::trace

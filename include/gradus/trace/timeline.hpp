@@ -21,7 +21,9 @@
 #include <unistd.h>  // gethostname
 #endif
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/trace/clock_alignment.hpp"
@@ -243,8 +245,8 @@ namespace detail {
 }
 
 /// Calls take on rank 0 with the bytes of each rank, one after another.
-template <class Communicator, class Take>
-void gather_bytes(Communicator& communicator, std::span<const std::uint8_t> own, const Take& take) {
+template <class Take>
+void gather_bytes(comm::any_communicator& communicator, std::span<const std::uint8_t> own, const Take& take) {
   constexpr std::size_t most_at_once = std::size_t{1} << 24U;
   constexpr int tag = 1;
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(communicator.size()));
@@ -274,8 +276,7 @@ void gather_bytes(Communicator& communicator, std::span<const std::uint8_t> own,
 /// it; recording is off afterwards. It compares the clocks again and assumes a constant drift since the communicator
 /// was traced. Rank 0 needs 64 bytes for each span of all ranks.
 /// @throws communication_error if a rank fails or does not call it in time
-template <class Communicator>
-[[nodiscard]] timeline collect(recorder& from, Communicator& communicator) {
+[[nodiscard]] inline timeline collect(recorder& from, comm::any_communicator communicator) {
   from.enable(false);
   const clock_offset last = measure_clock(communicator, &detail::steady_nanoseconds);
   const clock_alignment clock{from.first_clock().value_or(last), last};

@@ -17,6 +17,7 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
@@ -31,6 +32,7 @@
 #include "gradus/train/detail/checkpoints/gathering_group.hpp"
 #include "gradus/train/detail/checkpoints/signals.hpp"
 #include "gradus/train/detail/checkpoints/state_file.hpp"
+#include "gradus/train/detail/state/access.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/interrupted.hpp"
 #include "gradus/train/report.hpp"
@@ -77,12 +79,6 @@ struct checkpoint_options {
 };
 
 namespace detail {
-
-/// Saves behind the steps, on a communicator of their own.
-struct background_saves {
-  std::unique_ptr<comm::link> world;  ///< the communicator that was duplicated for them, to end the training
-  std::unique_ptr<io::checkpoint_writer> writer;
-};
 
 /// The signal that has come on some rank; the same on all ranks. If ranks have got different ones, as from a scheduler
 /// that sends USR1 to one and TERM to all, it is the first of end_signals::numbers. Called by all ranks.
@@ -194,14 +190,12 @@ class checkpoints {
     }
   }
 
-  /// Lets a train::step_trainer, which does not know the type of its communicator, write behind the steps, on a
-  /// duplicate of this one. It has the ranks that train; else, and without this call, saves are between the steps. A
-  /// trainer gives its own communicator. Called by all ranks, before fit; the communicator must outlive this object.
-  template <class Communicator>
-  void write_behind(Communicator& communicator) {
-    make_background_ = [&communicator](const io::checkpoint_writer_options& options, int ranks) {
-      return behind(communicator, options, ranks);
-    };
+  /// Lets a trainer that is made with a step_end write behind the steps, on a duplicate of this communicator. It has
+  /// the ranks that train; else, and without this call, saves are between the steps. A trainer that makes its strategy
+  /// gives its own communicator. Called by all ranks, before fit.
+  /// @param communicator  what it refers to outlives this object
+  void write_behind(comm::any_communicator communicator) {
+    behind_ = std::make_unique<comm::any_communicator>(std::move(communicator));
   }
 
   /// True while a save is under way behind the steps. Ranks may see its end at different steps.
@@ -239,27 +233,15 @@ class checkpoints {
     }
     options.folders.push_back({.path = folder_, .keep_newest = options_.keep, .every = every});
     at_call(where_, [&, this] {
-      detail::background_saves background;
-      if constexpr (requires { trainer.communicator(); }) {
-        background = behind(trainer.communicator(), options, group_->size());
-      } else if (make_background_) {
-        background = make_background_(options, group_->size());
+      comm::any_communicator* const own = detail::trainer_access::communicator_of(trainer);
+      comm::any_communicator* const all = own != nullptr ? own : behind_.get();
+      if (all != nullptr && all->size() == group_->size()) {
+        world_ = &all->link();
+        writer_ = std::make_unique<io::checkpoint_writer>(*all, options);
+      } else {  // not all ranks of the communicator train
+        writer_ = std::make_unique<io::checkpoint_writer>(*group_, options);
       }
-      world_ = std::move(background.world);
-      writer_ = background.writer != nullptr ? std::move(background.writer)
-                                             : std::make_unique<io::checkpoint_writer>(*group_, options);
     });
-  }
-
-  /// Empty where not all ranks of the communicator train.
-  template <class Communicator>
-  [[nodiscard]] static detail::background_saves behind(Communicator& communicator,
-                                                       const io::checkpoint_writer_options& options, int ranks) {
-    if (communicator.size() != ranks) {
-      return {};
-    }
-    return {.world = std::make_unique<comm::link_of<Communicator>>(communicator),
-            .writer = std::make_unique<io::checkpoint_writer>(communicator, options)};
   }
 
   /// Whether saves go on behind the steps.
@@ -377,11 +359,11 @@ class checkpoints {
   training_state state_;
   detail::state_content content_;
   std::optional<double> best_;
-  checkpoint_cost cost_;  // of the last save
-  bool reported_ = true;  // it is
-  std::function<detail::background_saves(const io::checkpoint_writer_options&, int ranks)> make_background_;
-  std::unique_ptr<comm::link> world_;              // null: saves are between the steps
-  std::unique_ptr<io::checkpoint_writer> writer_;  // ends before what it reads
+  checkpoint_cost cost_;                            // of the last save
+  bool reported_ = true;                            // it is
+  std::unique_ptr<comm::any_communicator> behind_;  // see write_behind
+  comm::link* world_ = nullptr;                     // null: saves are between the steps
+  std::unique_ptr<io::checkpoint_writer> writer_;   // ends before what it reads
 };
 
 /// Makes a trainer go on from the newest valid checkpoint of a folder, or of a list of folders. Without one nothing

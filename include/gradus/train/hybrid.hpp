@@ -5,39 +5,36 @@
 
 #include <string>  // std::string
 
+#include "gradus/core/error.hpp"
 #include "gradus/parallel/hybrid.hpp"
-#include "gradus/train/detail/hybrid/pipeline_parts.hpp"
-#include "gradus/train/detail/trainer/trainer_base.hpp"
+#include "gradus/train/detail/hybrid/pipeline_execution.hpp"
+#include "gradus/train/detail/state/access.hpp"
+#include "gradus/train/trainer.hpp"
 
 namespace gradus::train {
 
-namespace detail {
-
-template <>
-struct parts_of_strategy<parallel::hybrid> {
-  using type = pipeline_parts;
-  [[nodiscard]] static type make(const parallel::hybrid& options) { return type{options}; }
-};
-
-}  // namespace detail
-
-/// The stages of a network for a step_trainer, whose strategy is a parallel::hybrid with the same options. A trainer
-/// makes them by itself.
+/// The stages of a network for a trainer that is made with a step_end, whose strategy is a parallel::hybrid with the
+/// same options. A trainer that makes its strategy makes them by itself.
 ///
 /// @code
-///   auto ranks = std::make_unique<parallel::pipeline_ranks_of<float, comm::threads>>(options, world);
-///   train::pipeline stages{options};
-///   stages.prepare_with(net, std::move(ranks));  // cuts and compiles it
-///   // ... parameters, rule, strategy and end, as step_trainer says
-///   train::step_trainer trainer{net, end, end.group(), std::move(stages)};
+///   auto stages = std::make_unique<train::pipeline<network>>(options);
+///   stages->prepare(net, ranks);  // ranks: a comm::any_communicator; cuts and compiles the network
+///   // ... parameters, rule, strategy and end, as trainer says
+///   train::trainer trainer{net, end, end.group(), std::move(stages)};
 /// @endcode
-using pipeline = detail::pipeline_parts;
+template <class Network>
+using pipeline = detail::pipeline_execution<Network>;
 
 /// The stages that a trainer by parallel::hybrid has cut its network into: a table for people, with the layers, memory
 /// and time of each stage and the bytes at each cut. The same on all ranks.
-template <class Trainer>
-[[nodiscard]] std::string stages_of(const Trainer& trainer) {
-  return trainer.parts().cut().text;
+/// @throws configuration_error if it trains by another strategy
+template <class Network>
+[[nodiscard]] std::string stages_of(trainer<Network>& of) {
+  const auto* const own = dynamic_cast<pipeline<Network>*>(&detail::trainer_access::execution_of(of));
+  if (own == nullptr) {
+    raise<configuration_error>("train::stages_of", "a trainer by parallel::hybrid", "one by another strategy");
+  }
+  return own->cut().text;
 }
 
 }  // namespace gradus::train

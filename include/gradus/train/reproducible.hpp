@@ -3,52 +3,54 @@
 // A trainer whose weights, losses and statistics do not depend on the number of ranks: parallel::reproducible.
 #pragma once
 
+#include <memory>  // std::make_unique, std::unique_ptr
+#include <string>  // std::string
+
 #include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/data/sampler.hpp"
 #include "gradus/parallel/reproducible.hpp"
 #include "gradus/train/detail/reproducible/worker_batches.hpp"
 #include "gradus/train/detail/reproducible/worker_epoch.hpp"
-#include "gradus/train/detail/trainer/trainer_base.hpp"
+#include "gradus/train/execution.hpp"
 
 namespace gradus::train {
 
 namespace detail {
 
-/// How a rank computes its part of a batch by parallel::reproducible.
-struct worker_parts {
-  worker_epoch epoch;
+/// How a rank computes its part of a batch by parallel::reproducible: for one virtual worker after another.
+template <class Network>
+class worker_execution final : public execution<Network> {
+  using observer_type = typename execution<Network>::observer_type;
 
-  [[nodiscard]] static data::shard shard(const comm::link& group) noexcept {
+ public:
+  template <class Strategy>
+  explicit worker_execution(const parallel::reproducible<Strategy>& options) {
+    epoch_.all = options.virtual_workers;
+  }
+
+  [[nodiscard]] data::shard shard(const comm::link& group) const override {
     return {.rank = group.rank(), .ranks = group.size(), .nested = true};
   }
-  template <class Network, class Communicator>
-  void prepare(Network& /*network*/, Communicator& /*communicator*/) const noexcept {}
+  std::unique_ptr<batch_execution<Network>> training(comm::link& group, Network& network,
+                                                     batch_source<Network>& source) override {
+    return std::make_unique<worker_batches<Network>>(epoch_, group, network, source);
+  }
+  std::unique_ptr<batch_execution<Network>> evaluation(comm::link& group, Network& network,
+                                                       batch_source<Network>& source,
+                                                       observer_type* observer) override {
+    return std::make_unique<worker_batches<Network>>(epoch_.all, group, network, source, observer);
+  }
+  [[nodiscard]] std::string describe() const override {
+    return gradus::join({"reproducible for ", epoch_.all, " virtual workers, "});
+  }
+  [[nodiscard]] worker_epoch* workers() noexcept override { return &epoch_; }
 
-  /// Of a training.
-  template <class Network, class Loader>
-  [[nodiscard]] worker_batches<Network, Loader> batches(comm::link& group, Network& network, Loader& loader) {
-    return {epoch, group, network, loader};
-  }
-  /// Of an evaluation, also within an epoch of a training.
-  template <class Network, class Loader>
-  [[nodiscard]] worker_batches<Network, Loader> batches(
-      comm::link& group, Network& network, Loader& loader,
-      typename worker_batches<Network, Loader>::observer_type* observer) const {
-    return {epoch.all, group, network, loader, observer};
-  }
-};
-
-template <class Strategy>
-struct parts_of_strategy<parallel::reproducible<Strategy>> {
-  using type = worker_parts;
-  [[nodiscard]] static type make(const parallel::reproducible<Strategy>& options) noexcept {
-    type parts;
-    parts.epoch.all = options.virtual_workers;
-    return parts;
-  }
+ private:
+  worker_epoch epoch_;
 };
 
 }  // namespace detail

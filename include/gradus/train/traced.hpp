@@ -5,6 +5,8 @@
 
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::int32_t, std::int64_t, std::uint64_t
+#include <functional>   // std::function
+#include <memory>       // std::make_unique, std::unique_ptr
 #include <optional>     // std::optional
 #include <span>         // std::span
 #include <string>       // std::string
@@ -27,9 +29,10 @@
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/detail/trainer/parts.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
+#include "gradus/train/execution.hpp"
 #include "gradus/train/report.hpp"
 #include "gradus/train/step_end.hpp"
-#include "gradus/train/step_trainer.hpp"
+#include "gradus/train/trainer.hpp"
 
 namespace gradus::train {
 
@@ -264,29 +267,22 @@ class step_tracer final : public step_end {
   std::int64_t last_ = 0;         // the end of what a step did last
 };
 
-/// A loader whose batches are waited for under a tracer's eyes.
-template <class Loader>
-class traced_loader {
+/// Batches that are waited for under a tracer's eyes.
+template <class Network>
+class traced_batches final : public batch_source<Network> {
  public:
-  traced_loader(Loader& loader, step_tracer& tracer) noexcept : loader_{&loader}, tracer_{&tracer} {}
+  traced_batches(batch_source<Network>& source, step_tracer& tracer) noexcept : source_{&source}, tracer_{&tracer} {}
 
-  void start_epoch(std::uint64_t epoch) { loader_->start_epoch(epoch); }
-  void start_epoch(std::uint64_t epoch, index_t first) requires requires(Loader& loader) {
-    loader.start_epoch(epoch, first);
-  }
-  { loader_->start_epoch(epoch, first); }
-  [[nodiscard]] auto next() {
+  void start_epoch(std::uint64_t epoch, index_t first) override { source_->start_epoch(epoch, first); }
+  const network_batch<Network>* next() override {
     tracer_->input_begins();
-    auto* const batch = loader_->next();
+    const auto* const batch = source_->next();
     tracer_->input_ends(batch != nullptr);
     return batch;
   }
-  [[nodiscard]] index_t steps_per_epoch() const { return loader_->steps_per_epoch(); }
-  [[nodiscard]] index_t examples_per_epoch() const { return loader_->examples_per_epoch(); }
-  [[nodiscard]] decltype(auto) description() const { return loader_->description(); }
 
  private:
-  Loader* loader_;
+  batch_source<Network>* source_;
   step_tracer* tracer_;
 };
 
@@ -340,51 +336,66 @@ class traced_callbacks final : public any_callback {
 };
 
 /// Calls fit(end, loader, callbacks) with parts that record what goes through them.
-template <class Network, class Loader, class Fit>
-void fit_recorded(trace::recorder& recorder, const Network& network, step_end& end, Loader& loader,
+template <class Network, class Fit>
+void fit_recorded(trace::recorder& recorder, const Network& network, step_end& end, batch_source<Network>& source,
                   std::uint64_t first_step, callback_list callbacks, const Fit& fit) {
   dynamic_array<trace::name> layers;
   for (std::size_t i = 0; i < network.layers(); ++i) {
     layers.push_back(recorder.intern(network.layer_name(i)));
   }
   step_tracer tracer{recorder, end, std::move(layers), first_step};
-  traced_loader<Loader> traced{loader, tracer};
+  traced_batches<Network> traced{source, tracer};
   traced_callbacks watched{callbacks, tracer};
-  fit(static_cast<step_end&>(tracer), traced, callback_list{watched.self()});
+  fit(static_cast<step_end&>(tracer), static_cast<batch_source<Network>&>(traced), callback_list{watched.self()});
 }
 
-/// What a trainer does for a communicator of trace::traced.
-template <>
-class training_watch<trace::transfers> {
+/// Records the trainings over a communicator of trace::traced.
+template <class Network>
+class traced_fits final : public fit_watch<Network> {
  public:
-  explicit training_watch(trace::transfers& transfers) noexcept : recorder_{&transfers.spans()} {}
+  explicit traced_fits(trace::recorder& recorder) noexcept : recorder_{&recorder} {}
 
-  void made(std::span<const parallel::travelling_memory> travelling) const { name_travelling(*recorder_, travelling); }
-
-  template <class Network, class Loader, class Fit>
-  void fit(const Network& network, step_end& end, Loader& loader, std::uint64_t first_step, callback_list callbacks,
-           const Fit& fit) {
-    fit_recorded(*recorder_, network, end, loader, first_step, callbacks, fit);
+  void made(std::span<const parallel::travelling_memory> travelling) override {
+    name_travelling(*recorder_, travelling);
   }
-
-  /// A span around an evaluation.
-  [[nodiscard]] trace::scope evaluation() const noexcept { return {*recorder_, trace::category::evaluate, "evaluate"}; }
+  void fit(const Network& network, step_end& end, batch_source<Network>& source, std::uint64_t first_step,
+           callback_list callbacks, const typename fit_watch<Network>::fit_call& fit) override {
+    fit_recorded(*recorder_, network, end, source, first_step, callbacks, fit);
+  }
+  /// A span around it.
+  void evaluation(bool begins) override {
+    if (begins) {
+      evaluation_.emplace(*recorder_, trace::category::evaluate, trace::name{"evaluate"});
+    } else {
+      evaluation_.reset();
+    }
+  }
 
  private:
   trace::recorder* recorder_;
+  std::optional<trace::scope> evaluation_;
+};
+
+template <>
+class training_watch<trace::transfers> {
+ public:
+  template <class Network>
+  [[nodiscard]] static std::unique_ptr<fit_watch<Network>> make(trace::transfers& transfers) {
+    return std::make_unique<traced_fits<Network>>(transfers.spans());
+  }
 };
 
 }  // namespace detail
 
 /// As trainer.fit(loader, options, callbacks...), and records the steps as a training over a communicator of
 /// trace::traced does. The recorder must outlive the call.
-template <class Network, class Parts, class Loader, class... Callbacks>
-void fit_traced(trace::recorder& recorder, step_trainer<Network, Parts>& trainer, Loader& loader,
-                const fit_options& options, Callbacks&&... callbacks) {
+template <class Network, class Loader, class... Callbacks>
+void fit_traced(trace::recorder& recorder, trainer<Network>& of, Loader& loader, const fit_options& options,
+                Callbacks&&... callbacks) {
   detail::watched_fit::run(
-      trainer, loader, options,
-      [&](step_end& end, auto& input, detail::callback_list list, const auto& fit) {
-        detail::fit_recorded(recorder, trainer.network(), end, input, trainer.steps(), list, fit);
+      of, loader, options,
+      [&](step_end& end, batch_source<Network>& source, detail::callback_list list, const auto& fit) {
+        detail::fit_recorded(recorder, of.network(), end, source, of.steps(), list, fit);
       },
       callbacks...);
 }

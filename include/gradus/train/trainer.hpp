@@ -3,11 +3,15 @@
 // The trainer: composes a network, an update rule, a strategy and a loader into epochs of steps.
 #pragma once
 
-#include <concepts>     // std::derived_from, std::same_as
-#include <memory>       // std::unique_ptr
-#include <string>       // std::string
-#include <type_traits>  // std::conditional_t, std::remove_cvref_t, std::remove_reference_t
+#include <concepts>         // std::derived_from
+#include <memory>           // std::unique_ptr
+#include <source_location>  // std::source_location
+#include <string>           // std::string
+#include <string_view>      // std::string_view
+#include <type_traits>      // std::conditional_t, std::is_same_v, std::remove_cvref_t, std::remove_reference_t
+#include <utility>          // std::forward, std::move
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/comm/self.hpp"
@@ -17,19 +21,27 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/reference.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/device/device_policy.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/update_rule.hpp"
 #include "gradus/parallel/all_reduce.hpp"
+#include "gradus/parallel/one_process.hpp"
 #include "gradus/parallel/sharded_update.hpp"
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/train/detail/trainer/parts.hpp"
+#include "gradus/train/detail/trainer/recipe.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
+#include "gradus/train/execution.hpp"
 #include "gradus/train/fit_options.hpp"
 #include "gradus/train/report.hpp"
 #include "gradus/train/step_end.hpp"
 
 namespace gradus::train {
+
+namespace detail {
+struct watched_fit;
+}  // namespace detail
 
 namespace detail {
 
@@ -38,26 +50,16 @@ template <class Network, class Communicator>
 concept shares_memory = has_host_memory<typename Network::device_type> &&
     comm::makes_windows<Communicator, parameter_element_t<typename Network::element_type>>;
 
-/// The communicator of a trainer that is given none: of one process.
-template <class Communicator>
-struct own_communicator {
-  [[nodiscard]] Communicator* choose(Communicator* given) noexcept { return given; }
-};
-template <>
-struct own_communicator<comm::self> {
-  comm::self one_process;
-  [[nodiscard]] comm::self* choose(comm::self* given) noexcept { return given == nullptr ? &one_process : given; }
-};
-
 }  // namespace detail
 
-/// The strategy of a trainer that is given none: where ranks reach each other's memory and the rule says that it
-/// is elementwise, parallel::sharded_update, in one pass over that memory; else parallel::all_reduce. Both leave the
-/// same sums, values and state of the rule on all ranks.
+/// The strategy of a trainer that is given none: of one process (comm::self) parallel::one_process; where ranks reach
+/// each other's memory and the rule says that it is elementwise, parallel::sharded_update, in one pass over that
+/// memory; else parallel::all_reduce. Both leave the same sums, values and state of the rule on all ranks.
 template <class Network, class Update, class Communicator>
-using default_strategy =
+using default_strategy = std::conditional_t<
+    std::is_same_v<Communicator, comm::self>, parallel::one_process,
     std::conditional_t<detail::shares_memory<Network, Communicator> && optim::elementwise_update_rule<Update>,
-                       parallel::sharded_update, parallel::all_reduce>;
+                       parallel::sharded_update, parallel::all_reduce>>;
 
 /// Trains a network on one or more ranks.
 ///
@@ -69,10 +71,23 @@ using default_strategy =
 /// they differ. The trainer gives each rank its share of every batch (with parameter servers: each rank that trains),
 /// so that the same program on any number of ranks computes the update that one process would compute. The network, the
 /// communicator and the device must outlive the trainer. A trainer stays where it is made. As a member of a class its
-/// types are written, and std::make_unique makes one that can be passed on:
+/// type is written, and std::make_unique makes one that can be passed on:
 ///
-///   train::trainer<network, optim::sgd> trainer{net, optim::sgd{}};  // network: decltype of net
-///   auto passed_on = std::make_unique<train::trainer<network, optim::sgd>>(net, optim::sgd{});
+///   train::trainer<network> trainer{net, optim::sgd{}};  // network: decltype of net
+///   auto passed_on = std::make_unique<train::trainer<network>>(net, optim::sgd{});
+///
+/// A program that chooses rule and strategy when it runs makes them itself, with what ends a step (step_end), compares
+/// the ranks and starts:
+///
+/// @code
+///   const auto parameters = train::trained_parameters_of(net);
+///   optim::parameter_update_of<optim::sgd, float> rule{device, {.momentum = 0.9}, elements};
+///   parallel::all_reduce::state<float> strategy{{}, world, parameters.flat()};
+///   comm::link_of all{world};
+///   train::step_end_of<float> end{parameters, rule, strategy, all};
+///   end.start();
+///   train::trainer trainer{net, end, end.group()};
+/// @endcode
 ///
 /// A callback is any object with some of the members
 ///   on_start(const run_information&)
@@ -84,55 +99,56 @@ using default_strategy =
 /// float16 are best trained with an optim::scaled_loss as the rule. A step allocates nothing and sends nothing but what
 /// the strategy sends. Over a communicator of trace::traced the steps are traced (train/traced.hpp); given a
 /// captured_network (train/captured_network.cuh), a step on a GPU is a graph that is launched.
-template <class Network, class Update, class Communicator = comm::self,
-          class Strategy = default_strategy<Network, Update, Communicator>>
-class trainer final : public detail::trainer_base<Network, typename detail::parts_of_strategy<Strategy>::type> {
-  static_assert(detail::explain_trainer_arguments<Network, Update, Communicator>());
-  using base = detail::trainer_base<Network, typename detail::parts_of_strategy<Strategy>::type>;
+template <class Network>
+class trainer final : public detail::trainer_base<Network> {
+  using base = detail::trainer_base<Network>;
   using element = parameter_element_t<typename Network::element_type>;
   using device = typename Network::device_type;
-  static_assert(optim::explain_update_rule<Update, element, device>());
-  static_assert(parallel::explain_strategy<Strategy, element, Communicator>());
-  using strategy_state = parallel::strategy_state<Strategy, element, Communicator>;
-  static constexpr bool elsewhere = std::derived_from<strategy_state, parallel::server_strategy<element>>;
-  static_assert(!(elsewhere && optim::scales_loss<Update>),
-                "gradus: optim::scaled_loss needs the gradients of all parameters on the rank that updates: train with "
-                "parallel::all_reduce, not with parameter servers");
-  static_assert(
-      !std::derived_from<strategy_state, parallel::partial_strategy<element>> || optim::elementwise_update_rule<Update>,
-      "gradus: parallel::sharded_update updates parts of parameters on each rank; this update rule needs whole "
-      "ones or all gradients, as optim::lars and optim::scaled_loss do, or does not say that it does not (static "
-      "constexpr bool elementwise = true): train with parallel::all_reduce");
+  using recipe = detail::training_recipe<Network>;
 
  public:
-  trainer(const trainer&) = delete;  // to pass it on: std::make_unique<train::trainer<network, optim::sgd>>(net, rule)
+  trainer(const trainer&) = delete;             // to pass it on: std::make_unique<train::trainer<network>>(net, rule)
   trainer& operator=(const trainer&) = delete;  // stays where it is: make another one
 
   /// Compares the ranks' networks and rules, and makes all parameters those of rank 0.
   /// @throws configuration_error if the network is not compiled, the rule is invalid, or ranks differ
+  template <class Update, class Communicator, class Strategy = default_strategy<Network, Update, Communicator>>
   trainer(Network& network, const Update& rule, Communicator& communicator, const Strategy& options = {},
           error_location where = error_location::current()) requires(!std::is_const_v<Network> &&
-                                                                     !std::is_const_v<Communicator>)
-      : trainer{&network, rule, &communicator, options, where} {}
+                                                                     !std::is_const_v<Communicator> &&
+                                                                     !std::derived_from<Update, step_end>)
+      : trainer{network, recipe_of(rule, communicator, options), detail::execution_of<Network>(options), where} {}
 
   /// Trains in one process: the communicator is a comm::self of the trainer's own.
   /// @throws configuration_error if the network is not compiled or the rule is invalid
+  template <class Update>
   trainer(Network& network, const Update& rule,
-          error_location where = error_location::current()) requires(!std::is_const_v<Network> &&
-                                                                     std::same_as<Communicator, comm::self>)
-      : trainer{&network, rule, nullptr, {}, where} {}
+          error_location where = error_location::current()) requires(!std::is_const_v<Network>)
+      : trainer{network, recipe_of(rule, comm::self{}, default_strategy<Network, Update, comm::self>{}),
+                std::make_unique<train::execution<Network>>(), where} {}
+
+  /// With a rule and a strategy that the program has made; network, end and group must outlive it.
+  /// @param group  the ranks that train, as of step_end_of::group()
+  /// @param how    how a rank computes its part of a batch
+  trainer(Network& network, step_end& end, comm::link& group,
+          std::unique_ptr<train::execution<Network>> how = std::make_unique<train::execution<Network>>())
+      : base{network, std::move(how)}, end_{&end}, group_{&group} {}
 
   /// The network and the communicator must outlive the trainer.
-  template <class NetworkArgument, class CommunicatorArgument>
-  requires detail::not_kept_by_trainer<NetworkArgument, CommunicatorArgument> trainer(
-      NetworkArgument&& network, const Update& rule, CommunicatorArgument&& communicator, const Strategy& options = {})
-      : trainer{const_cast<Network&>(network), rule, const_cast<Communicator&>(communicator), options} {
+  template <class NetworkArgument, class Update, class CommunicatorArgument, class Strategy = parallel::all_reduce>
+  requires(detail::not_kept_by_trainer<NetworkArgument, CommunicatorArgument> &&
+           !std::derived_from<std::remove_cvref_t<CommunicatorArgument>, std::source_location> &&
+           !std::derived_from<Update, step_end>)
+      trainer(NetworkArgument&& network, const Update& rule, CommunicatorArgument&& communicator,
+              const Strategy& options = {})
+      : trainer{const_cast<Network&>(network), rule,
+                const_cast<std::remove_cvref_t<CommunicatorArgument>&>(communicator), options} {
     static_assert(detail::explain_kept_by_trainer<NetworkArgument, CommunicatorArgument>());
   }
 
   /// The network must outlive the trainer.
-  template <class NetworkArgument>
-  requires(detail::not_kept_by_trainer<NetworkArgument, comm::self&>&& std::same_as<Communicator, comm::self>)
+  template <class NetworkArgument, class Update>
+  requires(detail::not_kept_by_trainer<NetworkArgument, comm::self&>)
       trainer(NetworkArgument&& network, const Update& rule)
       : trainer{const_cast<Network&>(network), rule} {
     static_assert(detail::explain_kept_by_trainer<NetworkArgument, comm::self&>());
@@ -163,7 +179,12 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
     static_assert((detail::explain_callback<std::remove_reference_t<Callbacks>, trainer>() && ...));
     if constexpr (detail::loader_for<std::remove_reference_t<Loader>, Network>) {
-      at_call(options.where, [&, this] { fit_with(loader, options, {adapter<Callbacks>{callbacks, this}.self()...}); });
+      at_call(options.where, [&, this] {
+        fit_with(
+            loader, options, {adapter<Callbacks>{callbacks, this}.self()...},
+            {this, [](const void* self, step_end& end, batch_source<Network>& source, detail::callback_list list,
+                      const fit_call& fit) { static_cast<const trainer*>(self)->watch_fit(end, source, list, fit); }});
+      });
     }
   }
 
@@ -204,128 +225,256 @@ class trainer final : public detail::trainer_base<Network, typename detail::part
                               error_location where = error_location::current()) {
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
     return at_call(where, [&, this] {
-      detail::metric_evaluation<Network, Metrics> measured{step_.group(), this->network(), metrics, where};
+      detail::metric_evaluation<Network, Metrics> measured{*group_, this->network(), metrics, where};
       return measured.finish(evaluate_with(loader, where, measured.observer()));
     });
   }
 
-  /// The communicator of the ranks; without one in the constructor, the trainer's own comm::self.
-  [[nodiscard]] Communicator& communicator() noexcept { return *communicator_; }
-  /// The optimizer's state as of now, for checkpoints. Empty if the strategy updates elsewhere, as parameter
-  /// servers do. Where ranks update parts and exchange messages (sharded_update) it is whole only at the end of epochs.
-  [[nodiscard]] typename Update::template state<element, device>& update_state() {
-    strategy_.fetch_state();
-    return rule_.state();
+  /// The ranks of the communicator that the trainer was made with, or of its own comm::self.
+  /// @pre the trainer was not made with a step_end
+  [[nodiscard]] comm::any_communicator& communicator() noexcept { return own_->ranks; }
+  /// The rule with its state as of now. The state is empty if the strategy updates elsewhere, as parameter servers do.
+  /// Where ranks update parts and exchange messages (sharded_update) it is whole only at the end of epochs.
+  /// @pre the trainer was not made with a step_end
+  [[nodiscard]] optim::parameter_update<element>& rule() {
+    own_->strategy->fetch_state();
+    return *own_->rule;
   }
-  /// What the strategy keeps, of the type Strategy::state<...>: its plan, and what it has counted.
-  [[nodiscard]] strategy_state& strategy() noexcept { return strategy_; }
+  /// The optimizer's state as of now, of the rule that the trainer was made with: update_state<optim::adam>().
+  /// @throws configuration_error if it was made with another rule
+  template <class Update>
+  [[nodiscard]] typename Update::template state<element, device>& update_state() {
+    auto* const own = dynamic_cast<optim::parameter_update_of<Update, element, device>*>(&rule());
+    if (own == nullptr) {
+      detail::raise_other_type("trainer.update_state", own_->rule->name());
+    }
+    return own->state();
+  }
+  /// What the strategy keeps: its plan, and what it has counted.
+  /// @pre the trainer was not made with a step_end
+  [[nodiscard]] parallel::strategy<element>& strategy() noexcept { return *own_->strategy; }
+  /// The same, of the strategy that the trainer was made with: strategy<parallel::parameter_server>().
+  /// @throws configuration_error if it was made with another strategy
+  template <class Strategy>
+  [[nodiscard]] parallel::strategy_state<Strategy, element>& strategy() {
+    auto* const own = dynamic_cast<parallel::strategy_state<Strategy, element>*>(own_->strategy.get());
+    if (own == nullptr) {
+      const std::string plan = own_->strategy->describe();
+      detail::raise_other_type("trainer.strategy", std::string_view{plan}.substr(0, plan.find('\n')));
+    }
+    return *own;
+  }
 
  private:
   friend struct detail::trainer_access;
-  static constexpr bool watched = detail::watched_communicator<Communicator>;
-  [[nodiscard]] auto watch() {
-    return detail::training_watch<typename Communicator::recorder_type>{communicator_->recorder()};
-  }
+  friend struct detail::watched_fit;
+
+  /// What the trainer has made.
+  struct parts {
+    comm::any_communicator ranks;
+    std::unique_ptr<comm::rule_watch> rule_watch;
+    trained_parameters<element> parameters;
+    std::unique_ptr<optim::parameter_update<element>> rule;
+    std::unique_ptr<parallel::strategy<element>> strategy;
+    std::unique_ptr<step_end_of<element>> end;
+  };
+
+  using fit_call = typename detail::fit_watch<Network>::fit_call;
+
+  /// What stands around a fit: calls its last argument with the end of a step, batches and callbacks. Refers to a
+  /// function of the caller.
+  struct around_fit {
+    const void* body;
+    void (*call)(const void* body, step_end& end, batch_source<Network>& source, detail::callback_list callbacks,
+                 const fit_call& fit);
+  };
 
   template <class Loader>
-  void fit_with(Loader& loader, const fit_options& options, detail::callback_list callbacks) {
-    this->share_batches(step_.group(), detail::refuse_fit, loader, "trainer.fit", options.where);
-    if constexpr (watched) {
-      watch().fit(this->network(), step_, loader, this->steps(), callbacks,
-                  [&, this](step_end& update, auto& input, detail::callback_list list) {
-                    this->fit_on(step_.group(), update, input, options, list);
-                  });
+  void fit_with(Loader& loader, const fit_options& options, detail::callback_list callbacks, const around_fit& around) {
+    this->share_batches(*group_, detail::refuse_fit, loader, "trainer.fit", options.where);
+    detail::batches_of_loader<Network, Loader> source{loader};
+    const std::string description{loader.description()};
+    fit_source(source, this->run_of(*group_, loader, options), description, options, callbacks, around);
+  }
+
+  void fit_source(batch_source<Network>& source, const run_information& run, const std::string& loader,
+                  const fit_options& options, detail::callback_list callbacks, const around_fit& around) {
+    const auto fit = [&, this](step_end& end, batch_source<Network>& batches, detail::callback_list list) {
+      this->fit_on(*group_, end, batches, run, loader, options, list);
+    };
+    around.call(around.body, *end_, source, callbacks,
+                {&fit, [](const void* body, step_end& end, batch_source<Network>& batches, detail::callback_list list) {
+                   (*static_cast<const decltype(fit)*>(body))(end, batches, list);
+                 }});
+  }
+
+  /// By the recorder of the communicator, if it watches trainings.
+  void watch_fit(step_end& end, batch_source<Network>& source, detail::callback_list callbacks,
+                 const fit_call& fit) const {
+    if (watch_ != nullptr) {
+      watch_->fit(this->network_of(), end, source, this->steps(), callbacks, fit);
     } else {
-      this->fit_on(step_.group(), step_, loader, options, callbacks);
+      fit(end, source, callbacks);
     }
   }
 
   template <class Loader>
   evaluation_report evaluate_with(Loader& loader, error_location where,
-                                  typename detail::batches_of<Network, Loader>::observer_type* observer = nullptr) {
-    step_.complete_update();
-    this->share_batches(step_.group(), detail::fail_all, loader, "trainer.evaluate", where);
-    if constexpr (watched) {
-      const auto seen = watch().evaluation();
-      return this->evaluate_on(step_.group(), loader, where, observer);
-    } else {
-      return this->evaluate_on(step_.group(), loader, where, observer);
-    }
+                                  typename train::execution<Network>::observer_type* observer = nullptr) {
+    end_->complete_update();
+    this->share_batches(*group_, detail::fail_all, loader, "trainer.evaluate", where);
+    detail::batches_of_loader<Network, Loader> source{loader};
+    return evaluate_source(source, where, observer);
   }
 
-  /// @param communicator  null: one of its own
-  GRADUS_COLD trainer(Network* network, const Update& rule, Communicator* communicator, const Strategy& options,
-                      error_location where) try
-      : base{*network, detail::parts_of_strategy<Strategy>::make(options)},
-        communicator_{own_.choose(communicator)},
-        all_{*communicator_},
-        rule_watch_{comm::rule_watch_of(*communicator_)},
-        parameters_{compared_parameters(*network, rule, *communicator_)},
-        rule_{network->device(), rule, elements_of_rule()},
-        strategy_{options, *communicator_, parameters_.flat()},
-        step_{parameters_, rule_of_step(), strategy_, all_, rule_watch_.get()} {
-    this->require_same(step_.group(), rule.description(), strategy_.describe());
-    if constexpr (watched) {
-      watch().made(strategy_.travelling());
-      if constexpr (requires { this->parts().travelling(); }) {  // parts send, too
-        watch().made(this->parts().travelling());
+  evaluation_report evaluate_source(batch_source<Network>& source, error_location where,
+                                    typename train::execution<Network>::observer_type* observer) {
+    const struct seen {
+      detail::fit_watch<Network>* watch;
+      explicit seen(detail::fit_watch<Network>* by) : watch{by} {
+        if (watch != nullptr) {
+          watch->evaluation(true);
+        }
       }
+      ~seen() {
+        if (watch != nullptr) {
+          watch->evaluation(false);
+        }
+      }
+    } scope{watch_.get()};
+    return this->evaluate_on(*group_, source, where, observer);
+  }
+
+  /// All that it is given outlives the result.
+  template <class Update, class Communicator, class Strategy>
+  [[nodiscard]] static recipe recipe_of(const Update& rule, Communicator&& communicator, const Strategy& options) {
+    using communicator_type = std::remove_cvref_t<Communicator>;
+    static_assert(detail::explain_trainer_arguments<Update, communicator_type>());
+    static_assert(optim::explain_update_rule<Update, element, device>());
+    static_assert(parallel::explain_strategy<Strategy, element>());
+    static_assert(communicator_type::template supports<element>,
+                  "gradus: this communicator cannot send the parameters of this network; see its `supports`");
+    using strategy_state = parallel::strategy_state<Strategy, element>;
+    constexpr bool elsewhere = std::derived_from<strategy_state, parallel::server_strategy<element>>;
+    static_assert(!(elsewhere && optim::scales_loss<Update>),
+                  "gradus: optim::scaled_loss needs the gradients of all parameters on the rank that updates: train "
+                  "with parallel::all_reduce, not with parameter servers");
+    static_assert(
+        !std::derived_from<strategy_state, parallel::partial_strategy<element>> ||
+            optim::elementwise_update_rule<Update>,
+        "gradus: parallel::sharded_update updates parts of parameters on each rank; this update rule needs whole "
+        "ones or all gradients, as optim::lars and optim::scaled_loss do, or does not say that it does not (static "
+        "constexpr bool elementwise = true): train with parallel::all_reduce");
+    recipe result{
+        .ranks = comm::any_communicator{std::forward<Communicator>(communicator)},
+        .rule = &rule,
+        .strategy = &options,
+        .describe_rule = [](const void* of) { return std::string{static_cast<const Update*>(of)->description()}; },
+        .make_rule = [](const void* of, [[maybe_unused]] const void* by, device& on,
+                        index_t elements) -> std::unique_ptr<optim::parameter_update<element>> {
+          auto made = std::make_unique<optim::parameter_update_of<Update, element, device>>(
+              on, *static_cast<const Update*>(of), elements);
+          if constexpr (requires { Strategy::template rule_of<element>(std::move(made)); }) {
+            return Strategy::template rule_of<element>(std::move(made));
+          } else {
+            return made;
+          }
+        },
+        .make_strategy =
+            [](const void* of, comm::any_communicator& ranks,
+               const parallel::flat_parameters<element>& parameters) -> std::unique_ptr<parallel::strategy<element>> {
+          const Strategy& chosen = *static_cast<const Strategy*>(of);
+          if constexpr (requires { typename Strategy::template state_over<element, communicator_type>; }) {
+            using state = typename Strategy::template state_over<element, communicator_type>;
+            return std::make_unique<state>(chosen, ranks, parameters);
+          } else {
+            return parallel::make_strategy<element>(chosen, ranks, parameters);
+          }
+        },
+        .strategy_name = Strategy::name,
+        .elsewhere = elsewhere};
+    if constexpr (detail::watched_communicator<communicator_type>) {
+      result.rule_watch = comm::rule_watch_of(communicator);
+      result.watch = detail::training_watch<typename communicator_type::recorder_type>::template make<Network>(
+          communicator.recorder());
     }
-    step_.start();
-  } catch (error& failure) {
-    failure.location_at_call(where);
+    return result;
   }
 
-  [[nodiscard]] index_t elements_of_rule() const noexcept {
-    return elsewhere ? 0 : static_cast<index_t>(parameters_.values.size());
+  GRADUS_COLD trainer(Network& network, recipe from, std::unique_ptr<train::execution<Network>> how,
+                      error_location where) try
+      : base{network, std::move(how)},
+        own_{std::make_unique<parts>(parts{.ranks = std::move(from.ranks),
+                                           .rule_watch = std::move(from.rule_watch),
+                                           .parameters = {},
+    .rule = {}, .strategy = {}, .end = {}})
+}  // namespace gradus::train
+, watch_{std::move(from.watch)} {
+  // Networks are compared before the strategy shares memory or sends parameters: ranks whose networks differ would
+  // fail there, and say less.
+  this->execution().prepare(network, own_->ranks);
+  own_->parameters = trained_parameters_of<typename Network::element_type, device>(network);
+  if (!from.elsewhere) {  // servers take no part in it
+    this->require_same(own_->ranks.link(), from.describe_rule(from.rule), std::string{from.strategy_name});
   }
-
-  /// The rule, or what the strategy puts around it.
-  [[nodiscard]] optim::parameter_update<element>& rule_of_step() {
-    if constexpr (requires { strategy_.rule_of_step(rule_); }) {
-      return strategy_.rule_of_step(rule_);
-    } else {
-      return rule_;
-    }
+  const auto elements = from.elsewhere ? index_t{0} : static_cast<index_t>(own_->parameters.values.size());
+  own_->rule = from.make_rule(from.rule, from.strategy, network.device(), elements);
+  own_->strategy = from.make_strategy(from.strategy, own_->ranks, own_->parameters.flat());
+  own_->end = std::make_unique<step_end_of<element>>(own_->parameters, *own_->rule, *own_->strategy, own_->ranks.link(),
+                                                     own_->rule_watch.get());
+  end_ = own_->end.get();
+  group_ = &own_->end->group();
+  this->require_same(*group_, from.describe_rule(from.rule), this->execution().describe() + own_->strategy->describe());
+  if (watch_ != nullptr) {
+    watch_->made(own_->strategy->travelling());
+    watch_->made(this->execution().travelling());
   }
+  own_->end->start();
+}
+catch (error& failure) {
+  failure.location_at_call(where);
+}
 
-  /// Networks are compared before the strategy shares memory or sends parameters: ranks whose networks differ
-  /// would fail there, and say less.
-  auto compared_parameters(Network& network, const Update& rule, Communicator& communicator) {
-    this->parts().prepare(network, communicator);
-    auto parameters = trained_parameters_of<typename Network::element_type, device>(network);
-    if constexpr (!elsewhere) {  // servers take no part in it
-      comm::link_of<Communicator> group{communicator};
-      this->require_same(group, rule.description(), std::string{Strategy::name});
-    }
-    return parameters;
-  }
+/// The trainer is part of the type only where the callback asks for it.
+template <class Callback>
+using adapter = detail::callback_of<
+    std::remove_reference_t<Callback>,
+    std::conditional_t<detail::asks_for_trainer<std::remove_reference_t<Callback>, trainer>, trainer, void>>;
 
-  /// The trainer is part of the type only where the callback asks for it.
-  template <class Callback>
-  using adapter = detail::callback_of<
-      std::remove_reference_t<Callback>,
-      std::conditional_t<detail::asks_for_trainer<std::remove_reference_t<Callback>, trainer>, trainer, void>>;
-
-  [[no_unique_address]] detail::own_communicator<Communicator> own_;
-  Communicator* communicator_;
-  comm::link_of<Communicator> all_;
-  std::unique_ptr<comm::rule_watch> rule_watch_;
-  trained_parameters<element> parameters_;
-  optim::parameter_update_of<Update, element, device> rule_;
-  strategy_state strategy_;
-  step_end_of<element> step_;
-};
+std::unique_ptr<parts> own_;  // null: made with a step_end
+step_end* end_ = nullptr;
+comm::link* group_ = nullptr;  // the ranks that train
+std::unique_ptr<detail::fit_watch<Network>> watch_;
+}
+;
 
 template <class Network, class Update>
-trainer(Network&&, const Update&) -> trainer<std::remove_cvref_t<Network>, Update, comm::self>;
+trainer(Network&&, const Update&) -> trainer<std::remove_cvref_t<Network>>;
 template <class Network, class Update, class Communicator>
-requires detail::not_kept_by_trainer<Network, Communicator> trainer(Network&&, const Update&, Communicator&&)
-->trainer<std::remove_cvref_t<Network>, Update, std::remove_cvref_t<Communicator>>;
+trainer(Network&&, const Update&, Communicator&&) -> trainer<std::remove_cvref_t<Network>>;
 template <class Network, class Update, class Communicator, class Strategy>
-requires detail::not_kept_by_trainer<Network, Communicator> trainer(Network&&, const Update&, Communicator&&,
-                                                                    const Strategy&)
-->trainer<std::remove_cvref_t<Network>, Update, std::remove_cvref_t<Communicator>, Strategy>;
+trainer(Network&&, const Update&, Communicator&&, const Strategy&) -> trainer<std::remove_cvref_t<Network>>;
+
+namespace detail {
+
+/// A fit whose parts are recorded.
+struct watched_fit {
+  /// Calls watch(end, source, callbacks, fit), which calls fit(end, source, callbacks) with what it puts in their
+  /// places.
+  template <class Network, class Loader, class Watch, class... Callbacks>
+  static void run(trainer<Network>& of, Loader& loader, const fit_options& options, const Watch& watch,
+                  Callbacks&... callbacks) {
+    at_call(options.where, [&] {
+      of.fit_with(loader, options, {typename trainer<Network>::template adapter<Callbacks>{callbacks, &of}.self()...},
+                  {&watch, [](const void* body, step_end& end, batch_source<Network>& source, callback_list list,
+                              const typename fit_watch<Network>::fit_call& fit) {
+                     (*static_cast<const Watch*>(body))(end, source, list, fit);
+                   }});
+    });
+  }
+};
+
+}  // namespace detail
 
 /// A callback that evaluates on another data set every `every` epochs, and after the last; it fills
 /// epoch_report::evaluation, so put it before callbacks that show it.

@@ -80,7 +80,7 @@ void check_contributions() {
         all.push_back(tree_contribution<Element>(rank, count));
       }
       std::vector<Element> sums(count);
-      tree_of_threads::add_contributions<Element>(
+      tree_comm::detail::add_in_tree<Element>(
           ranks, 0, static_cast<gradus::index_t>(count),
           [&](int rank) { return static_cast<const Element*>(all[static_cast<std::size_t>(rank)].data()); },
           [&](gradus::index_t i, const Element* values, gradus::index_t of) {

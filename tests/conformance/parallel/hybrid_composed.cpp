@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "../../support/hybrid_training.hpp"
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/link.hpp"
+#include "gradus/comm/link_of.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/layout/layouts.hpp"
@@ -21,7 +23,7 @@
 #include "gradus/parallel/pipeline/network_layers.hpp"
 #include "gradus/parallel/pipeline/ranks.hpp"
 #include "gradus/train/hybrid.hpp"
-#include "gradus/train/step_trainer.hpp"
+#include "gradus/train/trainer.hpp"
 
 namespace composed_pipelines {
 
@@ -43,7 +45,7 @@ struct outcome {
   double evaluation_loss = 0;
 };
 
-/// As gradus_test::train_with_skips, by a step_trainer.
+/// As gradus_test::train_with_skips, by a trainer that is made with a step_end.
 outcome train_composed(comm::threads& world, parallel::hybrid options) {
   using network = nn::network<float, gradus::nhwc>;
   options.compile = compile;
@@ -52,16 +54,17 @@ outcome train_composed(comm::threads& world, parallel::hybrid options) {
   gradus::data::loader<float, gradus::nhwc> loader{device, gradus_test::dataset_for_pipelines(), batches};
   network net{device, {2, 9, 8}};
   gradus_test::build_network_with_skips(net);
-  train::pipeline stages{options};
-  stages.prepare_with(net, std::make_unique<parallel::pipeline_ranks_of<float, comm::threads>>(options, world));
+  auto stages = std::make_unique<train::pipeline<network>>(options);
+  comm::any_communicator ranks{world};
+  stages->prepare(net, ranks);
   const auto parameters = train::trained_parameters_of(net);
   const auto elements = static_cast<gradus::index_t>(parameters.values.size());
   optim::parameter_update_of<optim::sgd, float> rule{device, momentum, elements};
-  parallel::strategy_state<parallel::hybrid, float, comm::threads> strategy{options, world, parameters.flat()};
+  parallel::strategy_state<parallel::hybrid, float> strategy{options, world, parameters.flat()};
   comm::link_of all{world};
   train::step_end_of<float> end{parameters, rule, strategy, all};
   end.start();
-  train::step_trainer trainer{net, end, end.group(), std::move(stages)};
+  train::trainer trainer{net, end, end.group(), std::move(stages)};
   outcome result;
   trainer.fit(loader, {.epochs = 2, .learning_rate = 0.05},
               [&](const train::epoch_report& epoch) { result.losses.push_back(epoch.loss); });

@@ -99,8 +99,7 @@ std::vector<std::string> messages_of_ranks(const Strategy& options, const watche
         }
         std::vector<float> values(30);
         std::vector<float> gradients(30, 1.0F);
-        typename Strategy::template state<float, gradus::comm::threads> state{
-            options, world, {values, gradients, segments}};
+        typename Strategy::template state<float> state{options, world, {values, gradients, segments}};
         gradus::cpu device{{.intra_op_threads = 1}};
         gradus::optim::parameter_update_of<watched_descent, float> applied{device, rule, 0};
         state.use(applied);

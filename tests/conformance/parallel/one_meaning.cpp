@@ -187,9 +187,10 @@ BOOST_AUTO_TEST_CASE(averaged_weights_are_those_of_one_process) {
     std::vector<double> averages;
     gradus_test::run_training_with<gradus::nhwc>(
         world, setup, strategy, {.rank = world.rank(), .ranks = world.size()}, [&](auto& trainer) {
-          trainer.update_state().visit_buffers([&](std::string_view, const double* data, gradus::index_t count) {
-            averages.assign(data, data + count);  // the last buffer
-          });
+          for (const gradus::optim::state_buffer& each : trainer.rule().buffers()) {
+            const auto* const data = reinterpret_cast<const double*>(each.bytes.data());
+            averages.assign(data, data + each.elements);  // the last buffer
+          }
         });
     return averages;
   };
@@ -216,9 +217,9 @@ BOOST_AUTO_TEST_CASE(a_trainer_evaluates_the_averages_and_goes_on_with_the_weigh
     trainer.fit(loader, {.epochs = 2, .learning_rate = 0.05});
     const std::vector<double> before(net.values().begin(), net.values().end());
     losses.push_back(trainer.evaluate(loader).loss);
-    trainer.update_state().swap(device, net.values());
+    trainer.template update_state<rule>().swap(device, net.values());
     losses.push_back(trainer.evaluate(loader).loss);
-    trainer.update_state().swap(device, net.values());
+    trainer.template update_state<rule>().swap(device, net.values());
     losses.push_back(trainer.evaluate(loader).loss);
     losses.push_back(before == std::vector<double>(net.values().begin(), net.values().end()) ? 1.0 : 0.0);
     return losses;
@@ -237,9 +238,10 @@ std::vector<double> velocities_after(gradus::comm::threads& world, const gradus_
   std::vector<double> velocities;
   gradus_test::run_training_with<gradus::nhwc>(
       world, setup, strategy, {.rank = world.rank(), .ranks = world.size()}, [&](auto& trainer) {
-        trainer.update_state().visit_buffers([&](std::string_view, const double* data, gradus::index_t count) {
-          velocities.assign(data, data + count);
-        });
+        for (const gradus::optim::state_buffer& each : trainer.rule().buffers()) {
+          const auto* const data = reinterpret_cast<const double*>(each.bytes.data());
+          velocities.assign(data, data + each.elements);
+        }
       });
   return velocities;
 }

@@ -2,6 +2,7 @@
 //
 // Parameter servers: synchronous training computes what one process computes; other modes do what they say.
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
+#include "gradus/comm/any_communicator.hpp"
 
 #include <atomic>
 #include <boost/test/unit_test.hpp>
@@ -75,7 +76,7 @@ outcome train_or_serve(gradus::comm::threads& world, const Strategy& options, co
       world, setup, options, {.rank = who.worker_index(world.rank()), .ranks = static_cast<int>(who.workers.size())},
       [&](auto& trainer) {
         if (world.rank() == who.workers.front()) {
-          result.servers = trainer.strategy().summary();
+          result.servers = trainer.template strategy<std::remove_cvref_t<decltype(options)>>().summary();
         }
       });
   return result;
@@ -154,10 +155,11 @@ std::vector<std::vector<double>> weights_with(const Rule& rule, const parameter_
 struct late_gradients {
   static constexpr std::string_view name = "late_gradients";
 
-  template <class Element, class Communicator>
+  template <class Element>
   class state final : public gradus::parallel::strategy<Element> {
    public:
-    state(const late_gradients&, Communicator&, const gradus::parallel::flat_parameters<Element>& parameters)
+    state(const late_gradients&, const gradus::comm::any_communicator&,
+          const gradus::parallel::flat_parameters<Element>& parameters)
         : parameters_{parameters} {}
     void start() override { newest_.assign(parameters_.values.begin(), parameters_.values.end()); }
     void finish(const gradus::parallel::update_call& update) override {
@@ -423,7 +425,7 @@ BOOST_AUTO_TEST_CASE(a_step_that_is_not_finished_does_not_count) {
     }
     std::vector<double> values(5, 1.0);
     std::vector<double> gradients(5, 1.0);
-    parameter_server::state<double, gradus::comm::threads> state{options, world, {values, gradients, segments}};
+    parameter_server::state<double> state{options, world, {values, gradients, segments}};
     gradus::cpu device{{.intra_op_threads = 1}};
     gradus::optim::parameter_update_of<gradus::optim::sgd, double> applied{device, plain, 0};
     state.use(applied);

@@ -3,6 +3,7 @@
 // A training that is saved to files and goes on from them in a new trainer: with every strategy, on other numbers of
 // ranks and in another layout, after a signal, after failed saves.
 #include "gradus/train/checkpoints.hpp"
+#include "gradus/comm/link_of.hpp"
 
 #include <sched.h>   // unshare
 #include <unistd.h>  // chdir
@@ -29,7 +30,6 @@
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
-#include "gradus/train/step_trainer.hpp"
 #include "gradus/train/trainer.hpp"
 
 namespace {
@@ -198,9 +198,9 @@ void check_strategy(int ranks, const Rule& rule, const Strategy& strategy) {
   }
 }
 
-/// Trains 7 steps with a step_trainer, and returns what its saves, one after each step, cost a rank.
-std::vector<train::checkpoint_cost> save_with_step_trainer(comm::threads& world, const std::string& folder,
-                                                           bool behind) {
+/// Trains 7 steps with a trainer that is made with a step_end, and returns what its saves, one after each step, cost a
+/// rank.
+std::vector<train::checkpoint_cost> save_with_step_end(comm::threads& world, const std::string& folder, bool behind) {
   gradus::cpu device{{.intra_op_threads = 1}};
   gradus::data::loader<float, gradus::nhwc> loader{
       device, gradus_test::small_dataset(), {.global_batch_size = 8, .seed = 11}};
@@ -210,11 +210,11 @@ std::vector<train::checkpoint_cost> save_with_step_trainer(comm::threads& world,
   const auto parameters = train::trained_parameters_of(net);
   optim::parameter_update_of<optim::adam, float> rule{
       device, {}, static_cast<gradus::index_t>(parameters.values.size())};
-  parallel::all_reduce::state<float, comm::threads> strategy{{}, world, parameters.flat()};
+  parallel::all_reduce::state<float> strategy{{}, world, parameters.flat()};
   comm::link_of all{world};
   train::step_end_of<float> end{parameters, rule, strategy, all};
   end.start();
-  train::step_trainer trainer{net, end, end.group()};
+  train::trainer trainer{net, end, end.group()};
   std::vector<train::checkpoint_cost> costs;
   train::checkpoints saving{folder, {.every = 1, .on_save = [&](const auto& cost) { costs.push_back(cost); }}};
   if (behind) {
@@ -266,11 +266,11 @@ BOOST_AUTO_TEST_CASE(failed_saves_are_reported_too) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_step_trainer_writes_between_steps_or_behind_them) {
+BOOST_AUTO_TEST_CASE(a_trainer_of_a_step_end_writes_between_steps_or_behind_them) {
   for (const bool behind : {false, true}) {
     const checkpoint_folder folder;
     const auto costs =
-        comm::run_ranks(2, [&](comm::threads& world) { return save_with_step_trainer(world, folder.path, behind); });
+        comm::run_ranks(2, [&](comm::threads& world) { return save_with_step_end(world, folder.path, behind); });
     BOOST_TEST(folder.files().size() == 3U);
     for (const auto& own : costs) {
       BOOST_TEST(own.size() == 7U);

@@ -3,6 +3,7 @@
 // Norms of gradients under every strategy, against what plain gradient descent has made of the weights, and against one
 // process.
 #include "gradus/train/gradient_norms.hpp"
+#include "gradus/comm/any_communicator.hpp"
 
 #include <bit>
 #include <boost/test/unit_test.hpp>
@@ -381,11 +382,12 @@ BOOST_AUTO_TEST_CASE(keep_the_last_report) {
   BOOST_TEST(norms.last()->step == 4U);
 }
 
-template <class Base, class Element, class Communicator>
+template <class Base, class Element>
 class own_strategy_state : public Base {
  public:
   template <class Options>
-  own_strategy_state(const Options&, Communicator&, const parallel::flat_parameters<Element>& parameters)
+  own_strategy_state(const Options&, const gradus::comm::any_communicator&,
+                     const parallel::flat_parameters<Element>& parameters)
       : parameters_{parameters} {}
   [[nodiscard]] std::string describe() const override { return "a strategy of the program\nwith a plan"; }
   void start() override {}
@@ -399,10 +401,10 @@ class own_strategy_state : public Base {
 struct own_parts {
   static constexpr std::string_view name = "own_parts";
 
-  template <class Element, class Communicator>
-  class state final : public own_strategy_state<parallel::partial_strategy<Element>, Element, Communicator> {
+  template <class Element>
+  class state final : public own_strategy_state<parallel::partial_strategy<Element>, Element> {
    public:
-    using own_strategy_state<parallel::partial_strategy<Element>, Element, Communicator>::own_strategy_state;
+    using own_strategy_state<parallel::partial_strategy<Element>, Element>::own_strategy_state;
     void gather_state() override {}
   };
 };

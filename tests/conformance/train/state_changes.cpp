@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "../../support/state_runs.hpp"
+#include "gradus/comm/link_of.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/data/parallel_loader.hpp"
@@ -174,7 +175,7 @@ struct small_training {
   gradus::cpu device{{.intra_op_threads = 1}};
   gradus::nn::network<float, gradus::nhwc> net{device, {2, 9, 8}};
   comm::self alone;
-  train::trainer<gradus::nn::network<float, gradus::nhwc>, Rule, comm::self> trainer;
+  train::trainer<gradus::nn::network<float, gradus::nhwc>> trainer;
 
   explicit small_training(const Rule& rule, index_t features = 4, std::uint64_t seed = 11)
       : trainer{built(features, seed), rule, alone} {}
@@ -473,11 +474,11 @@ BOOST_AUTO_TEST_CASE(parallel_loaders_traces_and_callbacks) {
       const auto parameters = train::trained_parameters_of(one.net);
       optim::parameter_update_of<optim::sgd, float> rule{
           one.device, {.momentum = 0.9}, static_cast<index_t>(parameters.values.size())};
-      parallel::all_reduce::state<float, comm::self> strategy{{}, one.alone, parameters.flat()};
+      parallel::all_reduce::state<float> strategy{{}, one.alone, parameters.flat()};
       comm::link_of all{one.alone};
       train::step_end_of<float> end{parameters, rule, strategy, all};
       end.start();
-      train::step_trainer trainer{one.net, end, end.group()};
+      train::trainer trainer{one.net, end, end.group()};
       data::parallel_loader<float, gradus::nhwc> loader{one.device, set, batches(), {.threads = 2}};
       plain_loader<decltype(loader)> plain{&loader};
       gradus::trace::recorder recorder;

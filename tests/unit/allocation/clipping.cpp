@@ -51,7 +51,8 @@ long count_steps(Communicator& world, const Strategy& options) {
   std::vector<float> gradients(30100, 0.5F);
   gradus::cpu device{{.intra_op_threads = 1}};
   optim::parameter_update_of<optim::clipped_norm<optim::sgd>, float> rule{device, {.max_norm = 1}, 30100};
-  typename Strategy::template state<float, Communicator> strategy{options, world, {values, gradients, parameters()}};
+  const auto made = gradus::parallel::make_strategy<float>(options, world, {values, gradients, parameters()});
+  gradus::parallel::strategy<float>& strategy = *made;
   strategy.use(rule);
   strategy.start();
   const auto apply = [&](std::span<const optim::segment> ready) {

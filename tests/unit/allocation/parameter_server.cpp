@@ -22,7 +22,7 @@ long count_steps(Communicator& world, const gradus::parallel::parameter_server& 
                                                      {.name = "a.weights", .offset = 30000, .size = 100}};
   std::vector<float> values(30100, 1.0F);
   std::vector<float> gradients(30100, 0.5F);
-  gradus::parallel::parameter_server::state<float, Communicator> servers{options, world, {values, gradients, segments}};
+  gradus::parallel::parameter_server::state<float> servers{options, world, {values, gradients, segments}};
   gradus::cpu device{{.intra_op_threads = 1}};
   gradus::optim::parameter_update_of<gradus::optim::sgd, float> rule{device, {}, 0};
   servers.use(rule);

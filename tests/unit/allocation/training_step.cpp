@@ -12,6 +12,7 @@
 #include "../../support/branching_networks.hpp"
 #include "../../support/network_checks.hpp"
 #include "gradus/comm/link.hpp"
+#include "gradus/comm/link_of.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
@@ -161,7 +162,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_step_with_frozen_layers_and_groups_allocates_not
       device, {}, static_cast<gradus::index_t>(parameters.values.size())};
   gradus::comm::self world;
   gradus::comm::link_of<gradus::comm::self> all{world};
-  gradus::parallel::all_reduce::state<float, gradus::comm::self> strategy{{}, world, parameters.flat()};
+  gradus::parallel::all_reduce::state<float> strategy{{}, world, parameters.flat()};
   gradus::train::step_end_of<float> end{parameters, rule, strategy, all};
   end.start();
   const auto step = [&](std::uint64_t number) {

@@ -16,6 +16,7 @@
 
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/link.hpp"
+#include "gradus/comm/link_of.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/version.hpp"

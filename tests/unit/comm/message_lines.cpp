@@ -19,7 +19,7 @@ namespace message_line_tests {
 namespace comm = gradus::comm;
 namespace suite = communicator_tests;
 using by_order = gradus_test::matched_by_order<comm::threads>;
-using lines_type = comm::message_lines<by_order>;
+using lines_type = comm::message_lines;
 static_assert(comm::communicator<by_order>);
 static_assert(!comm::matches_tags<by_order>);
 static_assert(comm::matches_tags<comm::threads>);

@@ -18,6 +18,7 @@
 #include "../../support/communicators.hpp"
 #include "gradus/comm/detail/nccl/host_link.hpp"
 #include "gradus/comm/detail/nccl/id_file.hpp"
+#include "gradus/comm/link_of.hpp"
 #include "gradus/comm/staged.hpp"
 #include "gradus/comm/threads.hpp"
 

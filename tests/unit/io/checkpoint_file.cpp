@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "checkpoint_example.hpp"
+#include "gradus/comm/link_of.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/io/checkpoint_file.hpp"

@@ -38,7 +38,7 @@ struct rank_memory {
   parallel::flat_parameters<float> view() { return {values, gradients, parameters()}; }
 };
 
-using state = parallel::all_reduce::state<float, comm::threads>;
+using state = parallel::all_reduce::state<float>;
 
 std::string refusal(const parallel::all_reduce& options) {
   try {
@@ -96,7 +96,7 @@ BOOST_AUTO_TEST_CASE(buckets_are_updated_in_the_order_of_the_plan) {
 BOOST_AUTO_TEST_CASE(one_rank_needs_no_buckets) {
   comm::self alone;
   rank_memory memory;
-  parallel::all_reduce::state<float, comm::self> strategy{{}, alone, memory.view()};
+  parallel::all_reduce::state<float> strategy{{}, alone, memory.view()};
   std::size_t updated = 0;
   strategy.finish([&](std::span<const segment> ready) { updated += ready.size(); });
   BOOST_TEST(updated == 4U);

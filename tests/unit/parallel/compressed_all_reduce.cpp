@@ -36,7 +36,7 @@ outcome two_steps(Communicator& world, float largest = 0) {
                                                      {.name = "a", .offset = 416, .size = 84}};
   std::vector<float> values(500);
   std::vector<float> gradients(500);
-  typename parallel::compressed_all_reduce<Wire>::template state<float, Communicator> strategy{
+  typename parallel::compressed_all_reduce<Wire>::template state<float> strategy{
       parallel::compressed_all_reduce<Wire>{{.bucket_bytes = 1, .first_bucket_bytes = 1}},
       world,
       {values, gradients, segments}};

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gradus/comm/link_of.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/optim/lars.hpp"

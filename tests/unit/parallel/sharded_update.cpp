@@ -88,8 +88,8 @@ trained_rank train_uneven(Communicator& world, const Strategy& options, int thre
   sgd_update rule{
       device, {.momentum = 0.9, .nesterov = true, .weight_decay = 0.01}, static_cast<index_t>(uneven_elements)};
   without_threads slow{rule};
-  typename Strategy::template state<float, Communicator> strategy{
-      options, world, {values, gradients, uneven_parameters()}};
+  const auto made = parallel::make_strategy<float>(options, world, {values, gradients, uneven_parameters()});
+  parallel::strategy<float>& strategy = *made;
   strategy.use(HasThreads ? static_cast<optim::parameter_update<float>&>(rule) : slow);
   trained_rank result;
   strategy.start();
@@ -203,14 +203,14 @@ BOOST_AUTO_TEST_CASE(the_blocks_are_those_of_whole_lines) {
 BOOST_AUTO_TEST_CASE(its_plan_in_words) {
   const auto plans = comm::run_ranks(3, [](comm::threads& world) {
     little_memory memory;
-    return parallel::sharded_update::state<float, comm::threads>{{}, world, memory.view()}.describe();
+    return parallel::make_strategy<float>(parallel::sharded_update{}, world, memory.view())->describe();
   });
   BOOST_TEST(plans[0] == "sharded_update by threads in shared memory, 33728 of 101200 elements on each rank");
   BOOST_TEST(plans[2] == plans[0]);
   comm::self alone;
   little_memory memory;
-  const parallel::sharded_update::state<float, comm::self> one{{}, alone, memory.view()};
-  BOOST_TEST(one.describe() == "sharded_update by self");
+  const auto one = parallel::make_strategy<float>(parallel::sharded_update{}, alone, memory.view());
+  BOOST_TEST(one->describe() == "sharded_update by self");
 }
 
 BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
@@ -218,7 +218,7 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
     return suite::failure_of([&] {
       comm::run_ranks(2, [&](comm::threads& world) {
         little_memory memory;
-        const parallel::sharded_update::state<float, comm::threads> made{options, world, memory.view()};
+        const auto made = parallel::make_strategy<float>(options, world, memory.view());
       });
     });
   };
@@ -236,10 +236,10 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_in_its_update_ends_the_step_of_all) {
     const std::string first = suite::failure_of([&] {
       comm::run_ranks(3, [&](comm::threads& world) {
         little_memory memory;
-        parallel::sharded_update::state<float, comm::threads> strategy{{}, world, memory.view()};
-        strategy.start();
+        const auto strategy = parallel::make_strategy<float>(parallel::sharded_update{}, world, memory.view());
+        strategy->start();
         for (int step = 0; step < 5; ++step) {
-          strategy.gradients_ready(0, uneven_parameters().size());
+          strategy->gradients_ready(0, uneven_parameters().size());
           const auto update = [&](std::span<const optim::segment>) {
             if (world.rank() == failing && step == 3) {
               throw std::runtime_error{"the disk is full"};
@@ -247,12 +247,12 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_in_its_update_ends_the_step_of_all) {
             std::this_thread::sleep_for(1ms);
           };
           if (world.rank() == failing) {
-            strategy.finish(update);
+            strategy->finish(update);
           } else {
             auto& message = messages[static_cast<std::size_t>(world.rank())];
-            message = suite::failure_of([&] { strategy.finish(update); });
+            message = suite::failure_of([&] { strategy->finish(update); });
             if (!message.empty()) {
-              about_state[static_cast<std::size_t>(world.rank())] = suite::failure_of([&] { strategy.fetch_state(); });
+              about_state[static_cast<std::size_t>(world.rank())] = suite::failure_of([&] { strategy->fetch_state(); });
               return;
             }
           }
@@ -277,11 +277,11 @@ BOOST_AUTO_TEST_CASE(no_rank_fetches_the_state_of_a_step_that_failed) {
   std::atomic<int> looked{0};
   const auto messages = comm::run_ranks(3, [&](comm::threads& world) -> std::string {
     little_memory memory;
-    parallel::sharded_update::state<float, comm::threads> strategy{{}, world, memory.view()};
+    const auto strategy = parallel::make_strategy<float>(parallel::sharded_update{}, world, memory.view());
     std::string message;
     for (int step = 0; step < 2 && message.empty(); ++step) {
       message = suite::failure_of([&] {
-        strategy.finish([&](std::span<const optim::segment>) {
+        strategy->finish([&](std::span<const optim::segment>) {
           if (world.rank() == 1 && step == 1) {
             throw std::runtime_error{"the disk is full"};
           }
@@ -291,7 +291,7 @@ BOOST_AUTO_TEST_CASE(no_rank_fetches_the_state_of_a_step_that_failed) {
         world.fail(message);
       }
     }
-    message = suite::failure_of([&] { strategy.fetch_state(); });
+    message = suite::failure_of([&] { strategy->fetch_state(); });
     for (++looked; looked < 3;) {
       std::this_thread::sleep_for(1ms);
     }
@@ -308,12 +308,12 @@ BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come_is_named) {
   const auto messages = comm::run_ranks(3, [](comm::threads& world) -> std::string {
     world.set_time_limit(200ms);
     little_memory memory;
-    parallel::sharded_update::state<float, comm::threads> strategy{{}, world, memory.view()};
+    const auto strategy = parallel::make_strategy<float>(parallel::sharded_update{}, world, memory.view());
     if (world.rank() == 1) {
       std::this_thread::sleep_for(600ms);
       return {};
     }
-    return suite::failure_of([&] { strategy.finish([](std::span<const optim::segment>) {}); });
+    return suite::failure_of([&] { strategy->finish([](std::span<const optim::segment>) {}); });
   });
   for (const std::size_t rank : {0U, 2U}) {
     BOOST_TEST(messages[rank].find("rank 1 did not arrive within") != std::string::npos, messages[rank]);

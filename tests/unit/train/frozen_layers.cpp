@@ -83,9 +83,9 @@ frozen_outcome train_frozen(Communicator& world, const Strategy& strategy, const
   for (const parallel::travelling_memory& each : trainer.strategy().travelling()) {
     result.bytes += each.bytes.size();
   }
-  trainer.update_state().visit_buffers([&](std::string_view, const auto* /*data*/, gradus::index_t count) {
-    result.state = result.state == 0 ? static_cast<std::size_t>(count) : result.state;
-  });
+  for (const optim::state_buffer& each : trainer.rule().buffers()) {
+    result.state = result.state == 0 ? static_cast<std::size_t>(each.elements) : result.state;
+  }
   return result;
 }
 

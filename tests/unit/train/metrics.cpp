@@ -3,6 +3,7 @@
 // Metrics of a trainer: any number of ranks computes what one process does. Targets that do not fit the loss are found
 // before the first step.
 #include "gradus/train/metrics.hpp"
+#include "gradus/comm/link_of.hpp"
 
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
@@ -34,7 +35,6 @@
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/train/progress.hpp"
 #include "gradus/train/step_end.hpp"
-#include "gradus/train/step_trainer.hpp"
 #include "gradus/train/trainer.hpp"
 
 namespace {
@@ -246,7 +246,7 @@ BOOST_AUTO_TEST_CASE(number_metrics_of_ranks_are_those_of_one_process) {
             check_measured);
 }
 
-// A step_trainer's evaluations have them too.
+// The evaluations of a trainer that is made with a step_end have them too.
 BOOST_AUTO_TEST_CASE(a_trainer_of_parts_evaluates_metrics) {
   const measured_examples examples{20};
   const auto set = examples.classes(true);
@@ -259,11 +259,11 @@ BOOST_AUTO_TEST_CASE(a_trainer_of_parts_evaluates_metrics) {
     const auto parameters = train::trained_parameters_of(net);
     gradus::optim::parameter_update_of<gradus::optim::sgd, float> rule{
         device, {}, static_cast<index_t>(parameters.values.size())};
-    gradus::parallel::all_reduce::state<float, gradus::comm::threads> strategy{{}, world, parameters.flat()};
+    gradus::parallel::all_reduce::state<float> strategy{{}, world, parameters.flat()};
     gradus::comm::link_of all{world};
     train::step_end_of<float> end{parameters, rule, strategy, all};
     end.start();
-    train::step_trainer trainer{net, end, end.group()};
+    train::trainer trainer{net, end, end.group()};
     const auto [report, top1, matrix] =
         trainer.evaluate(loader, metrics::list{metrics::accuracy{}, metrics::confusion_matrix{}});
     must(top1 == matrix.accuracy(), "the same accuracy");

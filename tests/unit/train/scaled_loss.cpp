@@ -97,15 +97,16 @@ rank_record train_with_overflow(Communicator& world, int bad_rank, const Strateg
     nn::network<float16, gradus::nhwc>* net;
     decltype(trainer)* trained;
     void on_step(const train::step_report&) {
-      const auto now = trained->update_state().report();
+      const auto now = *trained->rule().report();
       result->steps.push_back({{net->values().begin(), net->values().end()}, now.scale, now.skipped_steps});
     }
     void on_epoch(const train::epoch_report& epoch) { result->epoch = epoch; }
   };
   trainer.fit(loader, {.epochs = 1, .learning_rate = 0.05}, recorder{&result, &net, &trainer});
-  trainer.update_state().inner().visit_buffers([&](std::string_view, const float* data, gradus::index_t count) {
-    result.velocities.assign(data, data + count);
-  });
+  trainer.template update_state<scaled_loss<sgd>>().inner().visit_buffers(
+      [&](std::string_view, const float* data, gradus::index_t count) {
+        result.velocities.assign(data, data + count);
+      });
   return result;
 }
 
@@ -205,7 +206,7 @@ BOOST_AUTO_TEST_CASE(float16_learns_from_a_scale_that_is_too_large) {
   gradus::optim::loss_scale_report report;
   const training_result narrow = gradus_test::run_training_with<gradus::nhwc, float16>(
       alone, scaled(0x1p22), gradus::parallel::all_reduce{}, {.rank = 0, .ranks = 1},
-      [&](auto& trainer) { report = trainer.update_state().report(); });
+      [&](auto& trainer) { report = *trainer.rule().report(); });
   BOOST_TEST(report.skipped_steps >= 2);
   BOOST_TEST(report.skipped_steps <= 10);
   BOOST_TEST(report.scale == std::ldexp(0x1p22, -static_cast<int>(report.skipped_steps)));

@@ -12,6 +12,8 @@
 #include <vector>       // std::vector
 
 #include "../../support/training_runs.hpp"
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/link_of.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/nn/network.hpp"
@@ -21,7 +23,7 @@
 #include "gradus/parallel/sharded_update.hpp"
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/train/step_end.hpp"
-#include "gradus/train/step_trainer.hpp"
+#include "gradus/train/trainer.hpp"
 
 namespace {
 
@@ -34,10 +36,10 @@ namespace train = gradus::train;
 struct plain_all_reduce {
   static constexpr std::string_view name = "plain_all_reduce";
 
-  template <class Element, class Communicator>
+  template <class Element>
   class state final : public parallel::strategy<Element> {
    public:
-    state(const plain_all_reduce&, Communicator& world, const parallel::flat_parameters<Element>& parameters)
+    state(const plain_all_reduce&, comm::any_communicator world, const parallel::flat_parameters<Element>& parameters)
         : channel_{world.duplicate()}, parameters_{parameters} {}
     [[nodiscard]] std::string describe() const override { return std::string{name}; }
     void start() override { comm::broadcast(channel_, parameters_.values, 0).wait(); }
@@ -47,7 +49,7 @@ struct plain_all_reduce {
     }
 
    private:
-    Communicator channel_;
+    comm::any_communicator channel_;
     parallel::flat_parameters<Element> parameters_;
   };
 };
@@ -84,9 +86,9 @@ std::string end_of(const Strategy& options, const Rule& rule, gradus::index_t el
     const auto parameters = train::trained_parameters_of(net);
     optim::parameter_update_of<Rule, float> updates{
         device, rule, elements < 0 ? static_cast<gradus::index_t>(parameters.values.size()) : elements};
-    typename Strategy::template state<float, comm::self> strategy{options, alone, parameters.flat()};
+    const auto strategy = parallel::make_strategy<float>(options, alone, parameters.flat());
     comm::link_of all{alone};
-    const train::step_end_of<float> end{parameters, updates, strategy, all};
+    const train::step_end_of<float> end{parameters, updates, *strategy, all};
   });
 }
 
@@ -139,16 +141,14 @@ BOOST_AUTO_TEST_CASE(parts_that_are_chosen_at_run_time_train_as_a_trainer_does) 
                 device, optim::sgd{.momentum = 0.9}, static_cast<gradus::index_t>(parameters.values.size()));
         std::unique_ptr<parallel::strategy<float>> strategy;
         if (sharded) {
-          strategy = std::make_unique<parallel::sharded_update::state<float, comm::threads>>(parallel::sharded_update{},
-                                                                                             ranks, parameters.flat());
+          strategy = parallel::make_strategy<float>(parallel::sharded_update{}, ranks, parameters.flat());
         } else {
-          strategy = std::make_unique<plain_all_reduce::state<float, comm::threads>>(plain_all_reduce{}, ranks,
-                                                                                     parameters.flat());
+          strategy = std::make_unique<plain_all_reduce::state<float>>(plain_all_reduce{}, ranks, parameters.flat());
         }
         comm::link_of all{ranks};
         train::step_end_of<float> end{parameters, *rule, *strategy, all};
         end.start();
-        train::step_trainer trainer{net, end, end.group()};
+        train::trainer trainer{net, end, end.group()};
         int epochs = 0;
         trainer.fit(loader, options, [&](const train::epoch_report&) { ++epochs; });
         require(epochs == 2);

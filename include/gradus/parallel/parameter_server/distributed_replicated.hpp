@@ -11,6 +11,7 @@
 #include <string_view>      // std::string_view
 #include <vector>           // std::vector
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
@@ -30,7 +31,7 @@ namespace gradus::parallel {
 
 namespace detail {
 
-template <class Element, class Communicator>
+template <class Element>
 class distributed_replicated_state;
 
 }  // namespace detail
@@ -100,14 +101,13 @@ struct distributed_replicated {
   }
 
   /// Whether this rank is a server and no worker: it calls `serve` and makes no trainer.
-  template <class Communicator>
-  [[nodiscard]] bool is_server_only(const Communicator& communicator) const {
+  [[nodiscard]] bool is_server_only(const comm::any_communicator& communicator) const {
     return roles_among(communicator.size()).worker_index(communicator.rank()) < 0;
   }
 
   /// The object of one rank that brings its gradients together; see gradient_strategy.
-  template <class Element, class Communicator>
-  using state = detail::distributed_replicated_state<Element, Communicator>;
+  template <class Element>
+  using state = detail::distributed_replicated_state<Element>;
 };
 
 namespace detail {
@@ -130,23 +130,22 @@ namespace detail {
 
 /// The options with the nodes of the communicator, if it knows them. Called by all ranks.
 /// @throws configuration_error when options and communicator do not go together
-template <class Communicator>
-[[nodiscard]] distributed_replicated with_nodes(distributed_replicated options,
-                                                [[maybe_unused]] Communicator& communicator) {
-  if constexpr (has_nodes<Communicator>) {
+[[nodiscard]] inline distributed_replicated with_nodes(distributed_replicated options,
+                                                       comm::any_communicator& communicator) {
+  if (const std::string_view name = communicator.link().properties().name;
+      communicator.link().properties().knows_nodes) {
     if (!options.node_of_rank.empty() || options.ranks_per_node != 1) {
       raise<configuration_error>(
           "parallel::distributed_replicated",
-          {"no node_of_rank and no ranks_per_node with '", Communicator::name, "', which knows its nodes"},
+          {"no node_of_rank and no ranks_per_node with '", name, "', which knows its nodes"},
           {options.node_of_rank.size(), " nodes and ", options.ranks_per_node, " ranks_per_node"});
     }
-    options.node_of_rank = nodes_of_ranks(communicator);
+    options.node_of_rank = nodes_of_ranks(communicator.link());
     const roles who = options.roles_among(communicator.size());
     for (const int server : who.servers) {
       if (who.worker_index(server) < 0 && !options.node_mates(who, server).empty()) {
         raise<configuration_error>(
-            "parallel::distributed_replicated",
-            {"servers alone in nodes of their own, with '", Communicator::name, "'"},
+            "parallel::distributed_replicated", {"servers alone in nodes of their own, with '", name, "'"},
             {"server rank ", server, " in the node of worker ", options.node_mates(who, server).front()},
             "split their ranks from the node's communicator, or place them beside workers");
       }
@@ -155,22 +154,20 @@ template <class Communicator>
   return options;
 }
 
-template <class Element, class Communicator>
+template <class Element>
 class distributed_replicated_state final : public server_strategy<Element> {
-  using whole = whole_type<Communicator>;
-
  public:
   /// Called by all ranks: workers here, servers of their own in `serve`.
   /// @throws configuration_error when options make no sense
-  distributed_replicated_state(const distributed_replicated& options, Communicator& communicator,
+  distributed_replicated_state(const distributed_replicated& options, comm::any_communicator communicator,
                                const flat_parameters<Element>& parameters)
       : who_{options.roles_among(communicator.size())},
         options_{checked(with_nodes(options, communicator), who_)},
         parameters_{parameters},
         node_{communicator, options_.node_mates(who_, communicator.rank()), parameters.gradients.size()},
-        group_channel_{whole_of(communicator).duplicate()},
-        group_{group_channel_, who_},
-        master_{options_.of_nodes(communicator.size()), whole_of(communicator), parameters, true} {}
+        group_channel_{communicator.duplicate()},
+        group_{group_channel_.link(), who_},
+        master_{options_.of_nodes(communicator.size()), communicator, parameters, true} {}
 
   void use(optim::parameter_update<Element>& rule) override { master_.use(rule); }
 
@@ -245,7 +242,8 @@ class distributed_replicated_state final : public server_strategy<Element> {
   [[nodiscard]] std::vector<server_summary> summary() { return master_.summary(); }
 
   [[nodiscard]] std::string describe() const override {
-    std::string text = gradus::join({distributed_replicated::name, " by ", Communicator::name, ", nodes of workers:"});
+    std::string text = gradus::join(
+        {distributed_replicated::name, " by ", group_channel_.link().properties().name, ", nodes of workers:"});
     for (const int each : who_.workers) {
       append_text(text, {" ", options_.node_of(each)});
     }
@@ -262,11 +260,11 @@ class distributed_replicated_state final : public server_strategy<Element> {
   roles who_;
   distributed_replicated options_;
   flat_parameters<Element> parameters_;
-  node_exchange<Element, Communicator> node_;
-  comm::owned_link<whole> group_channel_;  // of all workers
+  node_exchange<Element> node_;
+  comm::any_communicator group_channel_;  // of all workers
   worker_group group_;
   bool stale_ = false;  // staged: a step has been made since the newest values came
-  parameter_server_state<Element, whole> master_;
+  parameter_server_state<Element> master_;
 };
 
 }  // namespace detail
@@ -274,15 +272,14 @@ class distributed_replicated_state final : public server_strategy<Element> {
 static_assert(gradient_strategy<distributed_replicated>);
 
 /// As serve of parameter_server, for a rank that is only a server.
-template <class Element, class Communicator, class Rule>
-server_summary serve(Communicator& communicator, const Rule& rule, const distributed_replicated& options,
+template <class Element, class Rule>
+server_summary serve(comm::any_communicator communicator, const Rule& rule, const distributed_replicated& options,
                      error_location where = error_location::current()) {
   return at_call(where, [&] {
     const distributed_replicated with_nodes = detail::with_nodes(options, communicator);
-    auto& whole = detail::whole_of(communicator);
-    detail::node_exchange<Element, Communicator>::join_without(communicator);
-    const auto of_workers = whole.duplicate();  // they use it without this rank
-    return serve<Element>(whole, rule, with_nodes.of_nodes(communicator.size()));
+    detail::node_exchange<Element>::join_without(communicator);
+    const comm::any_communicator of_workers = communicator.duplicate();  // they use it without this rank
+    return serve<Element>(communicator, rule, with_nodes.of_nodes(communicator.size()));
   });
 }
 

@@ -16,6 +16,7 @@
 #include <vector>           // std::vector
 
 #include "gradus/comm/agreement.hpp"
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
@@ -48,7 +49,7 @@ namespace gradus::parallel {
 
 namespace detail {
 
-template <class Element, class Communicator>
+template <class Element>
 class parameter_server_state;
 
 }  // namespace detail
@@ -157,14 +158,13 @@ struct parameter_server {
   }
 
   /// Whether this rank is a server and no worker: it calls `serve` and makes no trainer.
-  template <class Communicator>
-  [[nodiscard]] bool is_server_only(const Communicator& communicator) const {
+  [[nodiscard]] bool is_server_only(const comm::any_communicator& communicator) const {
     return roles_among(communicator.size()).worker_index(communicator.rank()) < 0;
   }
 
   /// The object of one rank that brings its gradients together; see gradient_strategy.
-  template <class Element, class Communicator>
-  using state = detail::parameter_server_state<Element, Communicator>;
+  template <class Element>
+  using state = detail::parameter_server_state<Element>;
 };
 
 namespace detail {
@@ -191,21 +191,21 @@ namespace detail {
 }
 
 /// Compared by all ranks, workers and servers.
-template <class Element, class Communicator>
-void require_same_plan(Communicator& communicator, const std::string& plan, const std::string& rule) {
-  comm::require_agreement(
-      communicator, "parameter_server",
-      {{"element type", std::string{element_name<Element>}}, {"update rule", rule}, {"plan", plan}});
+template <class Element>
+void require_same_plan(comm::link& ranks, const std::string& plan, const std::string& rule) {
+  const comm::fact facts[] = {
+      {"element type", std::string{element_name<Element>}}, {"update rule", rule}, {"plan", plan}};
+  comm::require_agreement(ranks, "parameter_server", facts);
 }
 
 /// What a worker does with its gradients; the rank may be a server too.
-template <class Element, class Communicator>
+template <class Element>
 class parameter_server_state final : public server_strategy<Element> {
  public:
   /// Called by all ranks: workers here, servers of their own in `serve`.
   /// @param may_stand_by  the rank may be neither: then it compares the plan in `start`, and does nothing else
   /// @throws configuration_error when options make no sense, or the rank is no worker
-  parameter_server_state(const parameter_server& options, Communicator& communicator,
+  parameter_server_state(const parameter_server& options, comm::any_communicator communicator,
                          const flat_parameters<Element>& parameters, bool may_stand_by = false)
       : options_{options},
         parameters_{parameters},
@@ -213,12 +213,13 @@ class parameter_server_state final : public server_strategy<Element> {
         channel_{communicator.duplicate()},
         group_channel_{communicator.duplicate()},
         all_{communicator.duplicate()},
-        group_{group_channel_, who_},
+        group_{group_channel_.link(), who_},
         plan_{checked_plan(options, who_, parameters.segments, options.pull_priorities, sizeof(Element))},
-        links_{channel_, message_tag::count(plan_.parts.size())},
+        links_{channel_.link(), message_tag::count(plan_.parts.size())},
         worker_{links_, plan_, bytes_of(parameters), options.staged, options.window} {
-    static_cast<void>(broadcast_text(
-        all_, pack(parameters.segments, options.pull_priorities, parameters.flush_denormals), who_.workers.front()));
+    static_cast<void>(broadcast_text(all_.link(),
+                                     pack(parameters.segments, options.pull_priorities, parameters.flush_denormals),
+                                     who_.workers.front()));
   }
 
   /// Tells the servers that this worker leaves. A rank that is a server too goes on until the others have left.
@@ -243,7 +244,7 @@ class parameter_server_state final : public server_strategy<Element> {
 
   /// Makes the values those of worker 0, on servers and workers.
   void start() override {
-    require_same_plan<Element>(all_, describe(), rule_);
+    require_same_plan<Element>(all_.link(), describe(), rule_);
     if (group_.rank() < 0) {
       return;
     }
@@ -329,10 +330,13 @@ class parameter_server_state final : public server_strategy<Element> {
     return {worker_.summaries().begin(), worker_.summaries().end()};
   }
 
-  [[nodiscard]] std::string describe() const override { return detail::describe(options_, Communicator::name, plan_); }
+  [[nodiscard]] std::string describe() const override {
+    return detail::describe(options_, channel_.link().properties().name, plan_);
+  }
 
  private:
-  static roles worker_roles(const parameter_server& options, const Communicator& communicator, bool may_stand_by) {
+  static roles worker_roles(const parameter_server& options, const comm::any_communicator& communicator,
+                            bool may_stand_by) {
     roles who = options.roles_among(communicator.size());
     if (who.worker_index(communicator.rank()) < 0 && !may_stand_by) {
       raise<configuration_error>("parallel::parameter_server", {"a worker, of ", who.describe()},
@@ -359,9 +363,9 @@ class parameter_server_state final : public server_strategy<Element> {
   parameter_server options_;
   flat_parameters<Element> parameters_;
   roles who_;
-  comm::owned_link<Communicator> channel_;        // of the exchange
-  comm::owned_link<Communicator> group_channel_;  // of the workers
-  Communicator all_;
+  comm::any_communicator channel_;        // of the exchange
+  comm::any_communicator group_channel_;  // of the workers
+  comm::any_communicator all_;
   worker_group group_;
   parameter_server_plan plan_;
   server_links links_;
@@ -385,8 +389,8 @@ static_assert(gradient_strategy<parameter_server>);
 /// @throws configuration_error when options make no sense, or ranks differ
 /// @throws communication_error if a rank fails, a rank that is needed does not come, or no rank sends anything
 ///         within twice the time limit
-template <class Element, class Communicator, class Rule>
-server_summary serve(Communicator& communicator, const Rule& rule, const parameter_server& options,
+template <class Element, class Rule>
+server_summary serve(comm::any_communicator communicator, const Rule& rule, const parameter_server& options,
                      error_location where = error_location::current()) {
   return at_call(where, [&] {
     const roles who = options.roles_among(communicator.size());
@@ -395,24 +399,24 @@ server_summary serve(Communicator& communicator, const Rule& rule, const paramet
       raise<configuration_error>("parallel::serve", {"a rank that is only a server, of ", who.describe()},
                                  {"rank ", communicator.rank()}, "workers make a trainer");
     }
-    comm::owned_link<Communicator> channel{communicator.duplicate()};
-    const Communicator of_workers{communicator.duplicate()};  // they use it without this rank
-    Communicator all{communicator.duplicate()};
+    comm::any_communicator channel = communicator.duplicate();
+    const comm::any_communicator of_workers = communicator.duplicate();  // they use it without this rank
+    comm::any_communicator all = communicator.duplicate();
     const detail::segment_list variables =
-        detail::unpack_segments(detail::broadcast_text(all, std::string{}, who.workers.front()));
+        detail::unpack_segments(detail::broadcast_text(all.link(), std::string{}, who.workers.front()));
     const std::span<const optim::segment> segments{variables.segments.data(), variables.segments.size()};
     const parameter_server_plan plan = detail::checked_plan(
         options, who, segments, {variables.pull_priorities.data(), variables.pull_priorities.size()}, sizeof(Element));
-    detail::server_links links{channel, detail::message_tag::count(plan.parts.size())};
+    detail::server_links links{channel.link(), detail::message_tag::count(plan.parts.size())};
     const auto serve_by = [&](const optim::parameter_update<Element>& applied) {
       detail::require_one_norm(options.settings(), applied.clips_norm(), applied.name());
       detail::variables_of<Element> store{
           plan, server, segments, who.workers.size(), applied, options.pairwise_sums, variables.flush_denormals};
       detail::server_loop loop{links, plan, server, options.settings(), store};
-      detail::require_same_plan<Element>(all, detail::describe(options, Communicator::name, plan),
+      detail::require_same_plan<Element>(all.link(), detail::describe(options, channel.link().properties().name, plan),
                                          applied.description());
       const floating_point_scope arithmetic{variables.flush_denormals};
-      detail::serve_to_the_end(loop, channel);
+      detail::serve_to_the_end(loop, channel.link());
       return loop.summary();
     };
     if constexpr (std::derived_from<Rule, optim::parameter_update<Element>>) {

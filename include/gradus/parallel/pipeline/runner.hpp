@@ -62,7 +62,7 @@ class pipeline_runner {
   /// @param channel  to the other ranks of the replica; it outlives this object, as the network does
   /// @throws configuration_error when stages and ranks do not go together
   /// @throws device_error when there is too little memory
-  pipeline_runner(nn::network_base<Element, Device>& net, const pipeline_rule& rule, pipeline_channel<Element>& channel)
+  pipeline_runner(nn::network_base<Element, Device>& net, const pipeline_rule& rule, pipeline_channel& channel)
       : net_{&net},
         channel_{&channel},
         micro_batch_size_{net.structure().examples_at_once()},
@@ -228,7 +228,7 @@ class pipeline_runner {
   [[nodiscard]] static int most_micro_batches(const nn::graph& graph) {
     return static_cast<int>((graph.options().max_batch_size - 1) / graph.examples_at_once() + 1);
   }
-  [[nodiscard]] static int stages_per_rank(const nn::graph& graph, const pipeline_channel<Element>& channel) {
+  [[nodiscard]] static int stages_per_rank(const nn::graph& graph, const pipeline_channel& channel) {
     const std::size_t stages = graph.stages().stages();
     const auto ranks = static_cast<std::size_t>(channel.size());
     if (stages == 0 || stages % ranks != 0) {
@@ -436,7 +436,8 @@ class pipeline_runner {
       const nn::stage_transfer& transfer = way.out[t];
       if (stages_of_rank_[transfer.peer] == nullptr) {
         way.sent[t][static_cast<std::size_t>(m)] = channel_->send(
-            {own.number, transfer.peer}, own.elements(way, transfer, micro_batch(own, m)), way.tag(transfer));
+            {own.number, transfer.peer}, std::span<const Element>{own.elements(way, transfer, micro_batch(own, m))},
+            way.tag(transfer));
       }
     }
   }
@@ -478,7 +479,7 @@ class pipeline_runner {
   }
 
   nn::network_base<Element, Device>* net_;
-  pipeline_channel<Element>* channel_;
+  pipeline_channel* channel_;
   index_t micro_batch_size_;
   detail::schedules_of_steps schedules_;
   std::vector<std::unique_ptr<own_stage>> own_;  // ascending

@@ -11,7 +11,9 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
@@ -116,9 +118,10 @@ inline constexpr double late_backward = 1.1;
 ///       world, recorder.profile());
 ///   train::trainer trainer{net, optim::sgd{}, world, options};
 /// @endcode
-template <class Network, class Communicator, class Find = transfer_priorities (*)(const step_graph&)>
-[[nodiscard]] all_reduce in_forward_order(all_reduce options, const Network& network, Communicator& communicator,
-                                          const step_profile& profile, const Find& find = &tac) {
+template <class Network, class Find = transfer_priorities (*)(const step_graph&)>
+[[nodiscard]] all_reduce in_forward_order(all_reduce options, const Network& network,
+                                          comm::any_communicator communicator, const step_profile& profile,
+                                          const Find& find = &tac) {
   const nn::graph& graph = network.structure();
   const bucket_list buckets = buckets_of(options, graph, profile.element_bytes);
   std::vector<std::int64_t> order(

@@ -5,33 +5,32 @@
 
 #include <mpi.h>
 
-#include <concepts>     // std::same_as
-#include <cstddef>      // std::size_t
-#include <cstdint>      // std::int32_t, std::int64_t, std::uint8_t
-#include <string_view>  // std::string_view
+#include <atomic>   // std::atomic
+#include <cstddef>  // std::byte
 
 #include "gradus/comm/reduction.hpp"
-#include "gradus/core/element.hpp"
+#include "gradus/comm/transfer.hpp"
 
 namespace gradus::comm::detail {
 
 /// The MPI datatype of an element type.
-template <transferable Element>
-[[nodiscard]] MPI_Datatype mpi_type() noexcept {
-  if constexpr (std::same_as<Element, float>) {
-    return MPI_FLOAT;
-  } else if constexpr (std::same_as<Element, double>) {
-    return MPI_DOUBLE;
-  } else if constexpr (std::same_as<Element, std::int32_t>) {
-    return MPI_INT32_T;
-  } else if constexpr (std::same_as<Element, std::int64_t>) {
-    return MPI_INT64_T;
-  } else if constexpr (sizeof(Element) == 2) {  // bfloat16, float16
-    return MPI_UINT16_T;                        // their bits; the library has its own reductions for them
-  } else {
-    static_assert(std::same_as<Element, std::uint8_t>, "gradus::comm::mpi: no MPI type for this element type");
-    return MPI_UINT8_T;
+[[nodiscard]] inline MPI_Datatype mpi_type_of(element_kind kind) noexcept {
+  switch (kind) {
+    case element_kind::float32:
+      return MPI_FLOAT;
+    case element_kind::float64:
+      return MPI_DOUBLE;
+    case element_kind::int32:
+      return MPI_INT32_T;
+    case element_kind::int64:
+      return MPI_INT64_T;
+    case element_kind::uint8:
+      return MPI_UINT8_T;
+    case element_kind::bfloat16:
+    case element_kind::float16:
+      return MPI_UINT16_T;  // their bits; the library has its own reductions for them
   }
+  return MPI_DATATYPE_NULL;
 }
 
 [[nodiscard]] inline MPI_Op own_operation_of_mpi(reduction operation) noexcept {
@@ -48,14 +47,19 @@ template <transferable Element>
   return MPI_OP_NULL;
 }
 
+/// How elements are combined with which MPI cannot compute. Set before the first reduction of the kind.
+template <element_kind Kind>
+inline std::atomic<element_type::accumulate_function> accumulate_for_mpi{nullptr};
+
 /// A reduction for elements that MPI cannot compute with. It exists until MPI is finalized.
-template <transferable Element, reduction Operation>
+template <element_kind Kind, reduction Operation>
 [[nodiscard]] MPI_Op made_operation() noexcept {
   static const MPI_Op made = [] {
     MPI_Op fresh = MPI_OP_NULL;
     MPI_Op_create(
         [](void* source, void* target, int* count, MPI_Datatype*) {
-          accumulate(Operation, static_cast<Element*>(target), static_cast<const Element*>(source), *count);
+          accumulate_for_mpi<Kind>.load(std::memory_order_relaxed)(Operation, static_cast<std::byte*>(target),
+                                                                   static_cast<const std::byte*>(source), *count);
         },
         1, &fresh);
     return fresh;
@@ -63,35 +67,31 @@ template <transferable Element, reduction Operation>
   return made;
 }
 
-template <transferable Element>
-[[nodiscard]] MPI_Op operation_for_mpi(reduction operation) noexcept {
+template <element_kind Kind>
+[[nodiscard]] MPI_Op operation_for_mpi(const element_type& element, reduction operation) noexcept {
+  accumulate_for_mpi<Kind>.store(element.accumulate, std::memory_order_relaxed);
   switch (operation) {
     case reduction::sum:
-      return made_operation<Element, reduction::sum>();
+      return made_operation<Kind, reduction::sum>();
     case reduction::product:
-      return made_operation<Element, reduction::product>();
+      return made_operation<Kind, reduction::product>();
     case reduction::minimum:
-      return made_operation<Element, reduction::minimum>();
+      return made_operation<Kind, reduction::minimum>();
     case reduction::maximum:
-      return made_operation<Element, reduction::maximum>();
+      return made_operation<Kind, reduction::maximum>();
   }
   return MPI_OP_NULL;
 }
 
-/// The MPI handles of an element type.
-struct mpi_element {
-  MPI_Datatype type;
-  std::size_t bytes;
-  std::string_view name;
-  MPI_Op (*operation)(reduction) noexcept;
-};
-
-template <transferable Element>
-[[nodiscard]] mpi_element mpi_element_of() noexcept {
-  if constexpr (sizeof(Element) == 2) {
-    return {mpi_type<Element>(), sizeof(Element), element_name<Element>, &operation_for_mpi<Element>};
-  } else {
-    return {mpi_type<Element>(), sizeof(Element), element_name<Element>, &own_operation_of_mpi};
+/// The MPI reduction of elements.
+[[nodiscard]] inline MPI_Op mpi_operation_of(const element_type& element, reduction operation) noexcept {
+  switch (element.kind) {
+    case element_kind::bfloat16:
+      return operation_for_mpi<element_kind::bfloat16>(element, operation);
+    case element_kind::float16:
+      return operation_for_mpi<element_kind::float16>(element, operation);
+    default:
+      return own_operation_of_mpi(operation);
   }
 }
 

@@ -256,11 +256,11 @@ class mpi_shared_channel {
     const shared_task& task = mine.task;
     mine.memory = nullptr;
     std::uint64_t place = 0;
-    if (!registrations_.empty() && steps_.goes_directly(task.what, task.element_bytes)) {
+    if (!registrations_.empty() && steps_.goes_directly(task.what, task.element->bytes)) {
       for (const std::shared_ptr<mpi_registration>& each : registrations_) {
         const mpi_registered_memory* const memory = each->memory();
         const index_t offset =
-            memory == nullptr ? -1 : memory->offset_of(task.output, task.what.count * task.element_bytes);
+            memory == nullptr ? -1 : memory->offset_of(task.output, task.what.count * task.element->bytes);
         if (offset >= 0) {
           mine.memory = memory;
           mine.offset = offset;
@@ -337,7 +337,7 @@ class mpi_shared_channel {
   /// The collective of a single rank.
   static void copy_own(const shared_task& task) noexcept {
     if (task.what.count > 0 && task.input != task.output) {
-      std::memcpy(task.output, task.input, static_cast<std::size_t>(task.what.count * task.element_bytes));
+      std::memcpy(task.output, task.input, static_cast<std::size_t>(task.what.count * task.element->bytes));
     }
   }
 

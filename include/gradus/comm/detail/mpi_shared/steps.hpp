@@ -20,38 +20,19 @@
 #include "gradus/comm/detail/mpi_shared/memory.hpp"
 #include "gradus/comm/detail/mpi_shared/window.hpp"
 #include "gradus/comm/reduction.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
 
 namespace gradus::comm::detail {
 
-/// results[k][i] = sources[0][i] op ... op sources[ranks - 1][i] for i in [0, count) and all k. Results may be the same
-/// memory as sources.
-using shared_reduction = void (*)(reduction operation, std::span<const std::byte* const> sources,
-                                  std::span<std::byte* const> results, index_t count) noexcept;
-
-template <class Element>
-void reduce_shared(reduction operation, std::span<const std::byte* const> sources, std::span<std::byte* const> results,
-                   index_t count) noexcept {
-  reduce_contributions<Element>(
-      operation, static_cast<int>(sources.size()), 0, count,
-      [=](int rank) { return reinterpret_cast<const Element*>(sources[static_cast<std::size_t>(rank)]); },
-      [=](index_t i, const Element* values, auto number) {
-        for (std::byte* const result : results) {
-          std::memcpy(reinterpret_cast<Element*>(result) + i, values,
-                      static_cast<std::size_t>(number) * sizeof(Element));
-        }
-      });
-}
-
 /// The arguments of a rank's collective.
 struct shared_task {
   call_description what{};
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
-  index_t element_bytes = 1;
-  shared_reduction reduce = nullptr;
+  const element_type* element = &bytes_to_move;
 };
 
 /// The progress of one rank in one collective.
@@ -109,12 +90,12 @@ class shared_steps {
   void start(shared_collective& mine) noexcept {
     const shared_task& task = mine.task;
     const auto segment = static_cast<index_t>(window_.segment_bytes());
-    const index_t bytes = task.what.count * task.element_bytes;
+    const index_t bytes = task.what.count * task.element->bytes;
     const index_t largest =  // bytes of a step
         task.what.kind == call_kind::reduce_scatter ? segment / size_ / 64 * 64 : segment;
     const index_t steps = mine.memory != nullptr ? 1 : std::max<index_t>((bytes + largest - 1) / largest, 1);
     mine.collects = mine.memory != nullptr || (task.what.kind == call_kind::all_reduce && bytes * size_ > whole_bytes);
-    mine.step_elements = mine.memory != nullptr ? task.what.count : largest / task.element_bytes;
+    mine.step_elements = mine.memory != nullptr ? task.what.count : largest / task.element->bytes;
     mine.first = next_step_;
     mine.end = next_step_ += static_cast<std::uint64_t>(steps);
     mine.fills = mine.combines = mine.collects_next = mine.first;
@@ -231,7 +212,7 @@ class shared_steps {
     const std::uint64_t step = mine.fills++;
     const interval all = elements_of(mine, step);
     std::byte* const slot = window_.data(rank_, step);
-    const index_t size = task.element_bytes;
+    const index_t size = task.element->bytes;
     switch (task.what.kind) {
       case call_kind::all_reduce: {
         const std::byte* const from = task.input + all.begin * size;
@@ -327,7 +308,7 @@ class shared_steps {
     const std::uint64_t step = mine.combines++;
     mine.seen = 0;
     const interval all = elements_of(mine, step);
-    const index_t size = task.element_bytes;
+    const index_t size = task.element->bytes;
     switch (task.what.kind) {
       case call_kind::all_reduce:
         if (mine.collects) {
@@ -381,7 +362,7 @@ class shared_steps {
   void collect(shared_collective& mine) noexcept {
     const std::uint64_t step = mine.collects_next++;
     mine.seen_reduced = 0;
-    const index_t size = mine.task.element_bytes;
+    const index_t size = mine.task.element->bytes;
     const interval all = elements_of(mine, step);
     for (int other = 0; other < size_ && mine.memory == nullptr; ++other) {
       if (other != rank_) {
@@ -410,12 +391,13 @@ class shared_steps {
       sources_[static_cast<std::size_t>(other)] = other == rank_ ? own : window_.data(other, step) + offset;
     }
     const std::array results{result, copy_of_result};
-    task.reduce(task.what.operation, all_sources(), std::span{results}.first(copy_of_result == nullptr ? 1 : 2), count);
+    task.element->combine(task.what.operation, all_sources(), 0, count,
+                          std::span{results}.first(copy_of_result == nullptr ? 1 : 2), 0);
   }
 
   /// The elements of an array in registered memory that are in shared pages on all ranks.
   [[nodiscard]] static interval shared_part(const shared_collective& mine) noexcept {
-    const index_t size = mine.task.element_bytes;
+    const index_t size = mine.task.element->bytes;
     const index_t count = mine.task.what.count;
     const index_t first = (std::max<index_t>(mine.memory->first() - mine.offset, 0) + size - 1) / size;
     const index_t last = std::min((mine.memory->last() - mine.offset) / size, count);
@@ -426,7 +408,7 @@ class shared_steps {
   /// shared.
   void reduce_in_place(const shared_collective& mine, std::uint64_t step) noexcept {
     const shared_task& task = mine.task;
-    const index_t size = task.element_bytes;
+    const index_t size = task.element->bytes;
     const interval shared = shared_part(mine);
     const index_t after = shared.begin + shared.count;
     reduce(task, task.output, task.output, step, 0, nullptr, shared.begin);
@@ -443,8 +425,8 @@ class shared_steps {
           std::byte* const data = rank == rank_ ? task.output : mine.memory->origin(rank) + mine.offset;
           sources_[static_cast<std::size_t>(rank)] = results_[static_cast<std::size_t>(rank)] = data + begin * size;
         }
-        task.reduce(task.what.operation, all_sources(), {results_.data(), results_.size()},
-                    std::min(piece, part.count - i * piece));
+        task.element->combine(task.what.operation, all_sources(), 0, std::min(piece, part.count - i * piece),
+                              {results_.data(), results_.size()}, 0);
       }
     }
   }

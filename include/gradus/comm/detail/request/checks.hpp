@@ -23,7 +23,17 @@ struct caller {
 
   template <class Communicator>
   explicit caller(const Communicator& communicator) noexcept
-      : name{Communicator::name}, rank{communicator.rank()}, size{communicator.size()} {}
+      : name{name_of(communicator)}, rank{communicator.rank()}, size{communicator.size()} {}
+
+  /// The name of a communicator in messages, also where its type does not tell.
+  template <class Communicator>
+  [[nodiscard]] static std::string_view name_of(const Communicator& communicator) noexcept {
+    if constexpr (requires { communicator.link().properties(); }) {
+      return communicator.size() == 0 ? Communicator::name : communicator.link().properties().name;
+    } else {
+      return Communicator::name;
+    }
+  }
 };
 
 inline void require_open(const caller& by, std::string_view operation, const std::source_location& where) {

@@ -14,12 +14,12 @@
 
 #include "gradus/comm/all_reduce_rule.hpp"
 #include "gradus/comm/call.hpp"
+#include "gradus/comm/collectives_options.hpp"
 #include "gradus/comm/detail/schedule/book.hpp"
 #include "gradus/comm/detail/schedule/run.hpp"
 #include "gradus/comm/link.hpp"
-#include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
-#include "gradus/core/element.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/core/index.hpp"
 
 namespace gradus::comm::detail {
@@ -40,87 +40,76 @@ class message_collectives {
   /// Sets the time limit of the communicator of the messages.
   void set_time_limit(std::chrono::milliseconds limit) { messages_->set_time_limit(limit); }
 
-  template <class Element>
-  request all_reduce(std::span<Element> data, reduction operation, const all_reduce_rule& rule,
-                     std::chrono::milliseconds limit) {
-    const auto count = static_cast<index_t>(data.size());
-    return begin<Element>(
-        {.kind = call_kind::all_reduce, .operation = operation, .count = count},
-        {.kind = call_kind::all_reduce, .algorithm = rule.algorithm, .rings = rule.rings, .count = count}, data.data(),
-        runs_.idle(), limit);
-  }
-
-  template <class Element>
-  request broadcast(std::span<Element> data, int root, std::chrono::milliseconds limit) {
-    const auto count = static_cast<index_t>(data.size());
-    return begin<Element>({.kind = call_kind::broadcast, .peer = book_.rank(root), .count = count},
-                          {.kind = call_kind::broadcast, .root = root, .count = count}, data.data(), runs_.idle(),
-                          limit);
-  }
-
-  /// Reduces to `root`. @pre `output` has the size of `input` on the root
-  template <class Element>
-  request reduce(std::span<const Element> input, std::span<Element> output, int root, reduction operation,
-                 std::chrono::milliseconds limit) {
-    const auto count = static_cast<index_t>(input.size());
+  /// Begins a collective of all positions.
+  /// @pre  with options.scatter_in_pairs the number of ranks is a power of two
+  [[nodiscard]] request begin(const transfer& one, const collectives_options& options,
+                              std::chrono::milliseconds limit) {
+    const call_description& what = one.what;
     schedule_run& run = runs_.idle();
-    Element* const target =
-        book_.self() == root ? output.data() : reinterpret_cast<Element*>(run.staging(input.size_bytes()));
-    copy(target, input);
-    return begin<Element>(
-        {.kind = call_kind::broadcast, .operation = operation, .peer = book_.rank(root), .count = count},
-        {.kind = call_kind::broadcast, .root = root, .count = count, .to_root = true}, target, run, limit);
+    schedule_book::key key{.kind = what.kind, .count = one.output_count(book_.size())};
+    switch (what.kind) {
+      case call_kind::all_reduce: {
+        const all_reduce_rule& rule = choose(options.all_reduce, what.count, one.element->bytes);
+        key.algorithm = rule.algorithm;
+        key.rings = rule.rings;
+        break;
+      }
+      case call_kind::broadcast:
+        key.root = what.peer;
+        break;
+      case call_kind::reduce_scatter:
+        return reduce_scatter(one, run, options.scatter_in_pairs, limit);
+      case call_kind::all_gather:
+        copy(static_cast<std::byte*>(one.output) + one.bytes(book_.self() * what.count), one.input,
+             one.bytes(what.count));
+        break;
+      default:
+        key = {};  // a barrier
+    }
+    return begin(one, key, one.output, run, limit);
   }
 
-  /// @param in_pairs  adds in pairs of neighbors in place of a ring. @pre then the number of ranks is a power of two
-  template <class Element>
-  request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation, bool in_pairs,
-                         std::chrono::milliseconds limit) {
+  /// Reduces to the root, `what.peer`. @pre `output` has the size of `input` on the root
+  [[nodiscard]] request reduce(const transfer& one, std::chrono::milliseconds limit) {
     schedule_run& run = runs_.idle();
-    auto* const work = reinterpret_cast<Element*>(run.staging(input.size_bytes()));
-    copy(work, input);
-    return begin<Element>(
-        {.kind = call_kind::reduce_scatter, .operation = operation, .count = static_cast<index_t>(output.size())},
-        {.kind = call_kind::reduce_scatter,
-         .algorithm = in_pairs ? all_reduce_algorithm::halving_doubling : all_reduce_algorithm::native,
-         .count = static_cast<index_t>(input.size())},
-        work, run, limit,
-        {.to = output.data(),
-         .from = work + static_cast<std::size_t>(book_.self()) * output.size(),
-         .bytes = output.size_bytes()});
-  }
-
-  template <class Element>
-  request all_gather(std::span<const Element> input, std::span<Element> output, std::chrono::milliseconds limit) {
-    copy(output.data() + static_cast<std::size_t>(book_.self()) * input.size(), input);
-    return begin<Element>({.kind = call_kind::all_gather, .count = static_cast<index_t>(input.size())},
-                          {.kind = call_kind::all_gather, .count = static_cast<index_t>(output.size())}, output.data(),
-                          runs_.idle(), limit);
-  }
-
-  request barrier(std::chrono::milliseconds limit) {
-    return begin<std::uint8_t>({.kind = call_kind::barrier}, {}, static_cast<std::uint8_t*>(nullptr), runs_.idle(),
-                               limit);
+    const std::size_t bytes = one.bytes(one.what.count);
+    void* const target = book_.self() == one.what.peer ? one.output : run.staging(bytes);
+    copy(target, one.input, bytes);
+    return begin(one, {.kind = call_kind::broadcast, .root = one.what.peer, .count = one.what.count, .to_root = true},
+                 target, run, limit);
   }
 
  private:
-  template <class Element>
-  request begin(call_description what, schedule_book::key key, Element* data, schedule_run& run,
-                std::chrono::milliseconds limit, const final_copy& result = {}) {
-    what.element = element_name<Element>;
+  [[nodiscard]] request reduce_scatter(const transfer& one, schedule_run& run, bool in_pairs,
+                                       std::chrono::milliseconds limit) {
+    const index_t all = one.input_count(book_.size());
+    std::byte* const work = run.staging(one.bytes(all));
+    copy(work, one.input, one.bytes(all));
+    return begin(one,
+                 {.kind = call_kind::reduce_scatter,
+                  .algorithm = in_pairs ? all_reduce_algorithm::halving_doubling : all_reduce_algorithm::native,
+                  .count = all},
+                 work, run, limit,
+                 {.to = one.output,
+                  .from = work + one.bytes(book_.self() * one.what.count),
+                  .bytes = one.bytes(one.what.count)});
+  }
+
+  [[nodiscard]] request begin(const transfer& one, schedule_book::key key, void* data, schedule_run& run,
+                              std::chrono::milliseconds limit, const final_copy& result = {}) {
+    call_description what = one.what;
+    what.peer = what.kind == call_kind::broadcast ? book_.rank(what.peer) : what.peer;
     what.tag = group_;
-    key.segment = std::max<index_t>(segment_bytes_ / static_cast<index_t>(sizeof(Element)), 1);
-    auto* const bytes = reinterpret_cast<std::byte*>(data);
-    const std::span<const std::byte> memory{bytes, static_cast<std::size_t>(key.count) * sizeof(Element)};
-    return messages_->begin_composed(what, memory, [&, this] {
-      return run.begin(what, book_.find(key), bytes, arithmetic_of<Element>(), limit, result);
+    key.segment = std::max<index_t>(segment_bytes_ / one.element->bytes, 1);
+    auto* const bytes = static_cast<std::byte*>(data);
+    return messages_->begin_composed(what, {bytes, one.bytes(key.count)}, [&, this] {
+      return run.begin(what, book_.find(key), bytes, *one.element, limit, result);
     });
   }
 
-  template <class Element>
-  static void copy(Element* to, std::span<const Element> from) noexcept {
-    if (!from.empty() && to != from.data()) {
-      std::memcpy(to, from.data(), from.size_bytes());
+  static void copy(void* to, const void* from, std::size_t bytes) noexcept {
+    if (bytes != 0 && to != from) {
+      std::memcpy(to, from, bytes);
     }
   }
 

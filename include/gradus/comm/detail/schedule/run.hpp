@@ -22,6 +22,7 @@
 #include "gradus/comm/link.hpp"
 #include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -29,23 +30,6 @@
 #include "gradus/core/text.hpp"
 
 namespace gradus::comm::detail {
-
-/// The size of an element and the function that combines elements, for schedules.
-struct element_arithmetic {
-  /// target[i] = target[i] op source[i] for count elements
-  using combiner = void (*)(reduction operation, std::byte* target, const std::byte* source, index_t count);
-
-  index_t bytes = 1;
-  combiner combine = nullptr;
-};
-
-template <transferable Element>
-[[nodiscard]] element_arithmetic arithmetic_of() noexcept {
-  return {.bytes = sizeof(Element),
-          .combine = [](reduction operation, std::byte* target, const std::byte* source, index_t count) {
-            accumulate(operation, reinterpret_cast<Element*>(target), reinterpret_cast<const Element*>(source), count);
-          }};
-}
 
 /// A copy of the result after a collective is complete.
 struct final_copy {
@@ -101,7 +85,7 @@ class schedule_run final : public operation {
   }
 
   request begin(const call_description& what, std::shared_ptr<const schedule> plan, std::byte* data,
-                const element_arithmetic& element, std::chrono::milliseconds limit, const final_copy& result) {
+                const element_type& element, std::chrono::milliseconds limit, const final_copy& result) {
     what_ = what;
     plan_ = std::move(plan);
     data_ = data;
@@ -241,9 +225,9 @@ class schedule_run final : public operation {
   void combine(const scheduled_receive& received, std::byte* scratch) const {
     std::byte* const own = data_ + received.range.begin * element_.bytes;
     if (received.what == arrival::combine) {
-      element_.combine(what_.operation, own, scratch, received.range.size());
+      element_.accumulate(what_.operation, own, scratch, received.range.size());
     } else if (received.what == arrival::combine_after) {
-      element_.combine(what_.operation, scratch, own, received.range.size());
+      element_.accumulate(what_.operation, scratch, own, received.range.size());
       std::memcpy(own, scratch, static_cast<std::size_t>(received.range.size() * element_.bytes));
     }
   }
@@ -275,7 +259,7 @@ class schedule_run final : public operation {
   call_description what_{};
   std::shared_ptr<const schedule> plan_;
   std::byte* data_ = nullptr;
-  element_arithmetic element_{};
+  element_type element_ = bytes_to_move;
   std::chrono::milliseconds limit_{};
   final_copy result_{};
   int tag_ = 0;

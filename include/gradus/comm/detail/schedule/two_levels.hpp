@@ -12,6 +12,7 @@
 #include "gradus/comm/detail/request/operation_pool.hpp"
 #include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -32,9 +33,10 @@ struct two_level_segment {
 struct two_level_task {
   std::byte* data = nullptr;
   index_t count = 0;
-  index_t element_bytes = 1;
+  const element_type* element = &bytes_to_move;
   reduction operation = reduction::sum;
-  request (*begin)(void* owner, two_level_stage stage, const two_level_segment& segment, reduction operation) = nullptr;
+  request (*begin)(void* owner, two_level_stage stage, const two_level_segment& segment,
+                   const two_level_task& task) = nullptr;
 };
 
 class two_level_queue;
@@ -68,7 +70,7 @@ class two_level_run final : public operation {
     const index_t begin = k * segment_elements_;
     const index_t count =
         k < even_segments_ ? std::min(segment_elements_, even_elements_ - begin) : task_.count - even_elements_;
-    std::byte* const data = task_.data + (k < even_segments_ ? begin : even_elements_) * task_.element_bytes;
+    std::byte* const data = task_.data + (k < even_segments_ ? begin : even_elements_) * task_.element->bytes;
     if (k < even_segments_ && blocks_ > 1) {
       return {data, count, of(k).block.data(), count / blocks_};
     }
@@ -120,7 +122,7 @@ class two_level_queue {
     run.task_ = task;
     run.blocks_ = blocks;
     run.even_elements_ = task.count / blocks * blocks;
-    const index_t wanted = segment_bytes == 0 ? task.count : segment_bytes / task.element_bytes;
+    const index_t wanted = segment_bytes == 0 ? task.count : segment_bytes / task.element->bytes;
     run.segment_elements_ = std::max<index_t>(wanted / blocks, 1) * blocks;
     run.even_segments_ = (run.even_elements_ + run.segment_elements_ - 1) / run.segment_elements_;
     run.segments_ = run.even_segments_ + (run.even_elements_ < task.count || task.count == 0 ? 1 : 0);
@@ -128,7 +130,7 @@ class two_level_queue {
     run.failure_ = nullptr;
     run.next_ = nullptr;
     if (blocks > 1) {
-      const auto bytes = static_cast<std::size_t>(run.segment_elements_ / blocks * task.element_bytes);
+      const auto bytes = static_cast<std::size_t>(run.segment_elements_ / blocks * task.element->bytes);
       for (two_level_run::slot& each : run.slots_) {
         if (each.block.size() < bytes) {
           each.block = dynamic_array<std::byte>(bytes);
@@ -232,7 +234,7 @@ class two_level_queue {
   }
 
   request begin_stage(two_level_run& run, two_level_stage stage, index_t k) {
-    return run.task_.begin(owner_, stage, run.segment(k), run.task_.operation);
+    return run.task_.begin(owner_, stage, run.segment(k), run.task_);
   }
 
   /// All stages have begun: completes the last pieces.

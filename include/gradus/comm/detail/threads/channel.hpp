@@ -21,6 +21,7 @@
 #include "gradus/comm/detail/threads/world.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/thread_window.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -289,17 +290,16 @@ class thread_channel {
 
   [[nodiscard]] thread_world& world() noexcept { return *world_; }
 
-  /// Begins a collective for one rank. `input` and `output` may be the same.
-  request collective(int rank, const call_description& what, const void* input, void* output,
-                     thread_collective::kernel work, index_t elements, index_t element_bytes,
-                     std::chrono::milliseconds limit) {
-    return request{arrive(rank, what, input, output, work, elements, element_bytes, limit)};
+  /// Begins a collective for one rank.
+  request collective(int rank, const transfer& one, thread_collective::kernel work, index_t elements,
+                     index_t element_bytes, std::chrono::milliseconds limit) {
+    return request{arrive(rank, one, work, elements, element_bytes, limit)};
   }
 
   /// A new channel of the same world, the same for all ranks.
   std::shared_ptr<thread_channel> duplicate(int rank, std::chrono::milliseconds limit) {
     thread_collective::entry& mine =
-        arrive(rank, call_description{.kind = call_kind::duplicate}, nullptr, nullptr, nullptr, 0, 1, limit);
+        arrive(rank, transfer{.what = {.kind = call_kind::duplicate}}, nullptr, 0, 1, limit);
     struct taker {
       thread_collective::entry& entry;
       std::shared_ptr<thread_channel> channel{};
@@ -368,21 +368,21 @@ class thread_channel {
     }
   }
 
-  GRADUS_COLD thread_collective::entry& arrive(int rank, const call_description& what, const void* input, void* output,
-                                               thread_collective::kernel work, index_t elements, index_t element_bytes,
+  GRADUS_COLD thread_collective::entry& arrive(int rank, const transfer& one, thread_collective::kernel work,
+                                               index_t elements, index_t element_bytes,
                                                std::chrono::milliseconds limit) {
-    require_working(what);
+    require_working(one.what);
     thread_collective& place = next_place(positions_[static_cast<std::size_t>(rank)]);
     thread_collective::entry& mine = place.at(rank);
-    mine.what = what;
-    mine.input = input;
-    mine.output = output;
+    mine.what = one.what;
+    mine.element = one.element;
     mine.work = work;
     mine.elements = elements;
     mine.element_bytes = element_bytes;
     mine.limit = limit;
+    place.set_arrays(rank, one.input, one.output);
     place.arrive(mine, [&, this] {
-      if (what.kind == call_kind::duplicate) {
+      if (one.what.kind == call_kind::duplicate) {
         make_channel(place);
       }
     });

@@ -6,18 +6,19 @@
 #include <algorithm>        // std::clamp, std::max, std::min
 #include <atomic>           // std::atomic
 #include <chrono>           // std::chrono
-#include <cstddef>          // std::size_t
+#include <cstddef>          // std::byte, std::size_t
 #include <cstdint>          // std::uint32_t, std::uint64_t
 #include <cstring>          // std::memcpy
 #include <memory>           // std::make_unique, std::shared_ptr, std::unique_ptr
 #include <source_location>  // std::source_location
+#include <span>             // std::span
 #include <string>           // std::string
 #include <thread>           // std::this_thread
 
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/detail/threads/world.hpp"
-#include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -45,8 +46,7 @@ class thread_collective {
     int rank = 0;
     std::atomic<std::uint64_t> arrived_at{0};  // the number of the last collective at which the rank arrived here
     call_description what{};
-    const void* input = nullptr;
-    void* output = nullptr;
+    const element_type* element = nullptr;
     kernel work = nullptr;
     index_t elements = 0;  // elements of the work
     index_t element_bytes = 1;
@@ -63,6 +63,8 @@ class thread_collective {
       : world_{&world},
         departed_{&departed},
         entries_(static_cast<std::size_t>(world.size())),
+        inputs_(entries_.size()),
+        outputs_(entries_.size()),
         left_{2 * world.size()} {
     for (int rank = 0; rank < world.size(); ++rank) {
       at(rank).meeting = this;
@@ -73,6 +75,14 @@ class thread_collective {
   [[nodiscard]] int ranks() const noexcept { return world_->size(); }
   [[nodiscard]] entry& at(int rank) noexcept { return entries_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] const entry& at(int rank) const noexcept { return entries_[static_cast<std::size_t>(rank)]; }
+  /// The arrays of a rank. Called by the rank before it arrives.
+  void set_arrays(int rank, const void* input, void* output) noexcept {
+    inputs_[static_cast<std::size_t>(rank)] = static_cast<const std::byte*>(input);
+    outputs_[static_cast<std::size_t>(rank)] = static_cast<std::byte*>(output);
+  }
+  /// The arrays of all ranks, for kernels.
+  [[nodiscard]] std::span<const std::byte* const> inputs() const noexcept { return {inputs_.data(), inputs_.size()}; }
+  [[nodiscard]] std::span<std::byte* const> outputs() const noexcept { return {outputs_.data(), outputs_.size()}; }
 
   /// The number of the collective that meets here.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_.load(std::memory_order_acquire); }
@@ -291,7 +301,9 @@ class thread_collective {
   thread_world* world_;
   const dynamic_array<std::atomic<bool>>* departed_;
   dynamic_array<entry> entries_;
-  index_t chunk_ = 1;  // elements of a chunk
+  dynamic_array<const std::byte*> inputs_;  // of each rank
+  dynamic_array<std::byte*> outputs_;       // of each rank
+  index_t chunk_ = 1;                       // elements of a chunk
   index_t chunks_ = 0;
   std::atomic<std::uint64_t> number_{0};
   alignas(64) std::atomic<std::uint32_t> state_{0};
@@ -302,20 +314,6 @@ class thread_collective {
  public:
   std::atomic<thread_collective*> following{nullptr};  // the next one in the channel's circle of meetings
 };
-
-/// outputs_r[i + shift] = inputs_0[i] op ... op inputs_{p-1}[i] for i in [begin, end) and r in [first, last).
-template <class Element>
-void reduce_chunk(const thread_collective& meeting, index_t begin, index_t end, int first, int last, index_t shift) {
-  reduce_contributions<Element>(
-      meeting.at(0).what.operation, meeting.ranks(), begin, end,
-      [&](int rank) { return static_cast<const Element*>(meeting.at(rank).input); },
-      [=, &meeting](index_t i, const Element* values, auto count) {
-        const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(Element);
-        for (int rank = first; rank < last; ++rank) {
-          std::memcpy(static_cast<Element*>(meeting.at(rank).output) + i + shift, values, bytes);
-        }
-      });
-}
 
 /// Calls part(block, from, to) for the parts of [begin, end) in blocks of `block` elements.
 template <class Part>
@@ -328,21 +326,21 @@ void for_each_block(index_t begin, index_t end, index_t block, Part&& part) {
   }
 }
 
-template <class Element>
-void all_reduce_chunk(const thread_collective& meeting, index_t begin, index_t end) {
-  reduce_chunk<Element>(meeting, begin, end, 0, meeting.ranks(), 0);
+inline void all_reduce_chunk(const thread_collective& meeting, index_t begin, index_t end) {
+  const thread_collective::entry& call = meeting.at(0);
+  call.element->combine(call.what.operation, meeting.inputs(), begin, end, meeting.outputs(), 0);
 }
 
-template <class Element>
-void reduce_scatter_chunk(const thread_collective& meeting, index_t begin, index_t end) {
-  const index_t count = meeting.at(0).what.count;
-  for_each_block(begin, end, count, [&](int owner, index_t from, index_t to) {
-    reduce_chunk<Element>(meeting, from, to, owner, owner + 1, -owner * count);
+inline void reduce_scatter_chunk(const thread_collective& meeting, index_t begin, index_t end) {
+  const thread_collective::entry& call = meeting.at(0);
+  for_each_block(begin, end, call.what.count, [&](int owner, index_t from, index_t to) {
+    call.element->combine(call.what.operation, meeting.inputs(), from, to,
+                          meeting.outputs().subspan(static_cast<std::size_t>(owner), 1), -owner * call.what.count);
   });
 }
 
 // Copies are independent of the element type: they count bytes.
-inline void copy_unless_same(void* to, const void* from, index_t bytes) noexcept {
+inline void copy_unless_same(std::byte* to, const std::byte* from, index_t bytes) noexcept {
   if (to != from) {
     std::memcpy(to, from, static_cast<std::size_t>(bytes));
   }
@@ -351,19 +349,19 @@ inline void copy_unless_same(void* to, const void* from, index_t bytes) noexcept
 inline void all_gather_chunk(const thread_collective& meeting, index_t begin, index_t end) {
   const index_t block = meeting.at(0).elements / meeting.ranks();  // bytes
   for_each_block(begin, end, block, [&](int owner, index_t from, index_t to) {
-    const auto* const source = static_cast<const unsigned char*>(meeting.at(owner).input) + (from - owner * block);
-    for (int rank = 0; rank < meeting.ranks(); ++rank) {
-      copy_unless_same(static_cast<unsigned char*>(meeting.at(rank).output) + from, source, to - from);
+    const std::byte* const source = meeting.inputs()[static_cast<std::size_t>(owner)] + (from - owner * block);
+    for (std::byte* const output : meeting.outputs()) {
+      copy_unless_same(output + from, source, to - from);
     }
   });
 }
 
 inline void broadcast_chunk(const thread_collective& meeting, index_t begin, index_t end) {
-  const int root = meeting.at(0).what.peer;
-  const auto* const source = static_cast<const unsigned char*>(meeting.at(root).input) + begin;
-  for (int rank = 0; rank < meeting.ranks(); ++rank) {
+  const auto root = static_cast<std::size_t>(meeting.at(0).what.peer);
+  const std::byte* const source = meeting.inputs()[root] + begin;
+  for (std::size_t rank = 0; rank < meeting.outputs().size(); ++rank) {
     if (rank != root) {
-      copy_unless_same(static_cast<unsigned char*>(meeting.at(rank).output) + begin, source, end - begin);
+      copy_unless_same(meeting.outputs()[rank] + begin, source, end - begin);
     }
   }
 }

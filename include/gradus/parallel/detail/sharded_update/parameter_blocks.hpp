@@ -8,7 +8,7 @@
 #include <cstdint>    // std::uint8_t
 #include <span>       // std::span
 
-#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
@@ -56,20 +56,17 @@ inline void append_pieces(dynamic_array<optim::segment>& pieces, std::span<const
 
 /// Every rank gets the blocks of all of a buffer that has an element for each parameter, and what is behind the blocks
 /// from the last rank. Called by all ranks.
-template <class Communicator>
-void gather_blocks(Communicator& communicator, const parameter_blocks& blocks, const optim::state_buffer& buffer) {
+inline void gather_blocks(comm::link& ranks, const parameter_blocks& blocks, const optim::state_buffer& buffer) {
   const std::size_t element_bytes = buffer.bytes.size() / as_size(buffer.elements);
   const auto elements = [&](index_t begin, index_t end) {
     const std::span<std::byte> bytes =
         buffer.bytes.subspan(as_size(begin) * element_bytes, as_size(end - begin) * element_bytes);
     return std::span{reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size()};
   };
-  const int rank = communicator.rank();
-  comm::all_gather(communicator, elements(blocks.first_of(rank), blocks.first_of(rank + 1)),
-                   elements(blocks.begin, blocks.rest))
-      .wait();
+  const int rank = ranks.rank();
+  ranks.all_gather(elements(blocks.first_of(rank), blocks.first_of(rank + 1)), elements(blocks.begin, blocks.rest));
   if (blocks.rest < blocks.end) {
-    comm::broadcast(communicator, elements(blocks.rest, blocks.end), communicator.size() - 1).wait();
+    ranks.broadcast(std::as_writable_bytes(elements(blocks.rest, blocks.end)), ranks.size() - 1);
   }
 }
 

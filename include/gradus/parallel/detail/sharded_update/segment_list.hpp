@@ -6,15 +6,14 @@
 #include <bit>           // std::bit_cast
 #include <charconv>      // std::from_chars
 #include <cstddef>       // std::size_t
-#include <cstdint>       // std::int64_t, std::uint8_t
-#include <span>          // std::span
+#include <span>          // std::as_writable_bytes, std::span
 #include <string>        // std::string
 #include <string_view>   // std::string_view
 #include <system_error>  // std::errc
 #include <utility>       // std::move
 #include <vector>        // std::vector
 
-#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -84,14 +83,12 @@ struct segment_list {
 }
 
 /// Worker 0's text on all ranks of the communicator.
-template <class Communicator>
-[[nodiscard]] std::string broadcast_text(Communicator& communicator, std::string text, int root) {
-  std::int64_t size[] = {static_cast<std::int64_t>(text.size())};
-  comm::broadcast(communicator, size, root).wait();
-  std::vector<std::uint8_t> bytes(text.begin(), text.end());
-  bytes.resize(static_cast<std::size_t>(size[0]));
-  comm::broadcast(communicator, bytes, root).wait();
-  return std::string{bytes.begin(), bytes.end()};
+[[nodiscard]] inline std::string broadcast_text(comm::link& ranks, std::string text, int root) {
+  std::size_t size[] = {text.size()};
+  ranks.broadcast(std::as_writable_bytes(std::span{size}), root);
+  text.resize(size[0]);
+  ranks.broadcast(std::as_writable_bytes(std::span{text}), root);
+  return text;
 }
 
 }  // namespace gradus::parallel::detail

@@ -6,14 +6,16 @@
 #include <algorithm>        // std::max, std::min
 #include <array>            // std::array
 #include <cstddef>          // std::byte, std::size_t
-#include <cstdint>          // std::uint8_t
 #include <cstring>          // std::memcpy
+#include <memory>           // std::unique_ptr
 #include <source_location>  // std::source_location
 #include <span>             // std::as_writable_bytes, std::span
 #include <string>           // std::string
-#include <utility>          // std::declval, std::pair
+#include <utility>          // std::pair
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/link.hpp"
 #include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/watch.hpp"
@@ -36,17 +38,20 @@ namespace gradus::parallel::detail {
 ///
 /// Where windows do not reach, as on the pages at the ends of arrays of MPI processes, gradients are summed by
 /// all-reduces and every rank updates all.
-template <class Element, class Communicator, class Options>
+template <class Element>
 class shared_memory_update final : public partial_strategy<Element> {
  public:
   /// Called by all ranks: they meet on a duplicate of the communicator.
   /// @throws configuration_error when options make no sense
-  shared_memory_update(const Options& options, Communicator& communicator, const flat_parameters<Element>& parameters)
+  /// @pre the communicator makes windows
+  template <class Options>
+  shared_memory_update(const Options& options, comm::any_communicator communicator,
+                       const flat_parameters<Element>& parameters)
       : channel_{communicator.duplicate()},
         parameters_{parameters},
         elements_{static_cast<index_t>(parameters.values.size())},
         values_{shared(std::as_writable_bytes(parameters.values))},
-        gradients_{channel_.make_window(parameters.gradients)} {
+        gradients_{shared(std::as_writable_bytes(parameters.gradients))} {
     options.check();
     make_plan();
   }
@@ -128,19 +133,10 @@ class shared_memory_update final : public partial_strategy<Element> {
     if (newest_ == newest_state::everywhere) {
       return;
     }
-    const auto in_use = gradients_.use();
-    if (newest_ == newest_state::being_made || !in_use) {
+    if (newest_ == newest_state::being_made || !gradients_.bytes->use([this] { copy_state(); })) {
       // The last step has failed, and others may still be in it, or a rank has left: this says which, and why.
       waiting_for("the state of the rule", [this] { comm::barrier(channel_).wait(); });
       return;
-    }
-    for (const shared_array& each : state_) {
-      for (int rank = 0; rank < channel_.size(); ++rank) {
-        const auto [begin, end] = block_of(rank);
-        if (rank != channel_.rank() && begin < end) {
-          copy(each, begin, end, rank, channel_.rank());
-        }
-      }
     }
     newest_ = newest_state::everywhere;
   }
@@ -153,8 +149,8 @@ class shared_memory_update final : public partial_strategy<Element> {
 
   /// The plan.
   [[nodiscard]] std::string describe() const override {
-    std::string result = gradus::join({"sharded_update by ", Communicator::name, " in shared memory, ", blocks_.block,
-                                       " of ", elements_, " elements on each rank"});
+    std::string result = gradus::join({"sharded_update by ", channel_.link().properties().name, " in shared memory, ",
+                                       blocks_.block, " of ", elements_, " elements on each rank"});
     if (!beside_.empty()) {
       append_text(result, {", ", elements_ - (blocks_.end - blocks_.begin), " on all by all_reduce"});
     }
@@ -162,20 +158,30 @@ class shared_memory_update final : public partial_strategy<Element> {
   }
 
  private:
-  template <class Data>
-  using window_of = decltype(std::declval<Communicator&>().make_window(std::declval<std::span<Data>>()));
+  /// Copies what the other ranks have updated of the rule's state.
+  void copy_state() const noexcept {
+    for (const shared_array& each : state_) {
+      for (int rank = 0; rank < channel_.size(); ++rank) {
+        const auto [begin, end] = block_of(rank);
+        if (rank != channel_.rank() && begin < end) {
+          copy(each, begin, end, rank, channel_.rank());
+        }
+      }
+    }
+  }
+
   static constexpr index_t piece_elements = index_t{1} << 14U;
 
   /// An array with an element for each parameter, of whatever type.
   struct shared_array {
     index_t element_bytes;
-    window_of<std::uint8_t> bytes;
+    std::unique_ptr<comm::link_window> bytes;
   };
 
   /// Called by all ranks.
   [[nodiscard]] shared_array shared(std::span<std::byte> data) {
-    const std::span bytes{reinterpret_cast<std::uint8_t*>(data.data()), data.size()};
-    return {elements_ == 0 ? index_t{1} : static_cast<index_t>(data.size()) / elements_, channel_.make_window(bytes)};
+    return {elements_ == 0 ? index_t{1} : static_cast<index_t>(data.size()) / elements_,
+            channel_.link().make_window(data)};
   }
 
   /// Where what the last step has made of the rule's state is.
@@ -189,14 +195,15 @@ class shared_memory_update final : public partial_strategy<Element> {
 
   /// Divides the lines of the cache that all windows reach.
   void make_plan() {
-    index_t begin = gradients_.first();
-    index_t end = begin + static_cast<index_t>(gradients_.of(0).size());
+    index_t begin = 0;
+    index_t end = elements_;
     const auto within = [&](const shared_array& array) {
-      const index_t first = array.bytes.first();
-      const index_t last = first + static_cast<index_t>(array.bytes.of(0).size());
+      const index_t first = array.bytes->first();
+      const index_t last = first + static_cast<index_t>(array.bytes->of(0).size());
       begin = std::max(begin, (first + array.element_bytes - 1) / array.element_bytes);
       end = std::min(end, last / array.element_bytes);
     };
+    within(gradients_);
     within(values_);
     for (const shared_array& each : state_) {
       within(each);
@@ -233,21 +240,21 @@ class shared_memory_update final : public partial_strategy<Element> {
   /// Calls body(segments) for this rank's parts of the parameters, some at a time.
   template <class Body>
   void go_through_own(const update_call& update, const Body& body) {
-    const auto in_use = gradients_.use();  // of the windows of a rank this one is the first to go
-    if (!in_use) {
-      return;  // a rank has left this step: why is known when the values are waited for
-    }
-    const comm::rule_pass seen = update.pass();
-    const index_t most = piece_elements * (rule_ == nullptr ? 1 : rule_->threads());
-    for (std::size_t first = 0; first < pieces_.size();) {
-      std::size_t last = first;
-      index_t elements = 0;
-      do {
-        elements += pieces_[last++].size;
-      } while (last < pieces_.size() && elements + pieces_[last].size <= most);
-      body(std::span<const optim::segment>{pieces_.data() + first, last - first});
-      first = last;
-    }
+    // Of the windows of a rank that of the gradients is the first to go. Where a rank has left this step nothing is
+    // done: why is known when the values are waited for.
+    static_cast<void>(gradients_.bytes->use([&, this] {
+      const comm::rule_pass seen = update.pass();
+      const index_t most = piece_elements * (rule_ == nullptr ? 1 : rule_->threads());
+      for (std::size_t first = 0; first < pieces_.size();) {
+        std::size_t last = first;
+        index_t elements = 0;
+        do {
+          elements += pieces_[last++].size;
+        } while (last < pieces_.size() && elements + pieces_[last].size <= most);
+        body(std::span<const optim::segment>{pieces_.data() + first, last - first});
+        first = last;
+      }
+    }));
   }
 
   void sum_own(std::span<const optim::segment> own) {
@@ -270,10 +277,8 @@ class shared_memory_update final : public partial_strategy<Element> {
         std::memcpy(gradients_of(rank) + i, sums, as_size(count) * sizeof(Element));
       }
     };
-    if constexpr (requires {
-                    Communicator::template add_contributions<Element>(channel_.size(), begin, end, source, store);
-                  }) {
-      Communicator::template add_contributions<Element>(channel_.size(), begin, end, source, store);
+    if (channel_.link().properties().sums_in_tree) {
+      comm::detail::add_in_tree<Element>(channel_.size(), begin, end, source, store);
     } else {
       comm::detail::reduce_contributions<Element>(comm::reduction::sum, channel_.size(), begin, end, source, store);
     }
@@ -281,7 +286,7 @@ class shared_memory_update final : public partial_strategy<Element> {
 
   /// So that element i of all is `gradients_of(rank)[i]`, where windows reach it.
   [[nodiscard]] Element* gradients_of(int rank) const noexcept {
-    return gradients_.of(rank).data() - gradients_.first();
+    return reinterpret_cast<Element*>(gradients_.bytes->of(rank).data() - gradients_.bytes->first());
   }
 
   void hand_out(index_t begin, index_t end) const noexcept {
@@ -293,8 +298,8 @@ class shared_memory_update final : public partial_strategy<Element> {
   }
 
   static void copy(const shared_array& array, index_t begin, index_t end, int from, int to) noexcept {
-    const auto place = as_size(begin * array.element_bytes - array.bytes.first());
-    std::memcpy(array.bytes.of(to).data() + place, array.bytes.of(from).data() + place,
+    const auto place = as_size(begin * array.element_bytes - array.bytes->first());
+    std::memcpy(array.bytes->of(to).data() + place, array.bytes->of(from).data() + place,
                 as_size((end - begin) * array.element_bytes));
   }
 
@@ -309,7 +314,7 @@ class shared_memory_update final : public partial_strategy<Element> {
     }
   }
 
-  Communicator channel_;
+  comm::any_communicator channel_;
   flat_parameters<Element> parameters_;
   index_t elements_;
   optim::parameter_update<Element>* rule_ = nullptr;
@@ -319,7 +324,7 @@ class shared_memory_update final : public partial_strategy<Element> {
   newest_state newest_ = newest_state::everywhere;
   shared_array values_;
   dynamic_array<shared_array> state_;  // of the rule
-  window_of<Element> gradients_;       // the last member: see go_through_own
+  shared_array gradients_;             // the last member: see go_through_own
 };
 
 }  // namespace gradus::parallel::detail

@@ -35,7 +35,7 @@
 #include "gradus/train/detail/reproducible/worker_epoch.hpp"
 #include "gradus/train/detail/reproducible/worker_statistics.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
-#include "gradus/train/detail/trainer/parts.hpp"
+#include "gradus/train/execution.hpp"
 
 namespace gradus::train::detail {
 
@@ -106,8 +106,8 @@ class gradient_tree final : public nn::step_hooks {
 };
 
 /// A rank's part of each batch, computed for one virtual worker after another.
-template <class Network, class Loader>
-class worker_batches final : public batches {
+template <class Network>
+class worker_batches final : public batch_execution<Network> {
   using element = typename Network::element_type;
   using device = typename Network::device_type;
   using number = typename Network::parameter_element_type;
@@ -117,20 +117,21 @@ class worker_batches final : public batches {
                 "gradus: parallel::reproducible is for devices in host memory: sums over ranks are added there");
 
  public:
-  using observer_type = nn::score_observer<element, device>;
+  using observer_type = typename batch_execution<Network>::observer_type;
 
   /// Of a training. @param epoch  of this rank; outlives it
-  worker_batches(worker_epoch& epoch, comm::link& group, Network& network, Loader& loader)
-      : worker_batches{epoch.all, &epoch, group, network, loader, nullptr} {}
+  worker_batches(worker_epoch& epoch, comm::link& group, Network& network, batch_source<Network>& source)
+      : worker_batches{epoch.all, &epoch, group, network, source, nullptr} {}
 
   /// Of an evaluation.
   /// @param workers   of all ranks; a multiple of their number
   /// @param observer  of the scores; may be null
-  worker_batches(int workers, comm::link& group, Network& network, Loader& loader, observer_type* observer)
-      : worker_batches{workers, nullptr, group, network, loader, observer} {}
+  worker_batches(int workers, comm::link& group, Network& network, batch_source<Network>& source,
+                 observer_type* observer)
+      : worker_batches{workers, nullptr, group, network, source, observer} {}
 
   void start_epoch(std::uint64_t epoch, index_t first) override {
-    start_epoch_at(*loader_, epoch, first);
+    batch_execution<Network>::start_epoch(epoch, first);
     statistics_.use(network_->buffer_values());
     if (first == 0) {  // else the training goes on from a state, which has the epoch so far
       epoch_->begin();
@@ -138,13 +139,9 @@ class worker_batches final : public batches {
   }
 
   bool next(batch_facts& facts) override {
-    batch_ = loader_->next();
-    if (batch_ == nullptr) {
+    if (!batch_execution<Network>::next(facts)) {
       return false;
     }
-    facts = {.first_example = batch_->first_example,
-             .global_examples = batch_->global_examples,
-             .examples = batch_->images.extent(0)};
     own_ = data::share_of(facts.global_examples, rank_);
     if (own_.count != facts.examples) {
       raise<configuration_error>(
@@ -161,14 +158,14 @@ class worker_batches final : public batches {
   kernels::loss_sums evaluate() override {
     const floating_point_scope arithmetic{flushes_denormals_on(network_->device())};
     return for_each_worker([this](int worker, const data::share& share) -> kernels::loss_sums {
-      if (observer_ != nullptr) {
-        observer_->begin_worker(worker, own_workers_);
+      if (this->observer() != nullptr) {
+        this->observer()->begin_worker(worker, own_workers_);
       }
       if (share.count == 0) {
         return {};
       }
-      return observer_ == nullptr ? network_->evaluate(images(share), targets(share))
-                                  : network_->evaluate(images(share), targets(share), *observer_);
+      return this->observer() == nullptr ? network_->evaluate(images(share), targets(share))
+                                         : network_->evaluate(images(share), targets(share), *this->observer());
     });
   }
 
@@ -225,11 +222,10 @@ class worker_batches final : public batches {
 
  private:
   /// @param epoch  null: one of its own
-  worker_batches(int workers, worker_epoch* epoch, comm::link& group, Network& network, Loader& loader,
+  worker_batches(int workers, worker_epoch* epoch, comm::link& group, Network& network, batch_source<Network>& source,
                  observer_type* observer)
-      : network_{&network},
-        loader_{&loader},
-        observer_{observer},
+      : batch_execution<Network>{network, source, observer},
+        network_{&network},
         rank_{.rank = group.rank(), .ranks = group.size(), .nested = true},
         all_workers_{workers},
         own_workers_{workers / group.size()},
@@ -245,7 +241,7 @@ class worker_batches final : public batches {
 
   /// The part of the batch of a virtual worker of this rank.
   [[nodiscard]] data::share share_of_worker(int worker) const noexcept {
-    return data::share_of(batch_->global_examples,
+    return data::share_of(this->batch().global_examples,
                           {.rank = rank_.rank * own_workers_ + worker, .ranks = all_workers_, .nested = true});
   }
 
@@ -263,19 +259,19 @@ class worker_batches final : public batches {
 
   [[nodiscard]] nn::step_options options_of(const data::share& share, nn::step_options options) const noexcept {
     options.first_example += static_cast<std::uint64_t>(share.begin - own_.begin);
-    options.global_examples = batch_->global_examples;
+    options.global_examples = this->batch().global_examples;
     return options;
   }
 
   [[nodiscard]] view images(const data::share& share) {
-    const extents<4>& all = batch_->images.extents();
+    const extents<4>& all = this->batch().images.extents();
     const extents<4> part{share.count, all[1], all[2], all[3]};
     const index_t first = (share.begin - own_.begin) * all[1] * all[2] * all[3];
-    return {network_->device(), aligned(batch_->images.data() + first, part.size(), copied_images_), part};
+    return {network_->device(), aligned(this->batch().images.data() + first, part.size(), copied_images_), part};
   }
 
   [[nodiscard]] targets_type targets(const data::share& share) {
-    targets_type part = nn::part_of_targets(targets_of<Network>(*batch_), network_->target_description(),
+    targets_type part = nn::part_of_targets(this->batch().targets, network_->target_description(),
                                             share.begin - own_.begin, share.count);
     if (part.values.examples() > 0) {
       part.values = {network_->device(), aligned(part.values.data(), part.values.size(), copied_targets_),
@@ -299,12 +295,9 @@ class worker_batches final : public batches {
   }
 
   Network* network_;
-  Loader* loader_;
-  observer_type* observer_;
   data::shard rank_;
   int all_workers_;
   int own_workers_;
-  decltype(loader_->next()) batch_ = nullptr;
   data::share own_;         // of this rank, in the batch
   worker_epoch own_epoch_;  // of an evaluation
   worker_epoch* epoch_;

@@ -14,7 +14,6 @@
 #include <type_traits>       // std::remove_reference_t
 #include <utility>           // std::move
 
-#include "gradus/comm/link.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
@@ -29,65 +28,13 @@
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/train/detail/reproducible/worker_epoch.hpp"
+#include "gradus/train/detail/state/access.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
 #include "gradus/train/step_end.hpp"
 #include "gradus/train/training_state.hpp"
 
 namespace gradus::train::detail {
-
-/// The parts of a trainer that have a state.
-template <class Network>
-struct training_parts {
-  using element = parameter_element_t<typename Network::element_type>;
-
-  Network* network;
-  loop* progress;
-  step_end_of<element>* end;
-  comm::link* group;
-  worker_epoch* workers = nullptr;  // of reproducible training
-
-  /// The epoch so far of virtual workers is a part of the state.
-  [[nodiscard]] bool workers_within_epoch() const {
-    return workers != nullptr && progress->position().step_in_epoch != 0;
-  }
-  /// Virtual workers of a rank.
-  [[nodiscard]] int workers_of_rank() const { return workers->all / group->size(); }
-  [[nodiscard]] bool elsewhere() const { return end->strategy().scope() == parallel::update_scope::elsewhere; }
-};
-
-struct trainer_access {
-  template <class Network, class Parts>
-  [[nodiscard]] static loop& loop_of(trainer_base<Network, Parts>& trainer) noexcept {
-    return trainer.loop_;
-  }
-  /// Null unless the rank computes its part worker by worker.
-  template <class Network, class Parts>
-  [[nodiscard]] static worker_epoch* workers_of(trainer_base<Network, Parts>& trainer) noexcept {
-    if constexpr (requires { trainer.parts_.epoch; }) {
-      return &trainer.parts_.epoch;
-    } else {
-      return nullptr;
-    }
-  }
-
-  /// @throws configuration_error for a step_end of the program's own
-  template <class Trainer>
-  [[nodiscard]] static auto parts_of(Trainer& trainer) {
-    using network = std::remove_reference_t<decltype(trainer.network())>;
-    using parts = training_parts<network>;
-    if constexpr (requires { trainer.communicator(); }) {
-      return parts{&trainer.network(), &loop_of(trainer), &trainer.step_, &trainer.step_.group(), workers_of(trainer)};
-    } else {
-      auto* const end = dynamic_cast<step_end_of<typename parts::element>*>(trainer.end_);
-      if (end == nullptr) {
-        raise<configuration_error>("train::capture", "a step_trainer with a train::step_end_of",
-                                   "one with another step_end", "its rule and strategy are not known");
-      }
-      return parts{&trainer.network(), &loop_of(trainer), end, trainer.group_};
-    }
-  }
-};
 
 /// Makes the arrays of a training_state.
 struct state_access {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>      // std::uint64_t
+#include <optional>     // std::optional
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_class_v, std::is_const_v, std::is_convertible_v, std::type_identity, ...
@@ -16,14 +17,11 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/reference.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/network_base.hpp"
-#include "gradus/nn/network_memory.hpp"
-#include "gradus/nn/step_hooks.hpp"
-#include "gradus/nn/step_options.hpp"
 #include "gradus/nn/targets.hpp"
 #include "gradus/train/callback_state.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
+#include "gradus/train/execution.hpp"
 #include "gradus/train/report.hpp"
 
 namespace gradus::train::detail {
@@ -54,47 +52,28 @@ template <class Network, class Batch>
   return all;
 }
 
+/// The batches of a loader.
 template <class Network, class Loader>
-class batches_of final : public batches {
+class batches_of_loader final : public batch_source<Network> {
  public:
-  using observer_type = nn::score_observer<typename Network::element_type, typename Network::device_type>;
-
-  /// @param observer  of the scores of evaluations; may be null
-  batches_of(Network& network, Loader& loader, observer_type* observer = nullptr) noexcept
-      : network_{&network}, loader_{&loader}, observer_{observer} {}
+  explicit batches_of_loader(Loader& loader) noexcept : loader_{&loader} {}
 
   void start_epoch(std::uint64_t epoch, index_t first) override { start_epoch_at(*loader_, epoch, first); }
 
-  bool next(batch_facts& facts) override {
-    batch_ = loader_->next();
-    if (batch_ != nullptr) {
-      facts = {.first_example = batch_->first_example,
-               .global_examples = batch_->global_examples,
-               .examples = batch_->images.extent(0)};
+  const network_batch<Network>* next() override {
+    const auto* const given = loader_->next();
+    if (given == nullptr) {
+      return nullptr;
     }
-    return batch_ != nullptr;
-  }
-
-  kernels::loss_sums evaluate() override {
-    return observer_ == nullptr ? network_->evaluate(batch_->images, targets())
-                                : network_->evaluate(batch_->images, targets(), *observer_);
-  }
-
-  kernels::loss_sums train_step(const nn::step_options& options, nn::step_hooks& observer) override {
-    return network_->train_step(batch_->images, targets(), options, &observer);
-  }
-
-  nn::non_finite first_not_finite(const nn::step_options& options) override {
-    return network_->find_non_finite(batch_->images, targets(), options);
+    return &batch_.emplace(network_batch<Network>{.images = given->images,
+                                                  .targets = targets_of<Network>(*given),
+                                                  .first_example = given->first_example,
+                                                  .global_examples = given->global_examples});
   }
 
  private:
-  [[nodiscard]] auto targets() const { return targets_of<Network>(*batch_); }
-
-  Network* network_;
   Loader* loader_;
-  observer_type* observer_;
-  decltype(loader_->next()) batch_ = nullptr;
+  std::optional<network_batch<Network>> batch_;
 };
 
 // What training asks of a loader.
@@ -144,14 +123,8 @@ concept not_kept_by_trainer = !std::is_lvalue_reference_v<Network> || !std::is_l
                               is_const_argument<Network> || is_const_argument<Communicator>;
 
 /// Says which argument of a trainer is of the wrong kind. Always true when it compiles.
-template <class Network, class Update, class Communicator>
+template <class Update, class Communicator>
 consteval bool explain_trainer_arguments() {
-  static_assert(
-      requires {
-        typename Network::const_view;
-        typename Network::device_type;
-      },
-      "gradus: the first argument of a trainer is no network: write train::trainer trainer{net, optim::sgd{}, world};");
   static_assert(!comm::has_ranks<Update>,
                 "gradus: the second argument of a trainer is a communicator and no update rule: write train::trainer "
                 "trainer{net, optim::sgd{}, world};");

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>      // std::uint64_t
-#include <memory>       // std::addressof
+#include <memory>       // std::addressof, std::make_unique, std::unique_ptr
 #include <span>         // std::as_writable_bytes, std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
@@ -20,10 +20,12 @@
 #include "gradus/device/device_policy.hpp"
 #include "gradus/nn/network_base.hpp"
 #include "gradus/optim/schedule.hpp"
+#include "gradus/parallel/strategy.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/detail/trainer/parts.hpp"
 #include "gradus/train/detail/trainer/replicas.hpp"
 #include "gradus/train/detail/trainer/target_check.hpp"
+#include "gradus/train/execution.hpp"
 #include "gradus/train/fit_options.hpp"
 #include "gradus/train/report.hpp"
 #include "gradus/train/step_end.hpp"
@@ -53,10 +55,35 @@ class metric_evaluation {
 template <class Argument>
 concept no_location = !std::is_convertible_v<const Argument&, error_location>;
 
-/// What a trainer does when its communicator has a recorder that watches trainings: a class with
-///   made(travelling)                                              when what ranks send in a step has its memory;
-///   fit(network, update, loader, first_step, callbacks, fit)      which calls fit(update, loader, callbacks);
-///   evaluation()                                                  the result lives as long as an evaluation takes.
+/// What stands between a trainer and its parts where its communicator has a recorder that watches trainings.
+template <class Network>
+class fit_watch {
+ public:
+  /// A fit with what stands in front of its parts: refers to a function of the caller.
+  struct fit_call {
+    const void* body;  ///< the function
+    void (*call)(const void* body, step_end& end, batch_source<Network>& source, callback_list callbacks);
+    /// Runs the fit.
+    void operator()(step_end& end, batch_source<Network>& source, callback_list callbacks) const {
+      call(body, end, source, callbacks);
+    }
+  };
+
+  fit_watch() = default;
+  fit_watch(const fit_watch&) = delete;
+  fit_watch& operator=(const fit_watch&) = delete;
+  virtual ~fit_watch() = default;
+
+  /// What ranks send in a step has its memory.
+  virtual void made(std::span<const parallel::travelling_memory> travelling) = 0;
+  /// Calls fit(end, source, callbacks).
+  virtual void fit(const Network& network, step_end& end, batch_source<Network>& source, std::uint64_t first_step,
+                   callback_list callbacks, const fit_call& fit) = 0;
+  /// An evaluation begins, or has ended.
+  virtual void evaluation(bool begins) = 0;
+};
+
+/// Makes the fit_watch of a recorder: training_watch<Recorder>::make<Network>(recorder), which outlives it.
 template <class Recorder>
 class training_watch {
   static_assert(sizeof(Recorder) == 0,
@@ -68,39 +95,35 @@ concept watched_communicator = requires {
   requires Communicator::recorder_type::watches_training;
 };
 
-/// How a rank computes its part of a batch: at once.
-struct whole_parts {
-  /// The part of each batch that belongs to this rank.
-  [[nodiscard]] static data::shard shard(const comm::link& group) noexcept {
-    return {.rank = group.rank(), .ranks = group.size()};
-  }
-
-  /// Before a trainer looks at the network's parameters. Called by all ranks.
-  template <class Network, class Communicator>
-  void prepare(Network& /*network*/, Communicator& /*communicator*/) const noexcept {}
-
-  template <class Network, class Loader>
-  [[nodiscard]] batches_of<Network, Loader> batches(
-      comm::link& /*group*/, Network& network, Loader& loader,
-      typename batches_of<Network, Loader>::observer_type* observer = nullptr) const noexcept {
-    return {network, loader, observer};
-  }
+/// A strategy that says how ranks compute their parts.
+template <class Strategy, class Network>
+concept divides_computation = requires {
+  typename Strategy::template execution<Network>;
 };
 
-/// How ranks that train by a strategy compute their parts: made of the strategy's options.
-template <class Strategy>
-struct parts_of_strategy {
-  using type = whole_parts;
-  [[nodiscard]] static type make(const Strategy& /*options*/) noexcept {
+/// How ranks that train by a strategy compute their parts.
+template <class Network, class Strategy>
+[[nodiscard]] std::unique_ptr<execution<Network>> execution_of([[maybe_unused]] const Strategy& options) {
+  if constexpr (divides_computation<Strategy, Network>) {
+    using type = typename Strategy::template execution<Network>;
+    constexpr bool complete = requires {
+      sizeof(type);
+    };
     static_assert(
-        !requires(const Strategy& options) { options.virtual_workers; },
+        complete || !requires { options.virtual_workers; },
         "gradus: to train by parallel::reproducible, include gradus/train/reproducible.hpp");
     static_assert(
-        !requires(const Strategy& options) { options.stages_per_rank; },
+        complete || !requires { options.stages_per_rank; },
         "gradus: to train by parallel::hybrid, include gradus/train/hybrid.hpp");
-    return {};
+    if constexpr (complete) {
+      return std::make_unique<type>(options);
+    } else {
+      return nullptr;
+    }
+  } else {
+    return std::make_unique<execution<Network>>();
   }
-};
+}
 
 /// What gradus/train/state.hpp reaches of a trainer.
 struct trainer_access;
@@ -120,9 +143,18 @@ class replicas_of final : public any_replicas {
   Network* network_;
 };
 
-/// The trainer that derives from it brings gradients together and updates.
-template <class Network, class Parts = whole_parts>
+/// What a trainer does in a fit and an evaluation, whatever its loader and callbacks are.
+template <class Network>
 class trainer_base {
+  static_assert(
+      requires {
+        typename Network::const_view;
+        typename Network::device_type;
+      },
+      "gradus: the first argument of a trainer is no network: write train::trainer trainer{net, optim::sgd{}, world};");
+  using network_base = nn::network_base<typename Network::element_type, typename Network::device_type>;
+  using observer_type = typename execution<Network>::observer_type;
+
  public:
   trainer_base(const trainer_base&) = delete;
   trainer_base& operator=(const trainer_base&) = delete;
@@ -131,14 +163,14 @@ class trainer_base {
   [[nodiscard]] Network& network() noexcept { return *network_; }
   /// Steps done since construction, or since the beginning of the training that train::restore has given it.
   [[nodiscard]] std::uint64_t steps() const noexcept { return loop_.steps(); }
-  /// How this rank computes its part of a batch.
-  [[nodiscard]] const Parts& parts() const noexcept { return parts_; }
 
  protected:
-  explicit trainer_base(Network& network, Parts parts = {}) : network_{&network}, parts_{std::move(parts)} {}
+  trainer_base(Network& network, std::unique_ptr<execution<Network>> how)
+      : network_{&network}, execution_{std::move(how)} {}
   ~trainer_base() = default;
 
-  [[nodiscard]] Parts& parts() noexcept { return parts_; }
+  [[nodiscard]] train::execution<Network>& execution() noexcept { return *execution_; }
+  [[nodiscard]] const Network& network_of() const noexcept { return *network_; }
 
   /// @throws configuration_error when ranks differ
   void require_same(comm::link& group, const std::string& rule, const std::string& strategy) {
@@ -159,7 +191,6 @@ class trainer_base {
   template <class Loader>
   GRADUS_COLD void share_batches(comm::link& group, void (*refuse)(comm::link&, std::string_view), Loader& loader,
                                  std::string_view operation, error_location where) {
-    using network_base = nn::network_base<typename Network::element_type, typename Network::device_type>;
     take_shard(
         group, refuse, example_check_of(operation, static_cast<const network_base&>(*network_), loader),
         [](void* erased, const data::shard& part) -> index_t {
@@ -171,7 +202,7 @@ class trainer_base {
             return 0;  // a loader of the program that does not say it
           }
         },
-        &loader, parts_.shard(group), where);
+        &loader, execution_->shard(group), where);
     if (refuse == &refuse_fit) {
       loader_of_fit_ = std::addressof(loader);
     } else if (loader_of_fit_ == std::addressof(loader)) {
@@ -179,37 +210,42 @@ class trainer_base {
     }
   }
 
+  /// The facts of a fit that a loader gives.
   template <class Loader>
-  GRADUS_COLD void fit_on(comm::link& group, step_end& update, Loader& loader, const fit_options& options,
-                          callback_list callbacks) {
-    auto data = parts_.batches(group, *network_, loader);
+  [[nodiscard]] run_information run_of(comm::link& group, Loader& loader, const fit_options& options) const {
+    return {.rank = group.rank(),
+            .ranks = group.size(),
+            .epochs = options.epochs,
+            .steps_per_epoch = loader.steps_per_epoch(),
+            .examples_per_epoch = loader.examples_per_epoch(),
+            .parameters = network_->parameter_count()};
+  }
+
+  /// @param loader  its description
+  void fit_on(comm::link& group, step_end& update, batch_source<Network>& source, const run_information& run,
+              const std::string& loader, const fit_options& options, callback_list callbacks) {
+    const auto data = execution_->training(group, *network_, source);
     replicas_of<Network> equal{*network_};
-    loop_.fit(data, update, group,
-              {.run = {.rank = group.rank(),
-                       .ranks = group.size(),
-                       .epochs = options.epochs,
-                       .steps_per_epoch = loader.steps_per_epoch(),
-                       .examples_per_epoch = loader.examples_per_epoch(),
-                       .parameters = network_->parameter_count()},
+    loop_.fit(*data, update, group,
+              {.run = run,
                .learning_rate = options.learning_rate,
-               .loader = loader.description(),
+               .loader = loader,
                .where = options.where,
                .replicas = update.replicates() ? &equal : nullptr},
               callbacks);
   }
 
-  template <class Loader>
-  [[nodiscard]] evaluation_report evaluate_on(comm::link& group, Loader& loader, error_location where,
-                                              typename batches_of<Network, Loader>::observer_type* observer = nullptr) {
-    auto data = parts_.batches(group, *network_, loader, observer);
-    return detail::evaluate(data, group, std::as_writable_bytes(network_->buffer_values()), where);
+  [[nodiscard]] evaluation_report evaluate_on(comm::link& group, batch_source<Network>& source, error_location where,
+                                              observer_type* observer) {
+    const auto data = execution_->evaluation(group, *network_, source, observer);
+    return detail::evaluate(*data, group, std::as_writable_bytes(network_->buffer_values()), where);
   }
 
  private:
   friend struct trainer_access;
 
   Network* network_;
-  [[no_unique_address]] Parts parts_;
+  std::unique_ptr<train::execution<Network>> execution_;
   loop loop_;
   const void* loader_of_fit_ = nullptr;  // of the last one
 };
