@@ -239,15 +239,15 @@ class staged : public forwarding<staged<Communicator, Staging>> {
   template <class Operation>
   [[nodiscard]] transfer on_hosts(Operation& operation, const transfer& one) {
     transfer hosts = one;
+    const std::size_t read = one.bytes(one.input_count(hosts_.size()));
     const std::size_t written = one.bytes(one.output_count(hosts_.size()));
-    if (one.input == one.output) {  // in place
+    if (one.input == one.output && read == written) {  // in place; rank 0's block begins where all of them do
       const bool broadcast = one.what.kind == call_kind::broadcast;
       const bool is_root = hosts_.rank() == one.what.peer;
       hosts.output = operation.lend(0, one.output, written, !broadcast || is_root, !broadcast || !is_root);
       hosts.input = hosts.output;
     } else {
-      hosts.input =
-          operation.lend(0, const_cast<void*>(one.input), one.bytes(one.input_count(hosts_.size())), true, false);
+      hosts.input = operation.lend(0, const_cast<void*>(one.input), read, true, false);
       hosts.output = operation.lend(1, one.output, written, false, true);
     }
     return hosts;
