@@ -210,7 +210,7 @@ class pipeline_finder {
         by_place_[place] += by_rank_[index];
       }
     }
-    std::map<int, std::pair<double, double>> computes;  // by stage: in passes, and in steps
+    std::map<int, std::pair<double, double>> computes;  // by stage: inside passes, and the time of the steps
     for (std::size_t place = 0; place < all_.places.size(); ++place) {
       int replica = 0;
       for (const std::size_t index : all_.places[place]) {
@@ -336,7 +336,7 @@ class pipeline_finder {
 
 stage_waits find_pipeline(const trace& from, const std::vector<activity_line>& lines, const arrivals& arrived,
                           analysis& result) {
-  pipeline_passes all = find_passes(from, result.steps);
+  pipeline_passes all = find_passes(from, lines, result.steps);
   result.pipeline.left_out = all.left_out;
   if (all.ranks.empty()) {
     return {};

@@ -7,6 +7,10 @@
 // Passes, the work of the exchange, the update, input, and waits in collectives are no bubble. Only steps with all
 // passes of the most frequent number of micro-batches count.
 //
+// A pass computes while its rank's activity is forward or backward. Gradients are summed over the replicas while the
+// last backward passes run: that is exchange, and no part of the time of the pass. If all steps count, what a rank
+// computes is its forward and backward in steps.
+//
 // The causes of a bubble are found by simulating the schedule, and add up to it:
 // * filling and draining: what a rank waits if all stages take as long as the mean stage, and transfers no time,
 // * unequal stages: what it waits in addition if each pass takes its measured mean,
@@ -30,7 +34,7 @@ struct bubble_figures {
   double rest = 0;     ///< transfers and everything else; all of it where the causes are not known
 };
 
-/// One stage. Times of a pass over one micro-batch, microseconds, mean over ranks and steps.
+/// One stage. What a pass over one micro-batch computes, microseconds, mean over ranks and steps.
 struct stage_figures {
   int stage = 0;           ///< from 0, the one with the input
   std::vector<int> ranks;  ///< that run it, one of each replica
@@ -40,7 +44,7 @@ struct stage_figures {
   double backward = 0;          ///< with both parts, where it is split
   double input_gradients = 0;   ///< the first part; 0: not split
   double weight_gradients = 0;  ///< the second part; 0: not split
-  double computes = 0;          ///< the part of the steps of its ranks in which it runs passes
+  double computes = 0;          ///< the part of the steps of its ranks in which they compute its passes
   bubble_figures bubble;        ///< of its ranks: the same for all stages of a rank
 
   /// Both passes over one micro-batch.
@@ -54,7 +58,7 @@ struct stage_rank_figures {
   std::vector<int> stages;
   std::int64_t steps = 0;  ///< that count
   double step_time = 0;    ///< their sum, microseconds
-  double computes = 0;     ///< the part of these steps in which it runs passes
+  double computes = 0;     ///< the part of these steps in which it computes passes
   bubble_figures bubble;
 };
 

@@ -18,8 +18,15 @@ pipeline_pass pass_of(const label& its) {
                                               : pipeline_pass::backward;
 }
 
+/// What the program computes inside a pass: the sums of gradients that it exchanges there are no part of the pass.
+double computes_in(const activity_line& line, const span& pass) {
+  const times inside = line.between(pass.start, pass.end());
+  return of(inside, activity::forward) + of(inside, activity::backward);
+}
+
 /// The passes inside each step. What begins inside another pass is a part of it.
-std::vector<recorded_step> passes_of(const trace& from, int rank, const std::vector<step_figures>& steps) {
+std::vector<recorded_step> passes_of(const trace& from, int rank, const activity_line& line,
+                                     const std::vector<step_figures>& steps) {
   constexpr double rounding = 0.01;  // microseconds: times of a file have three digits
   std::vector<recorded_step> result;
   double end_of_last = 0;
@@ -39,7 +46,8 @@ std::vector<recorded_step> passes_of(const trace& from, int rank, const std::vec
     if (result.empty() || result.back().begin != steps[next].begin) {
       result.push_back({steps[next].begin, steps[next].end, {}, 0});
     }
-    result.back().passes.push_back({each.start, each.end(), {pass_of(its), its.stage, its.micro_batch}});
+    result.back().passes.push_back(
+        {each.start, each.end(), computes_in(line, each), {pass_of(its), its.stage, its.micro_batch}});
   }
   return result;
 }
@@ -102,9 +110,9 @@ void keep_regular(rank_passes& rank, int micro_batches, std::int64_t& left_out) 
     rank.step_time += step.end - step.begin;
     for (const recorded_pass& each : step.passes) {
       mean_time& its = rank.by_stage[each.action.stage][static_cast<std::size_t>(each.action.pass)];
-      its.sum += each.end - each.begin;
+      its.sum += each.computes;
       its.count += 1;
-      rank.computes += each.end - each.begin;
+      rank.computes += each.computes;
     }
   }
   for (const auto& [stage, times] : rank.by_stage) {
@@ -141,7 +149,8 @@ void find_places(pipeline_passes& all) {
 
 }  // namespace
 
-pipeline_passes find_passes(const trace& from, const std::vector<step_figures>& steps) {
+pipeline_passes find_passes(const trace& from, const std::vector<activity_line>& lines,
+                            const std::vector<step_figures>& steps) {
   pipeline_passes result;
   std::vector<std::vector<step_figures>> steps_of(static_cast<std::size_t>(from.ranks));
   for (const step_figures& each : steps) {
@@ -150,7 +159,8 @@ pipeline_passes find_passes(const trace& from, const std::vector<step_figures>& 
   for (int rank = 0; rank < from.ranks; ++rank) {
     rank_passes next;
     next.rank = rank;
-    next.steps = passes_of(from, rank, steps_of[static_cast<std::size_t>(rank)]);
+    const auto index = static_cast<std::size_t>(rank);
+    next.steps = passes_of(from, rank, lines[index], steps_of[index]);
     for (recorded_step& each : next.steps) {
       each.micro_batches = micro_batches_of(count_passes(each));
     }

@@ -16,6 +16,7 @@ namespace gradus::report::detail {
 /// A pass that was recorded, microseconds.
 struct recorded_pass {
   double begin = 0, end = 0;
+  double computes = 0;  ///< without the exchange and the copies inside it
   parallel::pipeline_action action;
 };
 
@@ -26,7 +27,7 @@ struct recorded_step {
   int micro_batches = 0;  ///< 0: passes are missing
 };
 
-/// Passes of one kind.
+/// What passes of one kind compute, microseconds.
 struct mean_time {
   double sum = 0, count = 0;
   double mean() const { return count > 0 ? sum / count : 0; }
@@ -40,7 +41,7 @@ struct rank_passes {
   std::vector<recorded_step> steps;  ///< all with passes; after keep_regular those that count
   std::vector<int> stages;           ///< ascending
   std::map<int, pass_times> by_stage;
-  double computes = 0;  ///< in passes, microseconds
+  double computes = 0;  ///< inside passes, microseconds
   double step_time = 0;
 
   double steps_count() const { return static_cast<double>(steps.size()); }
@@ -59,8 +60,10 @@ struct pipeline_passes {
   bool regular = false;  ///< stage s is at place s mod places.size(), and each place has the same number of ranks
 };
 
-/// Reads the passes of all ranks. Cost: the number of spans, times the logarithm of the number of stages.
-pipeline_passes find_passes(const trace& from, const std::vector<step_figures>& steps);
+/// Reads the passes of all ranks. Cost: the number of spans, times the logarithm of their number.
+/// @param lines  what each rank does
+pipeline_passes find_passes(const trace& from, const std::vector<activity_line>& lines,
+                            const std::vector<step_figures>& steps);
 
 /// The times of a stage of a rank; all 0 if it does not run it.
 inline pass_times times_of(const rank_passes& rank, int stage) {

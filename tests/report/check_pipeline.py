@@ -15,8 +15,9 @@ import unittest
 
 REPORT = sys.argv.pop()
 BENCH = sys.argv.pop()
+# By measured times of layers, a busy machine may get a stage of one layer that computes nothing: no layer is recorded.
 SMALL = ["--model=lenet", "--batch-size=16", "--threads=1", "--num-warmup-batches=2", "--num-batches=6",
-         "--display-every=1000"]
+         "--display-every=1000", "--layer-times=estimated"]
 
 
 def output_of(words):
@@ -56,9 +57,9 @@ class Pipelines(unittest.TestCase):
             waiting = its["breakdown_ms"]["wait"] + its["breakdown_ms"]["communicate"]
             self.assertLessEqual(its["waits_for_stages_ms"] + its["waits_for_rank_ms"] + its["waits_for_data_ms"],
                                  waiting + 1e-6)
+            # Likewise what it computes is forward and backward, without what the last passes exchange with replicas.
             self.assertAlmostEqual(rank["computes"] * its["step_ms"],
-                                   its["breakdown_ms"]["forward"] + its["breakdown_ms"]["backward"],
-                                   delta=0.1 * its["step_ms"])
+                                   its["breakdown_ms"]["forward"] + its["breakdown_ms"]["backward"], places=6)
         for cut in found["cuts"]:
             self.assertEqual(cut["messages"] % (2 * micro_batches), 0)
             self.assertGreater(cut["bytes"], 0)

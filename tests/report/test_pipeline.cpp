@@ -281,6 +281,25 @@ BOOST_AUTO_TEST_CASE(other_work_of_a_step_is_no_bubble, *utf::tolerance(1e-9)) {
   BOOST_TEST(figures.pipeline.predictions[0].bubble == 1.5 / 10.5);  // the update stays
 }
 
+BOOST_AUTO_TEST_CASE(exchange_inside_a_pass_does_not_compute, *utf::tolerance(1e-9)) {
+  // Of the last backward passes, which end at 9 and at 7 ms, half a millisecond is the sum of gradients over replicas.
+  // So backward takes 1.75 ms in the mean, and each stage would wait for 2.75 of 8.25 ms.
+  training some = equal_stages(parallel::one_f_one_b_schedule(2, 2));
+  some.steps = 1;
+  trace_text text = some.text();
+  text.span(0, 0, "exchange", "exchange", 8, 8.5).span(1, 0, "exchange", "exchange", 6.5, 7);
+  const analysis figures = text.analysis();
+  for (const int rank : {0, 1}) {
+    const stage_figures& stage = figures.pipeline.stages.at(static_cast<std::size_t>(rank));
+    BOOST_TEST(stage.backward == 1.75e3);
+    BOOST_TEST(stage.computes == 5.5 / 9);
+    check_bubble(stage.bubble, 2.75 / 9, 0, 0.25 / 9);
+    const rank_figures& its = figures.ranks.at(static_cast<std::size_t>(rank));
+    BOOST_TEST(figures.pipeline.ranks.at(static_cast<std::size_t>(rank)).computes * its.step_time ==
+               of(its.in_steps, activity::forward) + of(its.in_steps, activity::backward));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(replicas_share_stages_and_no_wait_counts_twice, *utf::tolerance(1e-9)) {
   // Ranks 0 and 1 are a replica, and 2 and 3. Then rank 3 comes 6 ms late to the sum of its gradients.
   training two = equal_stages(parallel::one_f_one_b_schedule(2, 2));
