@@ -17,8 +17,8 @@
 #include "gradus/models/mnist.hpp"
 #include "gradus/models/resnet.hpp"
 #include "gradus/optim/cuda_passes.cuh"
-#include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/train/captured_step.cuh"
 
 namespace {
@@ -103,7 +103,7 @@ int main(int count, char** arguments) {
   }
   if (wanted("resnet50_float16")) {
     run<gradus::float16>("resnet50_float16", photo, 256, 1000, seconds, resnet50,
-                         gradus::optim::scaled_loss<momentum>{.rule = {.momentum = 0.9}});
+                         gradus::optim::update<momentum>{.rule = {.momentum = 0.9}, .loss_scaling = {}});
   }
   if (wanted("mnist")) {
     run<float>("mnist", {.channels = 1, .height = 28, .width = 28}, 64, 10, seconds,

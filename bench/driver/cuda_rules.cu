@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The update rules of gradus_bench on GPUs.
-#include "gradus/optim/cuda_gradient_norm.cuh"
 #include "gradus/optim/cuda_passes.cuh"
 #include "rules_on.hpp"
 

@@ -10,43 +10,24 @@
 #include "gradus/optim/adagrad.hpp"
 #include "gradus/optim/adam.hpp"
 #include "gradus/optim/adam_w.hpp"
-#include "gradus/optim/clipped_norm.hpp"
-#include "gradus/optim/clipped_value.hpp"
 #include "gradus/optim/lamb.hpp"
 #include "gradus/optim/lars.hpp"
 #include "gradus/optim/rms_prop.hpp"
-#include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/optim/update.hpp"
 #include "rules.hpp"
 
 namespace driver {
 
-template <class Rule, class Device>
-std::unique_ptr<rule> make_whole_rule(const settings& chosen, const Rule& options, Device& device, index_t elements) {
-  namespace optim = gradus::optim;
-  if constexpr (!std::is_same_v<Device, gradus::cpu>) {
-    if (chosen.precision == "fp16") {
-      using scaled = optim::scaled_loss<Rule>;
-      return std::make_unique<optim::parameter_update_of<scaled, float, Device>>(device, scaled{.rule = options},
-                                                                                 elements);
-    }
-  }
-  return std::make_unique<optim::parameter_update_of<Rule, float, Device>>(device, options, elements);
-}
-
-/// The rule, with gradients that are clipped if that was asked for.
+/// The rule, with what was asked for around it.
 template <class Rule, class Device>
 std::unique_ptr<rule> make_rule_of(const settings& chosen, const Rule& options, Device& device, index_t elements) {
-  namespace optim = gradus::optim;
-  if (chosen.clip_norm) {
-    return make_whole_rule(chosen, optim::clipped_norm<Rule>{.rule = options, .max_norm = *chosen.clip_norm}, device,
-                           elements);
-  }
-  if (chosen.clip_value) {
-    return make_whole_rule(chosen, optim::clipped_value<Rule>{.rule = options, .limit = *chosen.clip_value}, device,
-                           elements);
-  }
-  return make_whole_rule(chosen, options, device, elements);
+  const bool scales = !std::is_same_v<Device, gradus::cpu> && chosen.precision == "fp16";
+  return gradus::optim::update<Rule>{.rule = options,
+                                     .max_norm = chosen.clip_norm,
+                                     .clip_value = chosen.clip_value,
+                                     .loss_scaling = {.enabled = scales}}
+      .template make<float>(device, elements);
 }
 
 template <class Device>

@@ -18,10 +18,10 @@
 #include "gradus/kernels/cpu/pool2d.hpp"
 #include "gradus/kernels/cpu/softmax.hpp"
 #include "gradus/optim/adam.hpp"
-#include "gradus/optim/averaged_weights.hpp"
 #include "gradus/optim/lamb.hpp"
 #include "gradus/optim/rms_prop.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/tensor/tensor.hpp"
 
 namespace {
@@ -203,15 +203,16 @@ int main(int argc, char** argv) {
     report("sgd without momentum", 3 * bytes, [&] { simple.update(device, segments, dx.data(), x.data(), 1e-3); });
     // The state of a rule is freed before the next one.
     const auto adaptive = [&]<class Rule>(const char* name, double arrays, const Rule& rule) {
-      typename Rule::template state<float> rule_state{device, rule, elements};
+      const auto rule_state = optim::make_parameter_update<float>(device, rule, elements);
       std::uint64_t step = 0;
-      report(name, arrays * bytes, [&] { rule_state.update(device, segments, dx.data(), x.data(), {1e-3, step++}); });
+      report(name, arrays * bytes, [&] { rule_state->update(segments, dx.data(), x.data(), {1e-3, step++}); });
     };
     adaptive("adam", 7, optim::adam{.weight_decay = 1e-4});
     adaptive("adam amsgrad", 9, optim::adam{.amsgrad = true});
     adaptive("rms_prop centered momentum", 9, optim::rms_prop{.momentum = 0.9, .centered = true});
     adaptive("lamb", 10, optim::lamb{});
-    adaptive("averaged weights of sgd momentum", 8, optim::averaged_weights<optim::sgd>{.rule = {.momentum = 0.9}});
+    adaptive("averaged weights of sgd momentum", 8,
+             optim::update<optim::sgd>{.rule = {.momentum = 0.9}, .average = 0.999});
   }
   {
     const index_t rows = elements / 1000;

@@ -59,13 +59,7 @@ struct adam_w;    // #include <gradus/optim/adam_w.hpp>
 struct lamb;      // #include <gradus/optim/lamb.hpp>
 struct rms_prop;  // #include <gradus/optim/rms_prop.hpp>
 template <class Rule>
-struct averaged_weights;  // #include <gradus/optim/averaged_weights.hpp>
-template <class Rule>
-struct clipped_norm;  // #include <gradus/optim/clipped_norm.hpp>
-template <class Rule>
-struct clipped_value;  // #include <gradus/optim/clipped_value.hpp>
-template <class Rule>
-struct scaled_loss;  // #include <gradus/optim/scaled_loss.hpp>
+struct update;  // #include <gradus/optim/update.hpp>
 }  // namespace gradus::optim
 
 namespace gradus::nn {

@@ -16,10 +16,8 @@
 #include "gradus/core/float16.hpp"
 #include "gradus/data/cuda_loader.cuh"
 #include "gradus/kernels/cuda.cuh"
-#include "gradus/optim/clipped_norm.hpp"
-#include "gradus/optim/cuda_gradient_norm.cuh"
 #include "gradus/optim/cuda_passes.cuh"
-#include "gradus/optim/scaled_loss.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/trace/timeline.hpp"
 #include "gradus/trace/transfers.hpp"
 #include "gradus/train/traced.hpp"
@@ -150,15 +148,15 @@ BOOST_AUTO_TEST_CASE(replicas_train_as_cards_with_all_layers) {
 }
 
 BOOST_AUTO_TEST_CASE(rules_that_need_all_gradients_train_as_on_one_card) {
-  const optim::clipped_norm<optim::sgd> clipped{.rule = momentum, .max_norm = 0.5};
+  const optim::update<optim::sgd> clipped{.rule = momentum, .max_norm = 0.5};
   const optim::loss_scaling overflows{.initial = 0x1p30, .growth_interval = 1000};
   for (const parallel::hybrid& options : {parallel::hybrid{.stages = 2, .micro_batches = 3},
                                           parallel::hybrid{.stages = 2, .micro_batches = 3, .stages_per_rank = 2}}) {
     require_as_one_card(options, clipped, 1, 1e-3);
     require_as_one_card<gradus::float16>(
-        options, optim::scaled_loss<optim::sgd>{.rule = momentum, .scaling = overflows}, 1, 2e-2);
+        options, optim::update<optim::sgd>{.rule = momentum, .loss_scaling = overflows}, 1, 2e-2);
     require_as_one_card<gradus::float16>(
-        options, optim::scaled_loss<optim::clipped_norm<optim::sgd>>{.rule = clipped, .scaling = overflows}, 1, 2e-2);
+        options, optim::update<optim::sgd>{.rule = momentum, .max_norm = 0.5, .loss_scaling = overflows}, 1, 2e-2);
   }
 }
 

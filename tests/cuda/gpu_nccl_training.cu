@@ -12,7 +12,7 @@
 #include "gradus/data/cuda_loader.cuh"
 #include "gradus/kernels/cuda.cuh"
 #include "gradus/optim/cuda_passes.cuh"
-#include "gradus/optim/scaled_loss.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/parallel/sharded_update.hpp"
 #include "gradus/train/captured_network.cuh"
 #include "nccl_ranks.hpp"
@@ -93,8 +93,8 @@ BOOST_AUTO_TEST_CASE(captured_steps_have_the_same_bits) {
 // A gradient that is not finite on one card is one for all of them.
 BOOST_AUTO_TEST_CASE(cards_scale_their_loss_alike) {
   for_each_number([](int ranks) {
-    gradus_test::training_setup_with<gradus::optim::scaled_loss<gradus::optim::sgd>> setup;
-    setup.rule = {.rule = gradus_test::training_setup{}.rule, .scaling = {.initial = 0x1p22}};
+    gradus_test::training_setup_with<gradus::optim::update<gradus::optim::sgd>> setup;
+    setup.rule = {.rule = gradus_test::training_setup{}.rule, .loss_scaling = {.initial = 0x1p22}};
     const auto results = on_cards(ranks, [&](gradus::cuda& device, comm::nccl& cards) {
       return gradus_test::run_training_on<gradus::nhwc, gradus::float16>(device, cards, setup);
     });

@@ -11,13 +11,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
+#include "../support/update_state.hpp"
 #include "gradus/data/cuda_loader.cuh"
 #include "gradus/kernels/cuda.cuh"
-#include "gradus/optim/cuda_gradient_norm.cuh"
 #include "gradus/optim/cuda_passes.cuh"
-#include "gradus/optim/scaled_loss.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/tensor/cuda.cuh"
 #include "gradus/train/captured_step.cuh"
 #include "optimizer_cases.hpp"
@@ -28,6 +29,7 @@ namespace {
 namespace optim = gradus::optim;
 using gradus::index_t;
 using optim::segment;
+using card_state = gradus_test::update_state<float, gradus::cuda>;
 
 /// Parameters of no piece, one piece and several pieces of 8192 elements; a gap, some without decay, and some with a
 /// learning rate of their own.
@@ -75,8 +77,8 @@ template <class Rule>
 void check_steps(std::string_view name, const Rule& rule) {
   gradus::cuda gpu;
   gradus::cpu cpu{{.intra_op_threads = 1}};
-  typename Rule::template state<float, gradus::cuda> state{gpu, rule, size};
-  typename Rule::template state<float> reference{cpu, rule, size};
+  card_state state{gpu, rule, size};
+  gradus_test::update_state<float> reference{cpu, rule, size};
   std::vector<float> want = numbers(1, 1);
   array values{gpu, want};
   array gradients{gpu, want};
@@ -93,9 +95,15 @@ void check_steps(std::string_view name, const Rule& rule) {
 template <class Rule>
 void check_skipped_steps(std::string_view name, const Rule& rule) {
   gradus::cuda gpu;
-  typename optim::scaled_loss<Rule>::template state<float, gradus::cuda> scaled{
-      gpu, {.rule = rule, .scaling = {.initial = 8}}, size};
-  typename Rule::template state<float, gradus::cuda> plain{gpu, rule, size};
+  optim::update<optim::rule_of<Rule>> around{};
+  if constexpr (std::is_same_v<optim::rule_of<Rule>, Rule>) {
+    around.rule = rule;
+  } else {
+    around = rule;
+  }
+  around.loss_scaling = {.initial = 8};
+  card_state scaled{gpu, around, size};
+  card_state plain{gpu, rule, size};
   array values{gpu, numbers(1, 1)};
   array others{gpu, numbers(1, 1)};
   array gradients{gpu, numbers(1, 1)};
@@ -114,7 +122,7 @@ void check_skipped_steps(std::string_view name, const Rule& rule) {
     scale = step == 1 || step == 3 ? scale / 2 : scale;
     BOOST_TEST((values.on_host() == others.on_host()), name << ", step " << step);
   }
-  BOOST_TEST(scaled.report().skipped_steps == 2);
+  BOOST_TEST(scaled->report()->skipped_steps == 2);
 }
 
 /// A captured step reads its number and its learning rate from memory.
@@ -131,7 +139,7 @@ void check_captured(std::string_view name, const Rule& rule) {
     each->compile({.max_batch_size = 8, .seed = 11});
   }
   const auto parameters = gradus::train::trained_parameters_of(plain);
-  typename Rule::template state<float, gradus::cuda> state{device, rule, static_cast<index_t>(plain.values().size())};
+  card_state state{device, rule, static_cast<index_t>(plain.values().size())};
   gradus::train::captured_step step{captured, rule};
   std::uint64_t number = 0;
   loader.start_epoch(0);
@@ -160,20 +168,20 @@ BOOST_AUTO_TEST_SUITE(rules_on_a_gpu)
 
 BOOST_AUTO_TEST_CASE(rules_make_the_steps_of_the_cpu) {
   gradus_test::for_each_optimizer([](std::string_view name, const auto& rule) { check_steps(name, rule); });
-  check_steps("averaged sgd", gradus_test::averaged_sgd);
+  check_steps("averaged sgd", gradus_test::averaged_sgd());
   check_steps("sgd clipped by norm", gradus_test::norm_clipped_sgd());
   check_steps("adam clipped by norm", gradus_test::norm_clipped_adam());
   check_steps("sgd clipped by value", gradus_test::value_clipped_sgd());
-  check_steps("lamb clipped by norm", optim::clipped_norm<optim::lamb>{.max_norm = 2});
+  check_steps("lamb clipped by norm", optim::update<optim::lamb>{.max_norm = 2});
 }
 
 // The norm is summed over the pieces of all calls, is in the report, and stays on the device until then.
 BOOST_AUTO_TEST_CASE(norms_are_those_of_the_cpu) {
   gradus::cuda gpu;
   gradus::cpu cpu{{.intra_op_threads = 1}};
-  const optim::clipped_norm<optim::sgd> rule{.max_norm = 20};
-  optim::clipped_norm<optim::sgd>::state<float, gradus::cuda> state{gpu, rule, size};
-  optim::clipped_norm<optim::sgd>::state<float> reference{cpu, rule, size};
+  const optim::update<optim::sgd> rule{.max_norm = 20};
+  card_state state{gpu, rule, size};
+  gradus_test::update_state<float> reference{cpu, rule, size};
   std::vector<float> want = numbers(1, 1);
   array values{gpu, want};
   array gradients{gpu, want};
@@ -181,31 +189,31 @@ BOOST_AUTO_TEST_CASE(norms_are_those_of_the_cpu) {
   for (std::uint64_t step = 0; step < 4; ++step) {
     const std::vector<float> now = numbers(static_cast<int>(step) + 2, step == 2 ? 0.1F : 0.5F);
     gradients = now;
-    state.test(gpu, all.first(2), gradients.elements.data());
-    state.test(gpu, all.subspan(2), gradients.elements.data());
-    state.use_norm(gpu);
-    state.update_clipped(gpu, all.subspan(2), values.elements.data(), gradients.elements.data(), {0.05, step});
-    state.update_clipped(gpu, all.first(2), values.elements.data(), gradients.elements.data(), {0.05, step});
+    state->test(all.first(2), gradients.elements.data());
+    state->test(all.subspan(2), gradients.elements.data());
+    state->use_totals();
+    state->update(all.subspan(2), values.elements.data(), gradients.elements.data(), {0.05, step});
+    state->update(all.first(2), values.elements.data(), gradients.elements.data(), {0.05, step});
     reference.update(cpu, all, want.data(), now.data(), {0.05, step});
-    BOOST_TEST(!state.gradient_norm().has_value());
+    BOOST_TEST(!state->gradient_norm().has_value());
   }
   BOOST_TEST(largest_difference(values.on_host(), want) < 2e-5);
-  const optim::gradient_norm_report have = state.take_norm_report();
-  const optim::gradient_norm_report expected = reference.take_norm_report();
+  const optim::gradient_norm_report have = *state->take_norm_report();
+  const optim::gradient_norm_report expected = *reference->take_norm_report();
   BOOST_TEST(have.steps == 4);
   BOOST_TEST(have.clipped_steps == 3);
   BOOST_TEST(have.clipped_steps == expected.clipped_steps);
   BOOST_TEST(have.last == expected.last, boost::test_tools::tolerance(1e-12));
   BOOST_TEST(have.mean == expected.mean, boost::test_tools::tolerance(1e-12));
   BOOST_TEST(have.largest == expected.largest, boost::test_tools::tolerance(1e-12));
-  BOOST_TEST(state.take_norm_report().steps == 0);
+  BOOST_TEST(state->take_norm_report()->steps == 0);
 }
 
 BOOST_AUTO_TEST_CASE(skipped_steps_do_not_count) {
   check_skipped_steps("adam", optim::adam{.weight_decay = 0.1, .amsgrad = true});
   check_skipped_steps("adagrad", optim::adagrad{.lr_decay = 0.5});
   check_skipped_steps("lamb", optim::lamb{.weight_decay = 0.1});
-  check_skipped_steps("averaged sgd", gradus_test::averaged_sgd);
+  check_skipped_steps("averaged sgd", gradus_test::averaged_sgd());
   check_skipped_steps("sgd clipped by norm", gradus_test::norm_clipped_sgd());
   check_skipped_steps("adam clipped by norm", gradus_test::norm_clipped_adam());
   check_skipped_steps("sgd clipped by value", gradus_test::value_clipped_sgd());
@@ -220,7 +228,7 @@ BOOST_AUTO_TEST_CASE(captured_steps_have_their_own_number) {
 
 BOOST_AUTO_TEST_CASE(averages_are_swapped_with_the_values) {
   gradus::cuda gpu;
-  optim::averaged_weights<optim::sgd>::state<float, gradus::cuda> state{gpu, {.decay = 0.5}, size};
+  card_state state{gpu, optim::update<optim::sgd>{.average = 0.5}, size};
   array values{gpu, numbers(1, 1)};
   array gradients{gpu, numbers(2, 1)};
   for (std::uint64_t step = 0; step < 2; ++step) {
@@ -228,11 +236,11 @@ BOOST_AUTO_TEST_CASE(averages_are_swapped_with_the_values) {
   }
   const std::vector<float> trained = values.on_host();
   const std::span<float> all{values.elements.data(), static_cast<std::size_t>(size)};
-  state.swap(gpu, all);
+  state->swap_average(all);
   const std::vector<float> averages = values.on_host();
   const float last = static_cast<float>(segments[1].learning_rate_factor) * numbers(2, 1)[5];
   BOOST_TEST(averages[5] == 0.5F * ((trained[5] + last) + trained[5]), boost::test_tools::tolerance(1e-5F));
-  state.swap(gpu, all);
+  state->swap_average(all);
   BOOST_TEST((values.on_host() == trained));
 }
 

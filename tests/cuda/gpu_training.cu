@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "../support/update_state.hpp"
 #include "gradus/comm/cuda_staging.cuh"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
@@ -23,7 +24,7 @@
 #include "gradus/nn/metrics.hpp"
 #include "gradus/optim/cuda_passes.cuh"
 #include "gradus/optim/lars.hpp"
-#include "gradus/optim/scaled_loss.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/tensor/cuda.cuh"
 #include "gradus/train/captured_network.cuh"
 #include "gradus/train/captured_step.cuh"
@@ -43,13 +44,13 @@ namespace {
 namespace comm = gradus::comm;
 using gradus_test::training_result;
 
-using scaled_setup = gradus_test::training_setup_with<gradus::optim::scaled_loss<gradus::optim::sgd>>;
+using scaled_setup = gradus_test::training_setup_with<gradus::optim::update<gradus::optim::sgd>>;
 
 /// The rule of other tests, with a scale of the loss.
 scaled_setup scaled(double initial, int growth_interval) {
   scaled_setup setup;
   setup.rule = {.rule = gradus_test::training_setup{}.rule,
-                .scaling = {.initial = initial, .growth_interval = growth_interval}};
+                .loss_scaling = {.initial = initial, .growth_interval = growth_interval}};
   return setup;
 }
 
@@ -108,7 +109,7 @@ BOOST_AUTO_TEST_CASE(norms_of_gradients_are_those_that_the_weights_show) {
     }
   };
   check(gradus::optim::sgd{}, 7);
-  check(gradus::optim::scaled_loss<gradus::optim::sgd>{.scaling = {.initial = 16, .growth_interval = 2}}, 6);
+  check(gradus::optim::update<gradus::optim::sgd>{.loss_scaling = {.initial = 16, .growth_interval = 2}}, 6);
 }
 
 BOOST_AUTO_TEST_CASE(two_runs_have_the_same_bits) {
@@ -223,8 +224,8 @@ void check_skipped_steps() {
   gradus::cuda device;
   constexpr gradus::index_t size = 20000;  // three pieces
   const std::vector<gradus::optim::segment> segments{{"weight", 0, size, true}};
-  typename gradus::optim::scaled_loss<Rule>::template state<float, gradus::cuda> state{
-      device, {.rule = Rule{.momentum = 0.5}, .scaling = {.initial = 8}}, size};
+  gradus_test::update_state<float, gradus::cuda> state{
+      device, gradus::optim::update<Rule>{.rule = Rule{.momentum = 0.5}, .loss_scaling = {.initial = 8}}, size};
   gradus::tensor<float, 1, gradus::row_major, gradus::cuda> values{device, {size}};
   gradus::tensor<float, 1, gradus::row_major, gradus::cuda> gradients{device, {size}};
   const std::vector<float> ones(static_cast<std::size_t>(size), 1.0F);
@@ -245,12 +246,12 @@ void check_skipped_steps() {
     for (const float bad : {INFINITY, -INFINITY, NAN}) {
       BOOST_CHECK(step(place, bad) == before);
       scale = std::max(1.0, scale / 2);
-      BOOST_CHECK_EQUAL(state.report().skipped_steps, ++skipped);
-      BOOST_CHECK_EQUAL(state.report().scale, scale);
+      BOOST_CHECK_EQUAL(state->report()->skipped_steps, ++skipped);
+      BOOST_CHECK_EQUAL(state->report()->scale, scale);
     }
   }
   BOOST_CHECK(step(0, 8.0F) != before);
-  BOOST_CHECK_EQUAL(state.report().good_steps, 1);
+  BOOST_CHECK_EQUAL(state->report()->good_steps, 1);
 }
 
 BOOST_AUTO_TEST_CASE(a_step_that_is_not_finite_changes_nothing_but_the_scale) {

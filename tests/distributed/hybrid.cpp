@@ -7,8 +7,8 @@
 #include <gradus/comm/mpi_shared.hpp>
 #include <gradus/comm/self.hpp>
 #include <gradus/comm/threads.hpp>
-#include <gradus/optim/clipped_norm.hpp>
 #include <gradus/optim/sgd.hpp>
+#include <gradus/optim/update.hpp>
 #include <gradus/parallel/hybrid.hpp>
 #include <stdexcept>
 #include <string>
@@ -24,7 +24,7 @@ using gradus_test::hybrid_outcome;
 using gradus_test::hybrid_setup;
 using gradus_test::train_with_skips;
 
-constexpr gradus::optim::clipped_norm<gradus::optim::sgd> rule{.rule = {.momentum = 0.9}, .max_norm = 0.5};
+constexpr gradus::optim::update<gradus::optim::sgd> rule{.rule = {.momentum = 0.9}, .max_norm = 0.5};
 
 void require_values(const hybrid_outcome<float>& have, const hybrid_outcome<float>& want, double tolerance,
                     const std::string& name) {

@@ -6,8 +6,8 @@
 #include <gradus/comm/collectives.hpp>
 #include <gradus/comm/mpi_shared.hpp>
 #include <gradus/comm/self.hpp>
-#include <gradus/optim/clipped_norm.hpp>
 #include <gradus/optim/sgd.hpp>
+#include <gradus/optim/update.hpp>
 #include <gradus/parallel/parameter_server/parameter_server.hpp>
 #include <gradus/parallel/sharded_update.hpp>
 #include <stdexcept>
@@ -24,7 +24,7 @@ using gradus_test::train_bits;
 using gradus_test::training_bits;
 using network = gradus::nn::network<float, gradus::nhwc>;
 
-constexpr gradus::optim::clipped_norm<gradus::optim::sgd> rule{.rule = {.momentum = 0.9}, .max_norm = 0.5};
+constexpr gradus::optim::update<gradus::optim::sgd> rule{.rule = {.momentum = 0.9}, .max_norm = 0.5};
 
 void require_bits(const training_bits& have, const training_bits& want, const std::string& name) {
   if (have.weights != want.weights) {

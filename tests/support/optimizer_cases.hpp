@@ -13,13 +13,11 @@
 #include "gradus/optim/adagrad.hpp"
 #include "gradus/optim/adam.hpp"
 #include "gradus/optim/adam_w.hpp"
-#include "gradus/optim/averaged_weights.hpp"
-#include "gradus/optim/clipped_norm.hpp"
-#include "gradus/optim/clipped_value.hpp"
 #include "gradus/optim/lamb.hpp"
 #include "gradus/optim/rms_prop.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/optim/update.hpp"
 
 namespace gradus_test {
 
@@ -65,19 +63,20 @@ void for_each_grouped_optimizer(const Body& body) {
 inline gradus::optim::sgd sgd_to_clip() {
   return {.momentum = 0.9, .weight_decay = 0.1};
 }
-inline gradus::optim::clipped_norm<gradus::optim::sgd> norm_clipped_sgd() {
+inline gradus::optim::update<gradus::optim::sgd> norm_clipped_sgd() {
   return {.rule = sgd_to_clip(), .max_norm = 1.25};
 }
-inline gradus::optim::clipped_norm<gradus::optim::adam> norm_clipped_adam() {
+inline gradus::optim::update<gradus::optim::adam> norm_clipped_adam() {
   return {.max_norm = 0.05};
 }
-inline gradus::optim::clipped_value<gradus::optim::sgd> value_clipped_sgd() {
-  return {.rule = sgd_to_clip(), .limit = 0.25};
+inline gradus::optim::update<gradus::optim::sgd> value_clipped_sgd() {
+  return {.rule = sgd_to_clip(), .clip_value = 0.25};
 }
 
 /// The rule of the case "averaged_weights".
-inline constexpr gradus::optim::averaged_weights<gradus::optim::sgd> averaged_sgd{.rule = {.momentum = 0.9},
-                                                                                  .decay = 0.97};
+inline gradus::optim::update<gradus::optim::sgd> averaged_sgd() {
+  return {.rule = {.momentum = 0.9}, .average = 0.97};
+}
 
 inline constexpr int optimizer_steps = 200;
 inline constexpr gradus::index_t optimizer_elements = 24;

@@ -66,7 +66,7 @@ using make_strategy = std::function<std::unique_ptr<gradus::parallel::strategy<N
 template <class Number, class Rule>
 make_rule<Number> rule_of(const Rule& rule) {
   return [rule](gradus::cpu& device, gradus::index_t elements) {
-    return std::make_unique<gradus::optim::parameter_update_of<Rule, Number>>(device, rule, elements);
+    return gradus::optim::make_parameter_update<Number>(device, rule, elements);
   };
 }
 template <class Number, class Communicator, class Strategy>

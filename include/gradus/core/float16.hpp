@@ -20,7 +20,7 @@ namespace gradus {
 /// The conversion to float is exact. The explicit conversion from float rounds to nearest, ties to even. A NaN stays a
 /// NaN and keeps its sign. Below 2^-14 the precision falls gradually, up to 2^-25 the result is zero, and from 65520 on
 /// it is infinite. Arithmetic is done in float. A network of float16 stores images, activations and their gradients as
-/// float16, and its parameters as float. Small gradients need a scaled loss: gradus/optim/scaled_loss.hpp.
+/// float16, and its parameters as float. Small gradients need a scaled loss: gradus/optim/update.hpp.
 class float16 {
  public:
   /// Zero.

@@ -54,7 +54,7 @@ namespace gradus::nn {
 ///
 /// Element types: with `bfloat16` or `float16`, images, values and their gradients are stored in 16 bits. Parameters,
 /// their gradients and buffers are float. Products round parameters to 16 bits and sum in float; all other arithmetic
-/// is in float. Small gradients underflow to zero in float16: scale the loss (gradus/optim/scaled_loss.hpp).
+/// is in float. Small gradients underflow to zero in float16: scale the loss (gradus/optim/update.hpp).
 ///
 /// Threads: one thread at a time may call a network. The network uses the threads of its device. On a device with
 /// streams (cpu_options::inter_op_threads), independent branches run in parallel where

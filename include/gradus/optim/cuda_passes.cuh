@@ -22,6 +22,7 @@
 #include "gradus/device/cuda_step.cuh"
 #include "gradus/optim/cpu_passes.hpp"
 #include "gradus/optim/detail/cuda_passes/segment_tables.cuh"
+#include "gradus/optim/detail/update/step_decision.hpp"
 #include "gradus/optim/elementwise_pass.hpp"
 #include "gradus/optim/lamb_pass.hpp"
 #include "gradus/optim/loss_scaling.hpp"
@@ -86,11 +87,6 @@ __global__ void not_finite_kernel(const segment_piece* pieces, const Element* gr
   if (__syncthreads_or(any) != 0 && threadIdx.x == 0) {
     *found = 1;
   }
-}
-
-template <class Unused = void>
-__global__ void next_loss_scale_kernel(loss_scaling options, double* numbers) {
-  next_loss_scale(options, numbers);
 }
 
 /// The numbers of a step in a kernel: those of a captured step, and of a loss scale in device memory.
@@ -244,6 +240,43 @@ __global__ void lamb_step_kernel(const segment_piece* pieces, lamb_pass pass, pa
   }
 }
 
+/// Each thread block writes the sum of squares of one piece to sums[block].
+template <class Element>
+__global__ void piece_squares_kernel(const segment_piece* pieces, const Element* gradients, double* sums) {
+  const segment_piece piece = pieces[blockIdx.x];
+  const Element* const g = gradients + piece.offset;
+  double sum = 0;
+  double unused = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < piece.size; i += static_cast<int>(blockDim.x)) {
+    const auto value = static_cast<double>(g[i]);
+    sum += value * value;
+  }
+  add_over_block(sum, unused);
+  if (threadIdx.x == 0) {
+    sums[blockIdx.x] = sum;
+  }
+}
+
+/// One thread block adds the sums of all pieces to *total.
+template <class Unused = void>
+__global__ void add_pieces_kernel(index_t pieces, const double* sums, double* total) {
+  double sum = 0;
+  double unused = 0;
+  for (index_t i = threadIdx.x; i < pieces; i += static_cast<index_t>(blockDim.x)) {
+    sum += sums[i];
+  }
+  add_over_block(sum, unused);
+  if (threadIdx.x == 0) {
+    *total += sum;
+  }
+}
+
+/// One thread decides.
+template <class Unused = void>
+__global__ void decide_step_kernel(double max_norm, loss_scaling scaling, double* numbers) {
+  decide_step(max_norm, scaling, numbers);
+}
+
 inline constexpr int fill_blocks = 256;
 
 template <class Element>
@@ -362,9 +395,24 @@ void note_not_finite(cuda& device, std::span<const segment> segments, const Elem
          table.on_device, gradients, found);
 }
 
-/// Runs next_loss_scale on the device.
-inline void finish_loss_scale(cuda& device, const loss_scaling& options, double* numbers) {
-  launch(device, "finish_loss_scale", 1, 1, &detail::next_loss_scale_kernel<>, options, numbers);
+/// Adds the squares of the gradients of `segments` to *sum, in device memory. Two launches; does not wait. The first
+/// call with a list of segments copies the list to the device.
+template <class Element>
+void add_squares(cuda& device, std::span<const segment> segments, const Element* gradients, double* sum) {
+  auto& tables = device.context<detail::segment_tables>();
+  const detail::segment_tables::table& table = tables.of(segments);
+  if (table.pieces == 0) {
+    return;
+  }
+  double* const sums = tables.sums_of(table);
+  launch(device, "add_squares", static_cast<unsigned>(table.pieces), detail::lamb_threads,
+         &detail::piece_squares_kernel<Element>, table.on_device, gradients, sums);
+  launch(device, "add_squares", 1, detail::lamb_threads, &detail::add_pieces_kernel<>, table.pieces, sums, sum);
+}
+
+/// Runs detail::decide_step on the device. Does not wait.
+inline void decide_step_on(cuda& device, double max_norm, const loss_scaling& scaling, double* numbers) {
+  launch(device, "decide_step", 1, 1, &detail::decide_step_kernel<>, max_norm, scaling, numbers);
 }
 
 }  // namespace gradus::optim

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What optim::clipped_norm reports.
+// What is reported of the norms of gradients.
 #pragma once
 
 #include "gradus/core/index.hpp"
@@ -8,7 +8,7 @@
 namespace gradus::optim {
 
 /// The norms of the gradients of some steps, before they were clipped. Of gradients divided by the loss scale; steps
-/// that optim::scaled_loss skips do not count.
+/// that are skipped do not count.
 struct gradient_norm_report {
   double last = 0;            ///< of the last step
   double mean = 0;            ///< over the steps; 0 without steps

@@ -76,7 +76,7 @@ class lamb::state {
 
   /// Runs one step for the parameters of `segments`. Each segment is a whole parameter, and its norms are those of the
   /// parameter. On a GPU the norms stay on the device, and a step does not wait for them.
-  /// @param scale  the factor by which the gradients have been multiplied; see scaled_loss
+  /// @param scale  the factor by which the gradients have been multiplied; see optim::update
   /// @throws configuration_error if the learning rate is negative or not finite
   /// @throws shape_error if a segment is outside the buffers
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,

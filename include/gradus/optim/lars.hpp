@@ -79,7 +79,7 @@ class lars::state {
 
   /// Runs one step for the parameters of `segments`. Each segment is a whole parameter, and its norms are those of the
   /// parameter.
-  /// @param scale  the factor by which the gradients have been multiplied; see scaled_loss
+  /// @param scale  the factor by which the gradients have been multiplied; see optim::update
   /// @throws configuration_error if the learning rate is negative or not finite
   /// @throws shape_error if a segment is outside the buffers
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,

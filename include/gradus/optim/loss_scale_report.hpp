@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What optim::scaled_loss reports.
+// What is reported of a loss that is scaled.
 #pragma once
 
 #include "gradus/core/index.hpp"

@@ -26,7 +26,7 @@
 
 namespace gradus::optim {
 
-/// Options of a loss scale. The defaults are those of PyTorch's GradScaler, with limits.
+/// Options of a loss scale; see optim::update. The defaults are those of PyTorch's GradScaler, with limits.
 struct loss_scaling {
   double initial = 0x1p16;  ///< above 0; powers of two cause no rounding
   /// false: the scale is constant; steps with gradients that are not finite are skipped in both cases
@@ -36,6 +36,7 @@ struct loss_scaling {
   index_t growth_interval = 2000;  ///< at least 1, in steps
   double smallest = 1;             ///< lower limit of the scale when it is reduced
   double largest = 0x1p24;         ///< upper limit of the scale when it grows
+  bool enabled = true;             ///< false: the loss is not scaled, and no step is skipped
 
   /// True if all members are equal.
   friend bool operator==(const loss_scaling&, const loss_scaling&) noexcept = default;
@@ -94,11 +95,6 @@ constexpr void next_loss_scale(const loss_scaling& options, double* numbers) noe
 constexpr std::uint64_t updates_before(std::uint64_t steps, double skipped_steps) noexcept {
   const auto skipped = static_cast<std::uint64_t>(skipped_steps);
   return steps > skipped ? steps - skipped : 0;
-}
-
-/// Runs next_loss_scale in order with the device's other work.
-inline void finish_loss_scale(cpu& /*device*/, const loss_scaling& options, double* numbers) noexcept {
-  next_loss_scale(options, numbers);
 }
 
 namespace detail {

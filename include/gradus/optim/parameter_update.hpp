@@ -14,6 +14,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
 #include "gradus/device/cpu.hpp"
@@ -65,42 +66,59 @@ class parameter_update {
   /// The same rule with a new state for `elements` parameters on another device, which must outlive it.
   [[nodiscard]] virtual std::unique_ptr<parameter_update> with_state_on(cpu& device, index_t elements) const = 0;
 
-  /// Whether the loss is multiplied by scale(): then a step is test() of all segments, in parts, and finish().
+  /// Whether the rule can divide gradients as it reads them: then there is update_divided().
+  [[nodiscard]] virtual bool divides_gradients() const noexcept { return false; }
+  /// As update, with gradients that are divided by `scale`; nothing where its numbers say that the step is skipped.
+  virtual void update_divided(std::span<const segment> segments, Element* values, const Element* gradients,
+                              const update_step& step, const loss_scale& /*scale*/) {
+    update(segments, values, gradients, step);
+  }
+
+  /// Whether a step depends on all gradients, as clipping by their norm does and the scale of a loss. Then it is test()
+  /// of all segments, in parts; the sum of totals() over the ranks that have tested different parts; use_totals(); and
+  /// update() in parts. run_step() is all of this on one rank.
+  [[nodiscard]] virtual bool needs_all_gradients() const noexcept { return false; }
+  /// Adds what a step needs of the gradients of `segments` to totals().
+  virtual void test(std::span<const segment> /*segments*/, const Element* /*gradients*/) {}
+  /// What test() has found so far, in the memory of the device. Ranks that test different parts add them up.
+  [[nodiscard]] virtual std::span<double> totals() noexcept { return {}; }
+  /// The totals are those of all gradients: decides what update() does until they are used again, and sets them to 0.
+  virtual void use_totals() {}
+
+  /// Whether the loss of a step is to be multiplied by scale().
   [[nodiscard]] virtual bool scales_loss() const noexcept { return false; }
   /// What the loss of the next step is to be multiplied by.
   [[nodiscard]] virtual loss_scale scale() const noexcept { return {}; }
-  /// Looks for gradients that are infinite or NaN where the loss is scaled, and adds their squares where the rule clips
-  /// by the norm.
-  virtual void test(std::span<const segment> /*segments*/, const Element* /*gradients*/) {}
-  /// The step for `segments`, which are all parameters, after test() of all: unless it has found something. Where ranks
-  /// have the parameters of different layers, `segments` are all of this rank, after test() of these and the sum over
-  /// the ranks of not_finite() and squares().
-  virtual void finish(std::span<const segment> segments, Element* values, const Element* gradients,
-                      const update_step& step) {
-    update(segments, values, gradients, step);
-  }
-  /// Where the loss is scaled, a number in the memory of the device that test() makes 1 if it finds something.
-  [[nodiscard]] virtual std::span<double> not_finite() noexcept { return {}; }
   /// What is known of the scale, if the loss is scaled. On a GPU it waits for the device.
   [[nodiscard]] virtual std::optional<loss_scale_report> report() { return std::nullopt; }
 
-  /// Whether a step needs the norm of all gradients: then it is test() of all segments, in parts, and finish(). Where
-  /// ranks update parts, it is test() of these, the sum of squares() over the ranks, use_norm(), and update_clipped().
+  /// Whether the norm of all gradients is measured, and gradients are clipped by it.
   [[nodiscard]] virtual bool clips_norm() const noexcept { return false; }
-  /// The sum of squares that test() has made so far: a number in the memory of the device. Empty unless the rule clips
-  /// by the norm, also within a rule that scales the loss.
-  [[nodiscard]] virtual std::span<double> squares() noexcept { return {}; }
-  /// The squares of all gradients are in the sum.
-  virtual void use_norm() {}
-  /// As update, after use_norm().
-  virtual void update_clipped(std::span<const segment> segments, Element* values, const Element* gradients,
-                              const update_step& step) {
-    update(segments, values, gradients, step);
-  }
   /// The norm of the gradients of the last step, where it is in host memory.
   [[nodiscard]] virtual std::optional<double> gradient_norm() const noexcept { return std::nullopt; }
-  /// The norms since the last call, if the rule knows them. On a GPU it waits for the device.
+  /// The norms since the last call, if the norm is measured. On a GPU it waits for the device.
   [[nodiscard]] virtual std::optional<gradient_norm_report> take_norm_report() { return std::nullopt; }
+
+  /// Exchanges the exponential moving average of the values with them. Before the first step the average is 0.
+  /// @param values  all that are trained, in the memory of the device
+  /// @throws configuration_error if there is no average
+  /// @throws shape_error if there are more or fewer values than averages
+  virtual void swap_average([[maybe_unused]] std::span<Element> values) {
+    raise<configuration_error>("swap_average", "an update with an average", {"the update rule '", name(), "' alone"},
+                               "write optim::update{.rule = ..., .average = 0.999}");
+  }
+
+  /// The rule that makes the steps: this one, unless something is done around another.
+  [[nodiscard]] virtual parameter_update& innermost() noexcept { return *this; }
+
+  /// A whole step; `segments` are all parameters.
+  void run_step(std::span<const segment> segments, Element* values, const Element* gradients, const update_step& step) {
+    if (needs_all_gradients()) {
+      test(segments, gradients);
+      use_totals();
+    }
+    update(segments, values, gradients, step);
+  }
 
   /// Threads of the device that share the work of parallel_for.
   [[nodiscard]] virtual int threads() const { return 1; }
@@ -144,8 +162,10 @@ template <class Element>
 /// An update rule of a known type.
 template <class Rule, class Element, class Device = cpu>
 class parameter_update_of final : public parameter_update<Element> {
-  static_assert(explain_update_rule<Rule, Element, Device>());
-  static constexpr bool needs_all_gradients = optim::scales_loss<Rule> || optim::clips_norm<Rule>;
+  static_assert(std::is_same_v<rule_of<Rule>, Rule>,
+                "gradus: parameter_update_of is of a rule: of an optim::update there is "
+                "make_parameter_update<Element>(device, update, elements)");
+  static_assert(explain_update_rule<rule_of<Rule>, Element, Device>());
 
  public:
   /// The rule's state for this element type and device.
@@ -184,75 +204,15 @@ class parameter_update_of final : public parameter_update<Element> {
     return std::make_unique<parameter_update_of<Rule, Element, cpu>>(device, rule_, elements);
   }
 
-  [[nodiscard]] bool scales_loss() const noexcept override { return optim::scales_loss<Rule>; }
-  [[nodiscard]] loss_scale scale() const noexcept override {
-    if constexpr (optim::scales_loss<Rule>) {
-      return state_.scale();
-    } else {
-      return {};
-    }
+  [[nodiscard]] bool divides_gradients() const noexcept override {
+    return optim::divides_gradients<state_type, Element, Device>;
   }
-  void test([[maybe_unused]] std::span<const segment> segments, [[maybe_unused]] const Element* gradients) override {
-    if constexpr (needs_all_gradients) {
-      state_.test(*device_, segments, gradients);
-    }
-  }
-  void finish(std::span<const segment> segments, Element* values, const Element* gradients,
-              const update_step& step) override {
-    if constexpr (needs_all_gradients) {
-      state_.finish(*device_, segments, values, gradients, step);
+  void update_divided(std::span<const segment> segments, Element* values, const Element* gradients,
+                      const update_step& step, [[maybe_unused]] const loss_scale& scale) override {
+    if constexpr (optim::divides_gradients<state_type, Element, Device>) {
+      state_.update(*device_, segments, values, gradients, step, scale);
     } else {
       update(segments, values, gradients, step);
-    }
-  }
-  [[nodiscard]] std::span<double> not_finite() noexcept override {
-    if constexpr (requires { state_.not_finite(); }) {
-      return state_.not_finite();
-    } else {
-      return {};
-    }
-  }
-  [[nodiscard]] std::optional<loss_scale_report> report() override {
-    if constexpr (optim::scales_loss<Rule>) {
-      return state_.report();
-    } else {
-      return std::nullopt;
-    }
-  }
-
-  [[nodiscard]] bool clips_norm() const noexcept override { return optim::clips_norm<Rule>; }
-  [[nodiscard]] std::span<double> squares() noexcept override {
-    if constexpr (requires { state_.squares(); }) {
-      return state_.squares();
-    } else {
-      return {};
-    }
-  }
-  void use_norm() override {
-    if constexpr (optim::clips_norm<Rule>) {
-      state_.use_norm(*device_);
-    }
-  }
-  void update_clipped(std::span<const segment> segments, Element* values, const Element* gradients,
-                      const update_step& step) override {
-    if constexpr (optim::clips_norm<Rule>) {
-      state_.update_clipped(*device_, segments, values, gradients, step);
-    } else {
-      update(segments, values, gradients, step);
-    }
-  }
-  [[nodiscard]] std::optional<double> gradient_norm() const noexcept override {
-    if constexpr (finds_gradient_norm<state_type>) {
-      return state_.gradient_norm();
-    } else {
-      return std::nullopt;
-    }
-  }
-  [[nodiscard]] std::optional<gradient_norm_report> take_norm_report() override {
-    if constexpr (finds_gradient_norm<state_type>) {
-      return state_.take_norm_report();
-    } else {
-      return std::nullopt;
     }
   }
 
@@ -279,5 +239,19 @@ class parameter_update_of final : public parameter_update<Element> {
   Rule rule_;
   state_type state_;
 };
+
+/// The update of a rule, or of what is done around one (optim::update), whose type is known.
+/// @param device    outlives the result
+/// @param elements  of the flat buffers
+/// @throws configuration_error when a hyperparameter makes no sense
+template <class Element, class Update, class Device>
+[[nodiscard]] std::unique_ptr<parameter_update<Element>> make_parameter_update(Device& device, const Update& update,
+                                                                               index_t elements) {
+  if constexpr (requires { update.template make<Element>(device, elements); }) {
+    return update.template make<Element>(device, elements);
+  } else {
+    return std::make_unique<parameter_update_of<Update, Element, Device>>(device, update, elements);
+  }
+}
 
 }  // namespace gradus::optim

@@ -80,7 +80,7 @@ class sgd::state {
         velocity_{device, {rule.momentum == 0.0 ? index_t{0} : parameters}} {}
 
   /// Runs one step for the parameters of `segments`. Call it at most once per step for each parameter.
-  /// @param scale  the factor by which the gradients have been multiplied; see scaled_loss
+  /// @param scale  the factor by which the gradients have been multiplied; see optim::update
   /// @throws configuration_error if the learning rate is negative or not finite
   /// @throws shape_error if a segment is outside the buffers
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,

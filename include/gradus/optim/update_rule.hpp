@@ -4,7 +4,6 @@
 #pragma once
 
 #include <concepts>     // std::constructible_from, std::convertible_to, std::copyable, std::same_as
-#include <optional>     // std::optional
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
@@ -16,8 +15,6 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
 #include "gradus/device/cpu.hpp"
-#include "gradus/optim/gradient_norm_report.hpp"
-#include "gradus/optim/loss_scale_report.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/optim/update_step.hpp"
 
@@ -61,18 +58,6 @@ inline void require_inside(std::string_view rule, std::span<const segment> segme
 
 }  // namespace detail
 
-/// An update rule that needs the loss multiplied by state.scale() in each step: optim::scaled_loss.
-template <class Rule>
-concept scales_loss = requires {
-  requires Rule::scales_loss;
-};
-
-/// An update rule that needs the norm of all gradients of a step: optim::clipped_norm.
-template <class Rule>
-concept clips_norm = requires {
-  requires Rule::clips_norm;
-};
-
 /// A requirement of `update_rule`: Rule has `Rule::name`, a constant string.
 template <class Rule>
 concept has_update_rule_name = requires {
@@ -113,29 +98,11 @@ concept has_update_rule_update = has_update_rule_state<Rule, Element, Device> &&
   state.update(device, segments, values, gradients, step);
 };
 
-/// A state that divides gradients by the loss scale in its loop over them; scaled_loss needs it.
+/// A state that divides gradients by a scale in its loop over them: optim::update needs it to clip or to scale.
 template <class State, class Element, class Device>
 concept divides_gradients = requires(State& state, Device& device, std::span<const segment> segments, Element* values,
                                      const Element* gradients, const update_step& step, const loss_scale& scale) {
   state.update(device, segments, values, gradients, step, scale);
-};
-
-/// What the state of a rule with scales_loss offers: see optim::scaled_loss.
-template <class Rule, class Element, class Device>
-concept has_scaled_update = has_update_rule_state<Rule, Element, Device> &&
-    requires(typename Rule::template state<Element, Device>& state, Device& device, std::span<const segment> segments,
-             Element* values, const Element* gradients, const update_step& step) {
-  { state.scale() } -> std::convertible_to<loss_scale>;
-  state.test(device, segments, gradients);
-  state.finish(device, segments, values, gradients, step);
-  { state.report() } -> std::convertible_to<loss_scale_report>;
-};
-
-/// A state that knows the norms of gradients: of optim::clipped_norm, and of rules around it.
-template <class State>
-concept finds_gradient_norm = requires(State& state) {
-  { state.gradient_norm() } -> std::same_as<std::optional<double>>;
-  { state.take_norm_report() } -> std::same_as<gradient_norm_report>;
 };
 
 /// True if Rule has a data member `elementwise`, of any type.
@@ -143,25 +110,12 @@ template <class Rule>
 concept names_elementwise = requires {
   Rule::elementwise;
 };
-/// True if Rule has a data member `scales_loss`, of any type.
-template <class Rule>
-concept names_scales_loss = requires {
-  Rule::scales_loss;
-};
-
 /// True if Rule::elementwise is a constant that converts to bool. explain_update_rule requires it of a rule with the
 /// member.
 template <class Rule>
 concept has_constant_elementwise = requires {
   typename std::bool_constant<Rule::elementwise>;
 };
-/// True if Rule::scales_loss is a constant that converts to bool. explain_update_rule requires it of a rule with the
-/// member.
-template <class Rule>
-concept has_constant_scales_loss = requires {
-  typename std::bool_constant<Rule::scales_loss>;
-};
-
 /// A requirement of `update_rule`: Rule has a state with visit_buffers(visitor).
 template <class Rule, class Element, class Device>
 concept has_update_rule_buffers = has_update_rule_state<Rule, Element, Device> &&
@@ -187,14 +141,32 @@ concept has_update_rule_buffers = has_update_rule_state<Rule, Element, Device> &
 /// With `static constexpr bool elementwise = true` a rule declares that the update of an element depends only on that
 /// element, its gradient and its state. Then ranks may update different parts of one parameter, and parameter servers
 /// may store parts of it. Without it, each segment is a whole parameter. If `update` takes a `const loss_scale&` as one
-/// more argument and divides gradients by it, scaled_loss accepts the rule. A rule that counts its updates uses
-/// update_step::number, which is the same in all calls of a step and, on servers, counted for each parameter. Semantics
-/// (tests/property/optim): the update of a parameter depends neither on the other parameters in the call nor on the
-/// number of threads.
+/// more argument and divides gradients by it, an optim::update of the rule can clip gradients and scale the loss. A
+/// rule that counts its updates uses update_step::number, which is the same in all calls of a step and, on servers,
+/// counted for each parameter. Semantics (tests/property/optim): the update of a parameter depends neither on the other
+/// parameters in the call nor on the number of threads.
 template <class Rule, class Element = float, class Device = cpu>
 concept update_rule = std::copyable<Rule> && has_update_rule_name<Rule> && has_update_rule_check<Rule> &&
     has_update_rule_description<Rule> && has_update_rule_update<Rule, Element, Device> &&
     has_update_rule_buffers<Rule, Element, Device>;
+
+namespace detail {
+template <class Update>
+struct rule_of {
+  using type = Update;
+};
+template <class Update>
+requires requires {
+  typename Update::rule_type;
+}
+struct rule_of<Update> {
+  using type = typename Update::rule_type;
+};
+}  // namespace detail
+
+/// The rule that makes the steps: of an optim::update that within, of a rule itself.
+template <class Update>
+using rule_of = typename detail::rule_of<Update>::type;
 
 /// Reports at compile time which requirement of `update_rule` the type Rule does not meet. Returns true if it compiles.
 template <class Rule, class Element = float, class Device = cpu>
@@ -223,15 +195,6 @@ consteval bool explain_update_rule() {
   static_assert(!names_elementwise<Rule> || has_constant_elementwise<Rule>,
                 "gradus: elementwise of the update rule is not a constant: write static constexpr bool elementwise = "
                 "true;");
-  static_assert(!names_scales_loss<Rule> || has_constant_scales_loss<Rule>,
-                "gradus: scales_loss of the update rule is not a constant: write static constexpr bool scales_loss = "
-                "true;");
-  static_assert(!scales_loss<Rule> || has_scaled_update<Rule, Element, Device>,
-                "gradus: the update rule scales the loss: give its state scale(), test(device, segments, gradients), "
-                "finish(device, segments, values, gradients, step) and report(), as optim::scaled_loss does");
-  static_assert(names_scales_loss<Rule> || !has_scaled_update<Rule, Element, Device>,
-                "gradus: the scale of the update rule's state would never be asked for: write static constexpr bool "
-                "scales_loss = true; in the rule");
   return true;
 }
 

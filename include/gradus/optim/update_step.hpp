@@ -15,8 +15,8 @@ struct update_step {
   update_step(double rate, std::uint64_t step = 0) noexcept : learning_rate{rate}, number{step} {}
 
   double learning_rate;  ///< the learning rate, before segment::learning_rate_factor
-  /// Steps made before, by this trainer or, on a parameter server, to this parameter. A rule inside scaled_loss gets
-  /// the updates made before, without the steps that were skipped; on a device with memory of its own it gets all
+  /// Steps made before, by this trainer or, on a parameter server, to this parameter. Where the loss is scaled a rule
+  /// gets the updates made before, without the steps that were skipped; on a device with memory of its own it gets all
   /// steps, and its kernels subtract numbers[skipped_steps] of the loss_scale, which is stored there.
   std::uint64_t number;
 };

@@ -62,8 +62,8 @@ struct all_reduce {
   /// credit lets `order` decide more, much keeps the network busy.
   index_t credit_bytes = 64 * 1024 * 1024;
   /// The next forward pass waits for a layer's parameters when it comes to the layer, not for all of them: transfers go
-  /// on behind forward too, unless the loss is scaled (optim::scaled_loss). Between steps the values are then not those
-  /// of one step. The trainer completes them before it evaluates, and at the end of every epoch and of fit.
+  /// on behind forward too, unless an update needs all gradients (optim::update). Between steps the values are then not
+  /// those of one step. The trainer completes them before it evaluates, and at the end of every epoch and of fit.
   bool overlap_forward = false;
   /// The order in which parts begin to travel, each once, counted bucket by bucket; empty: as backward completes them.
   /// See parallel/transfer_order/bucket_order.hpp.

@@ -179,7 +179,7 @@ class rounded_gradients_on final : public gradient_channel {
 ///
 /// Nothing is scaled or cut off, as in fp16_compress_hook of PyTorch's DistributedDataParallel and in Horovod's
 /// Compression.fp16: in float16, what is larger than 65504 becomes infinite, and so do the sum and the update of that
-/// parameter on all ranks, unless the rule is an optim::scaled_loss, which skips the step. not_finite() counts such
+/// parameter on all ranks, unless the loss is scaled (optim::update), which skips the step. not_finite() counts such
 /// sums. Gradients are those of the mean over the examples of all ranks, so that their sum is no larger than they are.
 /// For float16 include gradus/core/float16.hpp.
 ///

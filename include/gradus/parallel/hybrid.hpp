@@ -174,20 +174,10 @@ class hybrid_state final : public strategy<Element> {
   void end_of_step(double learning_rate) override { gradients_.end_of_step(learning_rate); }
   void complete() override { gradients_.complete(); }
 
-  /// @throws configuration_error for a rule that does not tell what this rank has found in its gradients
-  void use(optim::parameter_update<Element>& rule) override {
-    rule_ = &rule;
-    if (options_.stages > 1 &&
-        ((rule.scales_loss() && rule.not_finite().empty()) || (rule.clips_norm() && rule.squares().empty()))) {
-      raise<configuration_error>("parallel::hybrid",
-                                 "a rule whose needs of all gradients can be summed over the stages", rule.name(),
-                                 "give its state not_finite() and squares(), as optim::scaled_loss has");
-    }
-    tests_ = rule.scales_loss() || rule.clips_norm();
-  }
+  void use(optim::parameter_update<Element>& rule) override { rule_ = &rule; }
 
   void finish(const update_call& update) override {
-    if (tests_) {
+    if (needs_all()) {
       const auto nothing = [](std::span<const optim::segment> /*arrived*/) {};
       gradients_.finish(update_call{nothing});  // waits for all sums over the replicas
       test();
@@ -197,7 +187,7 @@ class hybrid_state final : public strategy<Element> {
     }
   }
   [[nodiscard]] bool may_be_late() const noexcept override {
-    return rule_ != nullptr && !tests_ && gradients_.may_be_late();
+    return rule_ != nullptr && !needs_all() && gradients_.may_be_late();
   }
   bool finish_until(std::size_t first, std::size_t count, const update_call& update) override {
     return gradients_.finish_until(first, count, update);
@@ -207,26 +197,16 @@ class hybrid_state final : public strategy<Element> {
   [[nodiscard]] double gather_gradients() override { return gradients_.gather_gradients(); }
 
   [[nodiscard]] update_scope scope() const noexcept override { return update_scope::stages; }
-  [[nodiscard]] bool sums_squares() const noexcept override { return true; }
+  [[nodiscard]] bool sums_totals() const noexcept override { return true; }
   [[nodiscard]] dynamic_array<travelling_memory> travelling() const override { return gradients_.travelling(); }
 
  private:
-  /// What the rule needs of all gradients becomes that of all stages. So a step that is skipped because of one stage is
-  /// skipped by all.
-  void test() {
-    if (rule_->squares().empty()) {
-      rule_->test(parameters_.segments, parameters_.gradients.data());
-    } else {
-      test_in_order();
-    }
-    if (const std::span<double> found = rule_->not_finite(); !found.empty() && stages_.size() > 1) {
-      comm::all_reduce(stages_, found).wait();
-    }
-  }
+  [[nodiscard]] bool needs_all() const noexcept { return rule_ != nullptr && rule_->needs_all_gradients(); }
 
-  /// Squares are added in the order of the segments of the whole network, from the last layer to the first, so that
-  /// their sum has the bits of one process: the sum goes from the rank of each stage to that of the stage before.
-  void test_in_order() {
+  /// Totals become those of all stages, so that a step that is skipped because of one stage is skipped by all. They are
+  /// added up in the order of the segments of the whole network, from the last layer to the first, so that they have
+  /// the bits of one process: they go from the rank of each stage to that of the stage before.
+  void test() {
     const int ranks = stages_.size();
     const int after = (stages_.rank() + 1) % ranks;
     const int before = (stages_.rank() + ranks - 1) % ranks;
@@ -234,18 +214,19 @@ class hybrid_state final : public strategy<Element> {
     for (int k = options_.stages_per_rank; k-- > 0;) {
       const bool last = k + 1 == options_.stages_per_rank && stages_.rank() + 1 == ranks;
       if (!last && ranks > 1) {
-        comm::receive(stages_, after, rule_->squares()).wait();
+        comm::receive(stages_, after, rule_->totals()).wait();
       }
       const std::size_t count = segments_of_stage(static_cast<std::size_t>(k));
       rule_->test(parameters_.segments.subspan(first, count), parameters_.gradients.data());
       first += count;
       if ((k > 0 || stages_.rank() > 0) && ranks > 1) {
-        comm::send(stages_, before, std::span<const double>{rule_->squares()}).wait();
+        comm::send(stages_, before, std::span<const double>{rule_->totals()}).wait();
       }
     }
     if (ranks > 1) {
-      comm::broadcast(stages_, rule_->squares(), 0).wait();
+      comm::broadcast(stages_, rule_->totals(), 0).wait();
     }
+    rule_->use_totals();
   }
 
   /// @param k  counts the stages of this rank
@@ -260,7 +241,6 @@ class hybrid_state final : public strategy<Element> {
   all_reduce::state<Element> gradients_;
   flat_parameters<Element> parameters_;
   optim::parameter_update<Element>* rule_ = nullptr;
-  bool tests_ = false;  // the rule needs something of all gradients
 };
 
 }  // namespace detail

@@ -68,7 +68,7 @@ concept sums_by_communicator = requires {
 /// normalization are those of a virtual worker's examples.
 ///
 /// What else is summed over ranks is summed without rounding (exact_sum): the losses of epochs and evaluations, and the
-/// squares of the gradients where the rule is an optim::clipped_norm. Each virtual worker has its own running
+/// squares of the gradients where they are clipped by their norm. Each virtual worker has its own running
 /// statistics; at the end of an epoch they become their mean on all ranks.
 ///
 /// A step costs virtual_workers / ranks small passes instead of one, and additions of gradients. The network is
@@ -143,7 +143,7 @@ struct reproducible {
   template <class Element>
   [[nodiscard]] static std::unique_ptr<optim::parameter_update<Element>> rule_of(
       std::unique_ptr<optim::parameter_update<Element>> rule) {
-    if (!rule->clips_norm() || rule->scales_loss()) {
+    if (!rule->clips_norm()) {
       return rule;
     }
     return std::make_unique<detail::exact_norm<Element>>(std::move(rule));
@@ -173,9 +173,9 @@ auto serve(comm::any_communicator communicator, const Rule& rule, const reproduc
     if constexpr (std::derived_from<Rule, optim::parameter_update<Element>>) {
       applied = rule.with_state_on(device, 0);
     } else {
-      applied = std::make_unique<optim::parameter_update_of<Rule, Element>>(device, rule, 0);
+      applied = optim::make_parameter_update<Element>(device, rule, 0);
     }
-    if (applied->clips_norm() && !applied->scales_loss()) {
+    if (applied->clips_norm()) {
       applied = std::make_unique<detail::exact_norm<Element>>(std::move(applied));
     }
     return serve<Element>(std::move(communicator), *applied, servers, where);

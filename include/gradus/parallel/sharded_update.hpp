@@ -56,8 +56,8 @@ class scattered_update;
 /// the rule, until the end of the epoch, when all ranks get the state of all: callbacks of epochs may write
 /// checkpoints.
 ///
-/// A rule that clips by the norm of all gradients (clipped_norm) takes one more sum over the ranks, of one number,
-/// before the first update. Rules that need whole parameters or test all gradients (lars, scaled_loss) are refused at
+/// An update that needs all gradients, because it clips by their norm or scales the loss, takes one more sum over the
+/// ranks, of two numbers, before the first parameter changes. Rules that need whole parameters (lars) are refused at
 /// compile time.
 ///
 /// @code
@@ -178,11 +178,11 @@ class scattered_update final : public partial_strategy<Element> {
 
   /// Calls update(segments) for this rank's part of each bucket as its sums arrive, and brings the values together.
   void finish(const update_call& update) override {
-    const bool clips = rule_ != nullptr && rule_->clips_norm();
+    const bool needs_all = rule_ != nullptr && rule_->needs_all_gradients();
     if (exchange_ == nullptr) {
-      if (clips) {
+      if (needs_all) {
         rule_->test(parameters_.segments, parameters_.gradients.data());
-        rule_->use_norm();
+        rule_->use_totals();
       }
       update(parameters_.segments);
       return;
@@ -194,16 +194,16 @@ class scattered_update final : public partial_strategy<Element> {
       if (blocks.rest < blocks.end) {
         comm::all_reduce(values_, channel_.part(blocks.rest, blocks.end)).wait();
       }
-      if (clips) {  // all ranks have the sums behind the blocks: the last one counts them
+      if (needs_all) {  // all ranks have the sums behind the blocks: the last one counts them
         const bool last = values_.rank() + 1 == values_.size();
         rule_->test(own(number, last ? first_own_[number + 1] : first_rest_[number]), parameters_.gradients.data());
       } else {
         update_bucket(number, update);
       }
     }
-    if (clips) {
-      comm::all_reduce(values_, rule_->squares()).wait();
-      rule_->use_norm();
+    if (needs_all) {
+      comm::all_reduce(values_, rule_->totals()).wait();
+      rule_->use_totals();
       for (std::size_t number = 0; number < blocks_.size(); ++number) {
         update_bucket(number, update);
       }
@@ -260,7 +260,7 @@ class scattered_update final : public partial_strategy<Element> {
     return describe_plan(sharded_update::name, values_.link().properties().name, exchange_.get(), parameters_.segments);
   }
 
-  [[nodiscard]] bool sums_squares() const noexcept override { return true; }
+  [[nodiscard]] bool sums_totals() const noexcept override { return true; }
 
  private:
   /// What this rank updates of a bucket, to element `end` of the list.

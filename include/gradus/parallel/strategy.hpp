@@ -159,10 +159,10 @@ class strategy {
   /// Which rank updates which parameters; a constant of the strategy.
   [[nodiscard]] virtual update_scope scope() const noexcept { return update_scope::all; }
 
-  /// Of a strategy whose ranks do not all have all parameters, or whose servers update: whether it takes a rule that
-  /// clips by the norm of all gradients. It then does before the first update what parameter_update::clips_norm says,
-  /// or what parameter_update::finish says where ranks have different layers.
-  [[nodiscard]] virtual bool sums_squares() const noexcept { return false; }
+  /// Of a strategy whose ranks do not all have all parameters, or whose servers update: whether it takes an update that
+  /// needs all gradients. Before the first update of a step it then calls what parameter_update::needs_all_gradients
+  /// says. (Where every rank updates all parameters, the end of a step calls it.)
+  [[nodiscard]] virtual bool sums_totals() const noexcept { return false; }
 
   /// The ranks that train; null: all ranks of the communicator.
   [[nodiscard]] virtual comm::link* group() noexcept { return nullptr; }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>  // std::int32_t
+#include <memory>   // std::unique_ptr
 #include <span>     // std::span
 #include <utility>  // std::move
 
@@ -14,6 +15,7 @@
 #include "gradus/device/cuda.cuh"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/network.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/train/detail/trainer/step_capture.cuh"
 #include "gradus/train/step_end.hpp"
@@ -29,10 +31,10 @@ namespace gradus::train {
 /// memory of the step's own. Smaller batches, and others with another number of global examples, run as they always do.
 /// A call waits for the loss and not for the step. The results are those of train_step and update.
 ///
-/// For one rank, and for update rules that do not wait for the device: sgd, and scaled_loss<sgd>, by whose scale the
-/// loss is multiplied. For a trainer, with any strategy and rule, there is captured_network. The network must
+/// For one rank, and for update rules that do not wait for the device: sgd, and an optim::update of it, by whose scale
+/// the loss is multiplied. For a trainer, with any strategy and rule, there is captured_network. The network must
 /// outlive it.
-template <class Network, class Update>
+template <class Network>
 class captured_step {
   using parameter_element = parameter_element_t<typename Network::element_type>;
 
@@ -43,10 +45,12 @@ class captured_step {
   using targets_type = nn::targets<typename Network::element_type, cuda>;
 
   /// @throws configuration_error when the network is not compiled or the rule makes no sense
+  template <class Update>
   captured_step(Network& network, const Update& rule, error_location where = error_location::current()) try
       : network_{&network},
         segments_{std::move(trained_parameters_of(network).segments)},
-        state_{network.device(), rule, static_cast<index_t>(network.trained_values().size())},
+        rule_{optim::make_parameter_update<parameter_element>(network.device(), rule,
+                                                              static_cast<index_t>(network.trained_values().size()))},
         recording_{network, where} {
   } catch (error& failure) {
     failure.location_at_call(where);
@@ -61,19 +65,19 @@ class captured_step {
 
   /// Whether the step has been recorded.
   [[nodiscard]] bool recorded() const noexcept { return recording_.recorded(); }
-  /// The optimizer's state.
-  [[nodiscard]] auto& update_state() noexcept { return state_; }
+  /// The rule with its state.
+  [[nodiscard]] optim::parameter_update<parameter_element>& rule() noexcept { return *rule_; }
 
  private:
   kernels::loss_sums step(const const_view& images, const targets_type& batch_targets, double learning_rate,
                           nn::step_options options) {
-    if constexpr (optim::scales_loss<Update>) {
-      options.loss_scale = state_.scale();
+    if (rule_->scales_loss()) {
+      options.loss_scale = rule_->scale();
     }
     const auto run = [&](const const_view& batch, const targets_type& wanted) {
       const kernels::loss_sums sums = network_->train_step(batch, wanted, options);
-      state_.update(network_->device(), {segments_.data(), segments_.size()}, network_->values().data(),
-                    network_->gradients().data(), {learning_rate, options.step});
+      rule_->run_step({segments_.data(), segments_.size()}, network_->values().data(), network_->gradients().data(),
+                      {learning_rate, options.step});
       return sums;
     };
     return recording_.takes(images, batch_targets, options)
@@ -83,7 +87,7 @@ class captured_step {
 
   Network* network_;
   dynamic_array<optim::segment> segments_;
-  typename Update::template state<parameter_element, cuda> state_;
+  std::unique_ptr<optim::parameter_update<parameter_element>> rule_;
   detail::step_capture<Network> recording_;
 };
 

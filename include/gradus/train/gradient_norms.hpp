@@ -72,8 +72,8 @@ struct gradient_norms_options {
 ///   trainer.fit(loader, {.epochs = 10}, norms);
 ///
 /// The gradient is the one that the update used, that of the mean loss over the global batch, before it is clipped and
-/// without weight decay. Gradients of a loss that optim::scaled_loss scales are divided by the scale; in a step that it
-/// skips the norm is infinite or NaN. Frozen layers are left out. Which gradient it is depends on the strategy:
+/// without weight decay. Gradients of a loss that is scaled are divided by the scale; in a step that is
+/// skipped the norm is infinite or NaN. Frozen layers are left out. Which gradient it is depends on the strategy:
 ///
 ///   strategy                                        | norm of the gradient of the mean loss over
 ///   all_reduce, sharded_update, reproducible        | the global batch; the same bits on all ranks
@@ -93,7 +93,7 @@ struct gradient_norms_options {
 /// them: with sharded_update over messages by one gathering, with synchronous servers as it pulls values, with hybrid
 /// by a sum of one number of each parameter. On a GPU the gradients are copied to the host. An update that is put off
 /// (overlap_forward) is completed at once, and staged values arrive, as for a checkpoint. Other steps cost nothing.
-/// With optim::scaled_loss a step that begins a fit is not measured.
+/// Where the loss is scaled a step that begins a fit is not measured.
 class gradient_norms {
  public:
   /// @throws configuration_error if options.every is 0

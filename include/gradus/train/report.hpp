@@ -37,8 +37,8 @@ struct step_report {
   index_t local_examples = 0;   ///< of this step, on this rank
   double local_loss = 0;        ///< mean over local_examples, in nats; 0 without examples
   double learning_rate = 0;     ///< of this step
-  /// The norm of the gradients before they were clipped, where the rule is an optim::clipped_norm. None of a step that
-  /// optim::scaled_loss skips, and none on a GPU, where a step does not wait for it: see epoch_report.
+  /// The norm of the gradients before they were clipped, where they are clipped by it: optim::update. None of a step
+  /// that is skipped, and none on a GPU, where a step does not wait for it: see epoch_report.
   std::optional<double> gradient_norm = {};
 };
 
@@ -66,9 +66,9 @@ struct epoch_report {
   double images_per_second = 0;        ///< examples / seconds; 0 if seconds is 0
   double input_seconds = 0;            ///< this rank waited for the loader
   double synchronization_seconds = 0;  ///< this rank waited for other ranks and their gradients, and updated
-  std::optional<evaluation_report> evaluation = {};         ///< set by evaluate_every
-  std::optional<optim::loss_scale_report> loss_scale = {};  ///< of this rank, where the rule is an optim::scaled_loss
-  std::optional<optim::gradient_norm_report> gradient_norm = {};  ///< of this epoch, where it is an optim::clipped_norm
+  std::optional<evaluation_report> evaluation = {};               ///< set by evaluate_every
+  std::optional<optim::loss_scale_report> loss_scale = {};        ///< of this rank, where the loss is scaled
+  std::optional<optim::gradient_norm_report> gradient_norm = {};  ///< of this epoch, where it is measured
 };
 
 }  // namespace gradus::train

@@ -128,23 +128,22 @@ class step_end_of final : public step_end {
         strategy_{&strategy},
         group_{strategy.group() != nullptr ? strategy.group() : &all},
         watch_{watch},
-        tests_here_{needs_all(rule) && strategy.scope() == parallel::update_scope::all},
-        tested_by_strategy_{needs_all(rule) && strategy.scope() == parallel::update_scope::stages},
+        tests_here_{rule.needs_all_gradients() && strategy.scope() == parallel::update_scope::all},
         elsewhere_{strategy.scope() == parallel::update_scope::elsewhere} {
-    if (rule.clips_norm() && strategy.scope() != parallel::update_scope::all && !strategy.sums_squares()) {
-      raise<configuration_error>(
-          "step_end", "a strategy that sums the squares of all gradients",
-          {"one that updates parts, and the update rule '", rule.name(), "', which clips by their norm"},
-          "train with parallel::all_reduce, or clip by value: optim::clipped_value");
+    if (rule.needs_all_gradients() && !elsewhere_ && !tests_here_ && !strategy.sums_totals()) {
+      raise<configuration_error>("step_end", "a strategy that adds up what an update needs of all gradients",
+                                 {"one that updates parts, and the update rule '", rule.description(), "'"},
+                                 "train with parallel::all_reduce, or clip by value: .clip_value of optim::update");
     }
     if (rule.scales_loss() && elsewhere_) {
-      raise<configuration_error>("step_end", "a strategy that brings all gradients to the rank that updates",
-                                 {"parameter servers and the update rule '", rule.name(), "', which scales the loss"},
-                                 "train with parallel::all_reduce");
+      raise<configuration_error>(
+          "step_end", "a strategy that brings all gradients to the rank that updates",
+          {"parameter servers and the update rule '", rule.description(), "', which scales the loss"},
+          "train with parallel::all_reduce or parallel::sharded_update");
     }
     if (strategy.scope() == parallel::update_scope::parts && !rule.elementwise()) {
       raise<configuration_error>("step_end", "an elementwise rule for ranks that update parts of parameters",
-                                 {"the update rule '", rule.name(), "', which needs whole ones or all gradients"},
+                                 {"the update rule '", rule.name(), "', which needs whole ones"},
                                  "train with parallel::all_reduce");
     }
     strategy.use(rule);
@@ -233,11 +232,6 @@ class step_end_of final : public step_end {
   }
 
  private:
-  /// Whether an update needs all gradients: the loss is scaled, or they are clipped by their norm.
-  [[nodiscard]] static bool needs_all(const optim::parameter_update<Element>& rule) noexcept {
-    return rule.scales_loss() || rule.clips_norm();
-  }
-
   void update_rest() {
     if (late_) {
       update_until(0, parameters_->segments.size());
@@ -261,10 +255,6 @@ class step_end_of final : public step_end {
     }
     if (tests_here_) {
       test(ready);
-    } else if (tested_by_strategy_) {
-      rule_->finish(ready, parameters_->values.data(), parameters_->gradients.data(), step_);
-    } else if (rule_->clips_norm()) {
-      rule_->update_clipped(ready, parameters_->values.data(), parameters_->gradients.data(), step_);
     } else {
       rule_->update(ready, parameters_->values.data(), parameters_->gradients.data(), step_);
     }
@@ -280,7 +270,8 @@ class step_end_of final : public step_end {
     tested_ += ready.size();
     if (tested_ == all.size()) {
       tested_ = 0;
-      rule_->finish(all, parameters_->values.data(), parameters_->gradients.data(), step_);
+      rule_->use_totals();
+      rule_->update(all, parameters_->values.data(), parameters_->gradients.data(), step_);
     }
   }
 
@@ -289,9 +280,7 @@ class step_end_of final : public step_end {
   parallel::strategy<Element>* strategy_;
   comm::link* group_;
   comm::rule_watch* watch_;
-  // Where an update needs all gradients they are tested
-  bool tests_here_;          // as they arrive,
-  bool tested_by_strategy_;  // or before they are given to update_arrived.
+  bool tests_here_;  // an update needs all gradients, and no strategy tests them
   bool elsewhere_;
   bool late_ = false;           // the last update has not been completed
   std::size_t tested_ = 0;      // segments whose gradients have arrived and been tested, where an update needs all

@@ -96,7 +96,7 @@ using default_strategy = std::conditional_t<
 ///   on_finish()
 /// which return nothing else and may evaluate, on fit's loader too, or a function of a const step_report& or an
 /// epoch_report&: [](const epoch_report& epoch) { ... }. What would never be called does not compile. Networks of
-/// float16 are best trained with an optim::scaled_loss as the rule. A step allocates nothing and sends nothing but what
+/// float16 are best trained with the loss scaled (optim::update). A step allocates nothing and sends nothing but what
 /// the strategy sends. Over a communicator of trace::traced the steps are traced (train/traced.hpp); given a
 /// captured_network (train/captured_network.cuh), a step on a GPU is a graph that is launched.
 template <class Network>
@@ -117,14 +117,16 @@ class trainer final : public detail::trainer_base<Network> {
           error_location where = error_location::current()) requires(!std::is_const_v<Network> &&
                                                                      !std::is_const_v<Communicator> &&
                                                                      !std::derived_from<Update, step_end>)
-      : trainer{network, recipe_of(rule, communicator, options), detail::execution_of<Network>(options), where} {}
+      : trainer{network, detail::recipe_of<Network>(rule, communicator, options),
+                detail::execution_of<Network>(options), where} {}
 
   /// Trains in one process: the communicator is a comm::self of the trainer's own.
   /// @throws configuration_error if the network is not compiled or the rule is invalid
   template <class Update>
   trainer(Network& network, const Update& rule,
           error_location where = error_location::current()) requires(!std::is_const_v<Network>)
-      : trainer{network, recipe_of(rule, comm::self{}, default_strategy<Network, Update, comm::self>{}),
+      : trainer{network,
+                detail::recipe_of<Network>(rule, comm::self{}, default_strategy<Network, Update, comm::self>{}),
                 std::make_unique<train::execution<Network>>(), where} {}
 
   /// With a rule and a strategy that the program has made; network, end and group must outlive it.
@@ -230,37 +232,55 @@ class trainer final : public detail::trainer_base<Network> {
     });
   }
 
+  // What the trainer has made. A trainer that was made with a step_end refuses: the program has them.
+
   /// The ranks of the communicator that the trainer was made with, or of its own comm::self.
-  /// @pre the trainer was not made with a step_end
-  [[nodiscard]] comm::any_communicator& communicator() noexcept { return own_->ranks; }
+  [[nodiscard]] comm::any_communicator& communicator(error_location where = error_location::current()) {
+    return made(where).ranks;
+  }
   /// The rule with its state as of now. The state is empty if the strategy updates elsewhere, as parameter servers do.
   /// Where ranks update parts and exchange messages (sharded_update) it is whole only at the end of epochs.
-  /// @pre the trainer was not made with a step_end
-  [[nodiscard]] optim::parameter_update<element>& rule() {
-    own_->strategy->fetch_state();
-    return *own_->rule;
+  [[nodiscard]] optim::parameter_update<element>& rule(error_location where = error_location::current()) {
+    parts& own = made(where);
+    at_call(where, [&] { own.strategy->fetch_state(); });
+    return *own.rule;
   }
-  /// The optimizer's state as of now, of the rule that the trainer was made with: update_state<optim::adam>().
+  /// The optimizer's state as of now, of the rule that the trainer was made with, whatever is done around it:
+  /// update_state<optim::adam>().
   /// @throws configuration_error if it was made with another rule
-  template <class Update>
-  [[nodiscard]] typename Update::template state<element, device>& update_state() {
-    auto* const own = dynamic_cast<optim::parameter_update_of<Update, element, device>*>(&rule());
+  template <class Rule>
+  [[nodiscard]] typename Rule::template state<element, device>& update_state(
+      error_location where = error_location::current()) {
+    optim::parameter_update<element>& all = rule(where);
+    auto* const own = dynamic_cast<optim::parameter_update_of<Rule, element, device>*>(&all.innermost());
     if (own == nullptr) {
-      detail::raise_other_type("trainer.update_state", own_->rule->name());
+      detail::raise_other_type("trainer.update_state", all.name(), where);
     }
     return own->state();
   }
+  /// Exchanges the averages of the weights (optim::update::average) with the weights, to evaluate or to save them; and
+  /// back, before the next step. On all ranks, between calls of fit or in on_epoch.
+  /// @throws configuration_error if the update keeps no average
+  void swap_average(error_location where = error_location::current()) {
+    at_call(where, [&, this] {
+      optim::parameter_update<element>& all = rule(where);
+      end_->complete_update();
+      all.swap_average(this->network().trained_values());
+    });
+  }
   /// What the strategy keeps: its plan, and what it has counted.
-  /// @pre the trainer was not made with a step_end
-  [[nodiscard]] parallel::strategy<element>& strategy() noexcept { return *own_->strategy; }
+  [[nodiscard]] parallel::strategy<element>& strategy(error_location where = error_location::current()) {
+    return *made(where).strategy;
+  }
   /// The same, of the strategy that the trainer was made with: strategy<parallel::parameter_server>().
   /// @throws configuration_error if it was made with another strategy
   template <class Strategy>
-  [[nodiscard]] parallel::strategy_state<Strategy, element>& strategy() {
-    auto* const own = dynamic_cast<parallel::strategy_state<Strategy, element>*>(own_->strategy.get());
+  [[nodiscard]] parallel::strategy_state<Strategy, element>& strategy(
+      error_location where = error_location::current()) {
+    auto* const own = dynamic_cast<parallel::strategy_state<Strategy, element>*>(made(where).strategy.get());
     if (own == nullptr) {
       const std::string plan = own_->strategy->describe();
-      detail::raise_other_type("trainer.strategy", std::string_view{plan}.substr(0, plan.find('\n')));
+      detail::raise_other_type("trainer.strategy", std::string_view{plan}.substr(0, plan.find('\n')), where);
     }
     return *own;
   }
@@ -271,6 +291,9 @@ class trainer final : public detail::trainer_base<Network> {
 
   /// What the trainer has made.
   struct parts {
+    parts(comm::any_communicator of, std::unique_ptr<comm::rule_watch> by)
+        : ranks{std::move(of)}, rule_watch{std::move(by)} {}
+
     comm::any_communicator ranks;
     std::unique_ptr<comm::rule_watch> rule_watch;
     trained_parameters<element> parameters;
@@ -345,108 +368,57 @@ class trainer final : public detail::trainer_base<Network> {
     return this->evaluate_on(*group_, source, where, observer);
   }
 
-  /// All that it is given outlives the result.
-  template <class Update, class Communicator, class Strategy>
-  [[nodiscard]] static recipe recipe_of(const Update& rule, Communicator&& communicator, const Strategy& options) {
-    using communicator_type = std::remove_cvref_t<Communicator>;
-    static_assert(detail::explain_trainer_arguments<Update, communicator_type>());
-    static_assert(optim::explain_update_rule<Update, element, device>());
-    static_assert(parallel::explain_strategy<Strategy, element>());
-    static_assert(communicator_type::template supports<element>,
-                  "gradus: this communicator cannot send the parameters of this network; see its `supports`");
-    using strategy_state = parallel::strategy_state<Strategy, element>;
-    constexpr bool elsewhere = std::derived_from<strategy_state, parallel::server_strategy<element>>;
-    static_assert(!(elsewhere && optim::scales_loss<Update>),
-                  "gradus: optim::scaled_loss needs the gradients of all parameters on the rank that updates: train "
-                  "with parallel::all_reduce, not with parameter servers");
-    static_assert(
-        !std::derived_from<strategy_state, parallel::partial_strategy<element>> ||
-            optim::elementwise_update_rule<Update>,
-        "gradus: parallel::sharded_update updates parts of parameters on each rank; this update rule needs whole "
-        "ones or all gradients, as optim::lars and optim::scaled_loss do, or does not say that it does not (static "
-        "constexpr bool elementwise = true): train with parallel::all_reduce");
-    recipe result{
-        .ranks = comm::any_communicator{std::forward<Communicator>(communicator)},
-        .rule = &rule,
-        .strategy = &options,
-        .describe_rule = [](const void* of) { return std::string{static_cast<const Update*>(of)->description()}; },
-        .make_rule = [](const void* of, [[maybe_unused]] const void* by, device& on,
-                        index_t elements) -> std::unique_ptr<optim::parameter_update<element>> {
-          auto made = std::make_unique<optim::parameter_update_of<Update, element, device>>(
-              on, *static_cast<const Update*>(of), elements);
-          if constexpr (requires { Strategy::template rule_of<element>(std::move(made)); }) {
-            return Strategy::template rule_of<element>(std::move(made));
-          } else {
-            return made;
-          }
-        },
-        .make_strategy =
-            [](const void* of, comm::any_communicator& ranks,
-               const parallel::flat_parameters<element>& parameters) -> std::unique_ptr<parallel::strategy<element>> {
-          const Strategy& chosen = *static_cast<const Strategy*>(of);
-          if constexpr (requires { typename Strategy::template state_over<element, communicator_type>; }) {
-            using state = typename Strategy::template state_over<element, communicator_type>;
-            return std::make_unique<state>(chosen, ranks, parameters);
-          } else {
-            return parallel::make_strategy<element>(chosen, ranks, parameters);
-          }
-        },
-        .strategy_name = Strategy::name,
-        .elsewhere = elsewhere};
-    if constexpr (detail::watched_communicator<communicator_type>) {
-      result.rule_watch = comm::rule_watch_of(communicator);
-      result.watch = detail::training_watch<typename communicator_type::recorder_type>::template make<Network>(
-          communicator.recorder());
-    }
-    return result;
-  }
-
-  GRADUS_COLD trainer(Network& network, recipe from, std::unique_ptr<train::execution<Network>> how,
-                      error_location where) try
+  trainer(Network& network, recipe from, std::unique_ptr<train::execution<Network>> how, error_location where)
       : base{network, std::move(how)},
-        own_{std::make_unique<parts>(parts{.ranks = std::move(from.ranks),
-                                           .rule_watch = std::move(from.rule_watch),
-                                           .parameters = {},
-    .rule = {}, .strategy = {}, .end = {}})
-}  // namespace gradus::train
-, watch_{std::move(from.watch)} {
-  // Networks are compared before the strategy shares memory or sends parameters: ranks whose networks differ would
-  // fail there, and say less.
-  this->execution().prepare(network, own_->ranks);
-  own_->parameters = trained_parameters_of<typename Network::element_type, device>(network);
-  if (!from.elsewhere) {  // servers take no part in it
-    this->require_same(own_->ranks.link(), from.describe_rule(from.rule), std::string{from.strategy_name});
+        own_{std::make_unique<parts>(std::move(from.ranks), std::move(from.rule_watch))},
+        watch_{std::move(from.watch)} {
+    at_call(where, [&, this] { make(network, from); });
   }
-  const auto elements = from.elsewhere ? index_t{0} : static_cast<index_t>(own_->parameters.values.size());
-  own_->rule = from.make_rule(from.rule, from.strategy, network.device(), elements);
-  own_->strategy = from.make_strategy(from.strategy, own_->ranks, own_->parameters.flat());
-  own_->end = std::make_unique<step_end_of<element>>(own_->parameters, *own_->rule, *own_->strategy, own_->ranks.link(),
-                                                     own_->rule_watch.get());
-  end_ = own_->end.get();
-  group_ = &own_->end->group();
-  this->require_same(*group_, from.describe_rule(from.rule), this->execution().describe() + own_->strategy->describe());
-  if (watch_ != nullptr) {
-    watch_->made(own_->strategy->travelling());
-    watch_->made(this->execution().travelling());
+
+  GRADUS_COLD void make(Network& network, const recipe& from) {
+    // Networks are compared before the strategy shares memory or sends parameters: ranks whose networks differ would
+    // fail there, and say less.
+    this->execution().prepare(network, own_->ranks);
+    own_->parameters = trained_parameters_of<typename Network::element_type, device>(network);
+    if (!from.elsewhere) {  // servers take no part in it
+      this->require_same(own_->ranks.link(), from.describe_rule(from.rule), std::string{from.strategy_name});
+    }
+    const auto elements = from.elsewhere ? index_t{0} : static_cast<index_t>(own_->parameters.values.size());
+    own_->rule = from.make_rule(from.rule, network.device(), elements);
+    own_->strategy = from.make_strategy(from.strategy, own_->ranks, own_->parameters.flat());
+    own_->end = std::make_unique<step_end_of<element>>(own_->parameters, *own_->rule, *own_->strategy,
+                                                       own_->ranks.link(), own_->rule_watch.get());
+    end_ = own_->end.get();
+    group_ = &own_->end->group();
+    this->require_same(*group_, from.describe_rule(from.rule),
+                       this->execution().describe() + own_->strategy->describe());
+    if (watch_ != nullptr) {
+      watch_->made(own_->strategy->travelling());
+      watch_->made(this->execution().travelling());
+    }
+    own_->end->start();
   }
-  own_->end->start();
-}
-catch (error& failure) {
-  failure.location_at_call(where);
-}
 
-/// The trainer is part of the type only where the callback asks for it.
-template <class Callback>
-using adapter = detail::callback_of<
-    std::remove_reference_t<Callback>,
-    std::conditional_t<detail::asks_for_trainer<std::remove_reference_t<Callback>, trainer>, trainer, void>>;
+  /// What the trainer has made.
+  /// @throws configuration_error if it was made with a step_end
+  [[nodiscard]] parts& made(error_location where) {
+    if (own_ == nullptr) {
+      detail::raise_not_made(where);
+    }
+    return *own_;
+  }
 
-std::unique_ptr<parts> own_;  // null: made with a step_end
-step_end* end_ = nullptr;
-comm::link* group_ = nullptr;  // the ranks that train
-std::unique_ptr<detail::fit_watch<Network>> watch_;
-}
-;
+  /// The trainer is part of the type only where the callback asks for it.
+  template <class Callback>
+  using adapter = detail::callback_of<
+      std::remove_reference_t<Callback>,
+      std::conditional_t<detail::asks_for_trainer<std::remove_reference_t<Callback>, trainer>, trainer, void>>;
+
+  std::unique_ptr<parts> own_;  // null: made with a step_end
+  step_end* end_ = nullptr;
+  comm::link* group_ = nullptr;  // the ranks that train
+  std::unique_ptr<detail::fit_watch<Network>> watch_;
+};
 
 template <class Network, class Update>
 trainer(Network&&, const Update&) -> trainer<std::remove_cvref_t<Network>>;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Clipped gradients on ranks: every strategy takes the steps of one process, and reports its norms.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <cmath>
+#include <concepts>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,10 +16,8 @@
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/optim/adam.hpp"
-#include "gradus/optim/clipped_norm.hpp"
-#include "gradus/optim/clipped_value.hpp"
 #include "gradus/optim/lamb.hpp"
-#include "gradus/optim/scaled_loss.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/parameter_server/distributed_replicated.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
@@ -32,17 +32,18 @@ namespace train = gradus::train;
 using gradus_test::contains;
 using gradus_test::largest_difference;
 
-using norm_rule = optim::clipped_norm<optim::sgd>;
-using value_rule = optim::clipped_value<optim::sgd>;
+using norm_rule = optim::update<optim::sgd>;
+using value_rule = optim::update<optim::sgd>;
 constexpr optim::sgd momentum{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01};
 constexpr norm_rule by_norm{.rule = momentum, .max_norm = 1};
-constexpr value_rule by_value{.rule = momentum, .limit = 0.02};
+constexpr value_rule by_value{.rule = momentum, .clip_value = 0.02};
 
 /// What a rank has at the end.
 struct outcome {
   std::vector<double> weights;
-  std::vector<double> norms;  // of all steps
-  train::epoch_report epoch;  // the last
+  std::vector<double> averages;  // of the weights, if there are any
+  std::vector<double> norms;     // of all steps
+  train::epoch_report epoch;     // the last
   bool trains = true;
 };
 
@@ -80,6 +81,15 @@ outcome run(Communicator& world, const Rule& rule, const Strategy& strategy, con
   };
   trainer.fit(loader, {.epochs = 3, .learning_rate = 0.1}, recorder{&result});
   result.weights.assign(net.values().begin(), net.values().end());
+  if constexpr (requires { rule.average; }) {
+    if (rule.average &&
+        !std::derived_from<parallel::strategy_state<Strategy, double>, parallel::server_strategy<double>>) {
+      trainer.swap_average();
+      result.averages.assign(net.values().begin(), net.values().end());
+      trainer.swap_average();
+      BOOST_TEST(std::equal(result.weights.begin(), result.weights.end(), net.values().begin()));
+    }
+  }
   return result;
 }
 
@@ -98,6 +108,7 @@ void require_same(const std::vector<outcome>& ranks, const outcome& want, std::s
     BOOST_TEST_CONTEXT(strategy << " on " << ranks.size() << " ranks") {
       BOOST_TEST(largest_difference(rank.weights, want.weights) < 1e-9);
       BOOST_TEST((rank.weights == ranks.front().weights));  // the same bits on all ranks
+      BOOST_TEST(largest_difference(rank.averages, want.averages) < 1e-9);
       if (norms) {
         BOOST_TEST(largest_difference(rank.norms, want.norms) < 1e-9);
         BOOST_TEST(rank.epoch.gradient_norm.value().clipped_steps == want.epoch.gradient_norm.value().clipped_steps);
@@ -112,7 +123,7 @@ void require_same(const std::vector<outcome>& ranks, const outcome& want, std::s
 
 template <class Rule>
 void check_strategies(const Rule& rule) {
-  constexpr bool norms = optim::clips_norm<Rule>;
+  const bool norms = rule.max_norm.has_value();
   const outcome want = run_alone(rule);
   const auto check = [&](int count, const auto& strategy, std::string_view name) {
     require_same(gradus::comm::run_ranks(count, [&](auto& world) { return run(world, rule, strategy); }), want, name,
@@ -180,8 +191,8 @@ BOOST_AUTO_TEST_CASE(ranks_clip_by_the_value_of_one_process) {
   check_strategies(by_value);
 }
 BOOST_AUTO_TEST_CASE(ranks_clip_for_rules_of_moments) {
-  check_strategies(optim::clipped_norm<optim::adam>{.max_norm = 0.5});
-  check_strategies(optim::clipped_norm<optim::lamb>{.max_norm = 0.5});
+  check_strategies(optim::update<optim::adam>{.max_norm = 0.5});
+  check_strategies(optim::update<optim::lamb>{.max_norm = 0.5});
 }
 BOOST_AUTO_TEST_CASE(servers_clip_by_the_norm_of_one_process) {
   check_servers(by_norm);
@@ -202,9 +213,67 @@ BOOST_AUTO_TEST_CASE(threads_and_parts_of_a_batch_change_nothing) {
   }
 }
 
+// Whatever is done around the rule: the weights, the averages and the norms are those of one process.
+BOOST_AUTO_TEST_CASE(every_combination_goes_with_every_strategy) {
+  for (int chosen = 0; chosen < 16; ++chosen) {
+    optim::update<optim::sgd> rule{.rule = momentum};
+    if ((chosen & 1) != 0) {
+      rule.max_norm = 1;
+    }
+    if ((chosen & 2) != 0) {
+      rule.clip_value = 0.05;
+    }
+    if ((chosen & 4) != 0) {
+      rule.loss_scaling = {.initial = 1024, .growth_interval = 5};
+    }
+    if ((chosen & 8) != 0) {
+      rule.average = 0.9;
+    }
+    const outcome want = run_alone(rule);
+    const auto check = [&](int count, const auto& strategy, std::string_view name) {
+      require_same(gradus::comm::run_ranks(count, [&](auto& world) { return run(world, rule, strategy); }), want,
+                   std::string{name} + ", combination " + std::to_string(chosen), rule.max_norm.has_value());
+    };
+    check(2, parallel::all_reduce{.bucket_bytes = 500, .first_bucket_bytes = 500, .overlap_forward = true},
+          "all_reduce");
+    check(3, parallel::sharded_update{}, "sharded_update in memory");
+    require_same(
+        gradus::comm::run_ranks(2,
+                                [&](gradus::comm::threads& world) {
+                                  gradus::comm::collectives around{world.duplicate()};
+                                  return run(around, rule,
+                                             parallel::sharded_update{.bucket_bytes = 500, .first_bucket_bytes = 500});
+                                }),
+        want, "sharded_update by messages", rule.max_norm.has_value());
+    check(2, parallel::model_averaging{.synchronous_steps = 1000}, "model_averaging, synchronous");
+    if (!rule.loss_scaling.enabled) {
+      outcome of_servers = want;
+      of_servers.averages.clear();  // they are on the servers, and so are the norms
+      require_same(gradus::comm::run_ranks(
+                       1, [&](auto& world) { return run(world, rule, parallel::parameter_server{.colocate = true}); }),
+                   of_servers, "a server beside its worker, combination " + std::to_string(chosen), false);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(servers_refuse_a_scaled_loss) {
+  const optim::update<optim::sgd> rule{.loss_scaling = {}};
+  for (const int ranks : {1, 3}) {
+    BOOST_CHECK_EXCEPTION(
+        gradus::comm::run_ranks(ranks,
+                                [&](auto& world) {
+                                  return run(world, rule,
+                                             parallel::parameter_server{.servers = 1, .colocate = world.size() == 1});
+                                }),
+        gradus::configuration_error, [](const gradus::configuration_error& failure) {
+          return contains(failure.what(), "scale") && contains(failure.what(), "parallel::sharded_update");
+        });
+  }
+}
+
 // With 16 bits and a scaled loss: the same bits on all ranks, and norms of gradients without the scale.
 BOOST_AUTO_TEST_CASE(scaled_losses_are_clipped_alike_on_all_ranks) {
-  const optim::scaled_loss<norm_rule> rule{.rule = by_norm, .scaling = {.initial = 1024, .dynamic = false}};
+  const norm_rule rule{.rule = momentum, .max_norm = 1, .loss_scaling = {.initial = 1024, .dynamic = false}};
   gradus::comm::self alone;
   const outcome want = run<gradus::float16>(alone, by_norm, parallel::all_reduce{});
   const outcome one = run<gradus::float16>(alone, rule, parallel::all_reduce{});
@@ -242,7 +311,7 @@ BOOST_AUTO_TEST_CASE(servers_that_never_have_one_step_together_refuse_the_norm) 
   for (const server_mode mode : {server_mode::asynchronous, server_mode::bounded_staleness, server_mode::compat}) {
     const std::string message = message_of({.servers = 1, .mode = mode}, 2);
     BOOST_TEST(contains(message, "synchronous servers without backup workers"), message);
-    BOOST_TEST(contains(message, "optim::clipped_value clips in every mode"), message);
+    BOOST_TEST(contains(message, ".clip_value of optim::update clips in every mode"), message);
   }
   BOOST_TEST(contains(message_of({.servers = 1, .backup_workers = 1}, 3), "without backup workers"));
   const auto ranks = gradus::comm::run_ranks(2, [](auto& world) {

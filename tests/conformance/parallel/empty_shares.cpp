@@ -16,7 +16,7 @@
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/nn/layers/synchronized_batch_norm.hpp"
-#include "gradus/optim/clipped_norm.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/compressed_all_reduce.hpp"
 #include "gradus/parallel/hybrid.hpp"

@@ -18,9 +18,8 @@
 #include "gradus/comm/threads.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/optim/adam.hpp"
-#include "gradus/optim/clipped_norm.hpp"
 #include "gradus/optim/lamb.hpp"
-#include "gradus/optim/scaled_loss.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/pipeline/rule.hpp"
 #include "gradus/train/training_state.hpp"
@@ -86,15 +85,14 @@ BOOST_AUTO_TEST_CASE(every_schedule_has_the_bits_of_one_process) {
 BOOST_AUTO_TEST_CASE(rules_that_need_all_gradients_have_the_bits_of_one_process) {
   const hybrid_setup how{.compile = {.max_batch_size = 12, .seed = 3}};
   const parallel::hybrid options{.stages = 4, .micro_batches = 4};
-  require_bits_of_one_process<gradus::nhwc>(optim::clipped_norm<optim::sgd>{.rule = momentum, .max_norm = 0.5}, options,
-                                            how);
+  require_bits_of_one_process<gradus::nhwc>(optim::update<optim::sgd>{.rule = momentum, .max_norm = 0.5}, options, how);
   require_bits_of_one_process<gradus::nhwc>(optim::adam{}, options, how);
   require_bits_of_one_process<gradus::nchw>(optim::lamb{}, options, how);
 }
 
 BOOST_AUTO_TEST_CASE(several_stages_of_a_rank_clip_as_one_process) {
   const hybrid_setup how{.compile = {.max_batch_size = 12, .seed = 3}};
-  const optim::clipped_norm<optim::sgd> rule{.rule = momentum, .max_norm = 0.5};
+  const optim::update<optim::sgd> rule{.rule = momentum, .max_norm = 0.5};
   for (const int stages : {1, 2, 3}) {
     for (const int of_rank : {2, 3}) {
       require_bits_of_one_process<gradus::nhwc>(
@@ -130,10 +128,8 @@ BOOST_AUTO_TEST_CASE(a_scaled_loss_has_the_bits_of_one_process) {
   };
   for (const parallel::hybrid& options : {parallel::hybrid{.stages = 4, .micro_batches = 4},
                                           parallel::hybrid{.stages = 2, .micro_batches = 3, .stages_per_rank = 2}}) {
-    require_same(optim::scaled_loss<optim::sgd>{.rule = momentum, .scaling = scaling}, options);
-    require_same(optim::scaled_loss<optim::clipped_norm<optim::sgd>>{.rule = {.rule = momentum, .max_norm = 0.5},
-                                                                     .scaling = scaling},
-                 options);
+    require_same(optim::update<optim::sgd>{.rule = momentum, .loss_scaling = scaling}, options);
+    require_same(optim::update<optim::sgd>{.rule = momentum, .max_norm = 0.5, .loss_scaling = scaling}, options);
   }
 }
 
@@ -192,9 +188,9 @@ BOOST_AUTO_TEST_CASE(a_stage_may_have_no_parameters) {
       return values_of_ranks(gradus::comm::run_ranks(
           ranks, [&](auto& world) { return train_with_skips<gradus::nhwc>(world, norm_rule, options, how); }));
     };
-    const auto two_replicas = train(10, optim::clipped_norm<optim::sgd>{.rule = momentum, .max_norm = 0.5});
+    const auto two_replicas = train(10, optim::update<optim::sgd>{.rule = momentum, .max_norm = 0.5});
     options.first_layers = {"block0_sum", "block1_sum", "block2_sum", "hidden"};
-    const auto others = train(10, optim::clipped_norm<optim::sgd>{.rule = momentum, .max_norm = 0.5});
+    const auto others = train(10, optim::update<optim::sgd>{.rule = momentum, .max_norm = 0.5});
     BOOST_TEST((two_replicas == others));  // cuts change no bit
   }
 }

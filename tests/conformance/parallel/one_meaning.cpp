@@ -13,8 +13,8 @@
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/optim/adam.hpp"
-#include "gradus/optim/averaged_weights.hpp"
 #include "gradus/optim/lamb.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/parallel/sharded_update.hpp"
 
 namespace {
@@ -181,8 +181,8 @@ BOOST_AUTO_TEST_CASE(rules_that_count_steps_reach_the_weights_of_one_process) {
 
 // Averages of parts come together at the end of an epoch; swapped, they are what all ranks evaluate.
 BOOST_AUTO_TEST_CASE(averaged_weights_are_those_of_one_process) {
-  using rule = gradus::optim::averaged_weights<gradus::optim::adam>;
-  const gradus_test::training_setup_with<rule> setup{.epochs = 2, .learning_rate = 0.01, .rule = {.decay = 0.9}};
+  using rule = gradus::optim::update<gradus::optim::adam>;
+  const gradus_test::training_setup_with<rule> setup{.epochs = 2, .learning_rate = 0.01, .rule = {.average = 0.9}};
   const auto averages_after = [&](auto& world, const auto& strategy) {
     std::vector<double> averages;
     gradus_test::run_training_with<gradus::nhwc>(
@@ -204,7 +204,6 @@ BOOST_AUTO_TEST_CASE(averaged_weights_are_those_of_one_process) {
 }
 
 BOOST_AUTO_TEST_CASE(a_trainer_evaluates_the_averages_and_goes_on_with_the_weights) {
-  using rule = gradus::optim::averaged_weights<gradus::optim::sgd>;
   const auto results = gradus::comm::run_ranks(2, [](auto& world) {
     gradus::cpu device{{.intra_op_threads = 1}};
     gradus::data::loader<double, gradus::nhwc> loader{
@@ -212,14 +211,15 @@ BOOST_AUTO_TEST_CASE(a_trainer_evaluates_the_averages_and_goes_on_with_the_weigh
     gradus::nn::network<double, gradus::nhwc> net{device, {2, 9, 8}};
     gradus_test::build_training_network(net);
     net.compile({.max_batch_size = 8, .seed = 11});
-    gradus::train::trainer trainer{net, rule{.rule = {.momentum = 0.9}, .decay = 0.9}, world};
+    gradus::train::trainer trainer{
+        net, gradus::optim::update<gradus::optim::sgd>{.rule = {.momentum = 0.9}, .average = 0.9}, world};
     std::vector<double> losses;
     trainer.fit(loader, {.epochs = 2, .learning_rate = 0.05});
     const std::vector<double> before(net.values().begin(), net.values().end());
     losses.push_back(trainer.evaluate(loader).loss);
-    trainer.template update_state<rule>().swap(device, net.values());
+    trainer.swap_average();
     losses.push_back(trainer.evaluate(loader).loss);
-    trainer.template update_state<rule>().swap(device, net.values());
+    trainer.swap_average();
     losses.push_back(trainer.evaluate(loader).loss);
     losses.push_back(before == std::vector<double>(net.values().begin(), net.values().end()) ? 1.0 : 0.0);
     return losses;

@@ -24,9 +24,8 @@
 #include "gradus/nn/losses.hpp"
 #include "gradus/nn/metrics.hpp"
 #include "gradus/optim/adam.hpp"
-#include "gradus/optim/clipped_norm.hpp"
 #include "gradus/optim/lamb.hpp"
-#include "gradus/optim/scaled_loss.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/synchronized_statistics.hpp"
 #include "gradus/train/metrics.hpp"
@@ -55,7 +54,7 @@ using swept_layouts = std::tuple<gradus::nchw, gradus::nhwc>;
 #endif
 
 constexpr gradus::optim::sgd with_momentum{.momentum = 0.9, .weight_decay = 0.001};
-constexpr gradus::optim::clipped_norm<gradus::optim::sgd> with_clipping{.rule = {.momentum = 0.9}, .max_norm = 0.5};
+constexpr gradus::optim::update<gradus::optim::sgd> with_clipping{.rule = {.momentum = 0.9}, .max_norm = 0.5};
 
 /// The results of all ranks are these bits.
 void check_bits(const std::vector<training_bits>& results, const training_bits& want) {
@@ -313,7 +312,7 @@ BOOST_AUTO_TEST_CASE(of_sixteen_bits) {
   };
   check(gradus_test::resnet_problem<gradus::nn::network<gradus::bfloat16, gradus::nhwc>>(), with_momentum);
   check(gradus_test::mnist_problem<gradus::nn::network<gradus::float16, gradus::nchw>>(9),
-        gradus::optim::scaled_loss<gradus::optim::sgd>{.rule = with_momentum});
+        gradus::optim::update<gradus::optim::sgd>{.rule = with_momentum, .max_norm = 0.5, .loss_scaling = {}});
 }
 
 // If they did, the other tests could not fail.

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,8 +23,7 @@
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
-#include "gradus/optim/clipped_norm.hpp"
-#include "gradus/optim/scaled_loss.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/parallel/compressed_all_reduce.hpp"
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/parameter_server/distributed_replicated.hpp"
@@ -42,7 +42,7 @@ using gradus_test::contains;
 
 constexpr optim::sgd plain{};
 constexpr optim::sgd momentum{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01};
-constexpr optim::clipped_norm<optim::sgd> clipped{.rule = momentum, .max_norm = 0.5};
+constexpr optim::update<optim::sgd> clipped{.rule = momentum, .max_norm = 0.5};
 constexpr double rate = 0.1;
 
 struct outcome {
@@ -343,8 +343,9 @@ BOOST_AUTO_TEST_CASE(of_reproducible_training_are_the_same_bits_on_any_number_of
 // The gradients are multiplied by the scale of their step, which changes here: the norms are those of the rule.
 BOOST_AUTO_TEST_CASE(of_scaled_losses_are_divided_by_the_scale_of_their_step) {
   const auto rule_of = [](double initial) {
-    return optim::scaled_loss<optim::clipped_norm<optim::sgd>>{.rule = optim::watched_norm(plain),
-                                                               .scaling = {.initial = initial, .growth_interval = 2}};
+    return optim::update<optim::sgd>{.rule = plain,
+                                     .max_norm = std::numeric_limits<double>::infinity(),
+                                     .loss_scaling = {.initial = initial, .growth_interval = 2}};
   };
   gradus::comm::self alone;
   const outcome one = run<gradus::float16>(alone, parallel::all_reduce{}, rule_of(2));

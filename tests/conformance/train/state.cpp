@@ -18,14 +18,11 @@
 #include "gradus/optim/adagrad.hpp"
 #include "gradus/optim/adam.hpp"
 #include "gradus/optim/adam_w.hpp"
-#include "gradus/optim/averaged_weights.hpp"
-#include "gradus/optim/clipped_norm.hpp"
-#include "gradus/optim/clipped_value.hpp"
 #include "gradus/optim/lamb.hpp"
 #include "gradus/optim/lars.hpp"
 #include "gradus/optim/rms_prop.hpp"
-#include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/parallel/all_reduce.hpp"
 
 namespace {
@@ -59,12 +56,12 @@ named_rules<Number> all_rules() {
   add("rms_prop, centered with momentum", optim::rms_prop{.momentum = 0.9, .centered = true});
   add("adagrad", optim::adagrad{});
   add("lamb", optim::lamb{});
-  add("averaged_weights", optim::averaged_weights<optim::adam>{.decay = 0.9});
-  add("clipped_norm", optim::clipped_norm<optim::sgd>{.rule = momentum, .max_norm = 0.5});
-  add("clipped_value", optim::clipped_value<optim::adam>{.limit = 0.01});
-  add("scaled_loss", optim::scaled_loss<optim::sgd>{.rule = momentum, .scaling = restless});
-  add("scaled_loss of averaged_weights of adam",
-      optim::scaled_loss<optim::clipped_norm<optim::averaged_weights<optim::adam>>>{.scaling = restless});
+  add("averaged_weights", optim::update<optim::adam>{.average = 0.9});
+  add("clipped_norm", optim::update<optim::sgd>{.rule = momentum, .max_norm = 0.5});
+  add("clipped_value", optim::update<optim::adam>{.clip_value = 0.01});
+  add("scaled_loss", optim::update<optim::sgd>{.rule = momentum, .loss_scaling = restless});
+  add("all parts of an update of adam",
+      optim::update<optim::adam>{.max_norm = 1, .clip_value = 0.5, .loss_scaling = restless, .average = 0.999});
   return rules;
 }
 

@@ -17,7 +17,7 @@
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/optim/adam.hpp"
-#include "gradus/optim/clipped_norm.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
@@ -36,7 +36,7 @@ using gradus_test::rank_outcome;
 using gradus_test::rank_states;
 
 constexpr optim::adam plain_rule{};
-constexpr optim::clipped_norm<optim::adam> clipped_rule{.max_norm = 0.5};
+constexpr optim::update<optim::adam> clipped_rule{.max_norm = 0.5};
 
 struct resumable_run {
   const train::state_source* from = nullptr;

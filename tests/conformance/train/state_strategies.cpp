@@ -11,8 +11,8 @@
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/optim/adam.hpp"
-#include "gradus/optim/clipped_norm.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/compressed_all_reduce.hpp"
 #include "gradus/parallel/model_averaging.hpp"
@@ -22,7 +22,7 @@
 
 namespace {
 
-using clipped_adam = gradus::optim::clipped_norm<gradus::optim::adam>;
+using clipped_adam = gradus::optim::update<gradus::optim::adam>;
 constexpr gradus::optim::sgd momentum_rule{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01};
 
 template <class Communicator, class Strategy>

@@ -18,7 +18,7 @@
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/bfloat16.hpp"
-#include "gradus/optim/clipped_norm.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
@@ -265,11 +265,12 @@ BOOST_AUTO_TEST_CASE(refuse_options_that_make_no_sense) {
   BOOST_TEST(contains(message, "every"), message);
 }
 
-// watched_norm is the bare rule, and every step has the norm.
+// An infinite limit is the bare rule, and every step has the norm.
 BOOST_AUTO_TEST_CASE(watched_norms_change_nothing_in_the_training) {
   gradus::comm::self alone;
   const outcome bare = run_alone(1000);
-  const outcome watched = run(alone, parallel::all_reduce{}, 1000, optim::watched_norm(momentum));
+  const outcome watched = run(alone, parallel::all_reduce{}, 1000,
+                              optim::update{.rule = momentum, .max_norm = std::numeric_limits<double>::infinity()});
   BOOST_TEST((bare.weights == watched.weights));
   BOOST_TEST(bare.norms.empty());
   BOOST_TEST(watched.norms.size() == 14U);

@@ -11,12 +11,13 @@
 #include <string_view>
 #include <vector>
 
+#include "../../support/update_state.hpp"
 #include "gradus/optim/cpu_passes.hpp"
 #include "gradus/optim/lars.hpp"
 #include "gradus/optim/loss_scaling.hpp"
-#include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/optim/update.hpp"
 #include "support.hpp"
 
 namespace {
@@ -181,15 +182,15 @@ void check_rule(sweep_case& test, const Rule& rule, const PassOf& pass_of) {
   using gradus::optim::momentum_pass;
   cpu& device = device_of(test);
   const parameters all = draw_parameters(test);
-  const gradus::optim::scaled_loss<Rule> scaled{
-      .rule = rule, .scaling = {.initial = 8, .growth_interval = test.between("interval", 1, 2), .largest = 32}};
-  typename gradus::optim::scaled_loss<Rule>::template state<Element, cpu> state{device, scaled, all.size};
+  const gradus::optim::update<Rule> scaled{
+      .rule = rule, .loss_scaling = {.initial = 8, .growth_interval = test.between("interval", 1, 2), .largest = 32}};
+  gradus_test::update_state<Element> state{device, scaled, all.size};
   const auto values = draw_buffer<Element>(test, all);
   double scale = 8;
   index_t good = 0;
   index_t skipped = 0;
   for (int i = 0; i < 3; ++i) {
-    agrees(test, "scale", i, state.scale().factor, scale);
+    agrees(test, "scale", i, state->scale().factor, scale);
     const auto gradients = draw_buffer<Element>(test, all, scale);
     bool finite = true;
     if (!all.segments.empty() && all.segments.front().size > 0 && test.once_in(4)) {
@@ -218,7 +219,7 @@ void check_rule(sweep_case& test, const Rule& rule, const PassOf& pass_of) {
                  : stepped{.value = before[at], .velocity = velocities[at], .allowed = 0};
     });
     if (finite) {
-      if (++good >= scaled.scaling.growth_interval) {
+      if (++good >= scaled.loss_scaling.growth_interval) {
         good = 0;
         scale = std::min(32.0, 2 * scale);
       }
@@ -228,8 +229,8 @@ void check_rule(sweep_case& test, const Rule& rule, const PassOf& pass_of) {
       scale /= 2;
     }
   }
-  agrees(test, "skipped steps", 0, static_cast<double>(state.report().skipped_steps), static_cast<double>(skipped));
-  agrees(test, "good steps", 0, static_cast<double>(state.report().good_steps), static_cast<double>(good));
+  agrees(test, "skipped steps", 0, static_cast<double>(state->report()->skipped_steps), static_cast<double>(skipped));
+  agrees(test, "good steps", 0, static_cast<double>(state->report()->good_steps), static_cast<double>(good));
 }
 
 template <class Element>

@@ -15,19 +15,20 @@
 #include <vector>
 
 #include "../../support/optimizer_cases.hpp"
+#include "../../support/update_state.hpp"
 #include "gradus/core/random.hpp"
-#include "gradus/optim/scaled_loss.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/optim/update_rule.hpp"
 
 namespace {
 
 using gradus::cpu;
 using gradus::index_t;
-using gradus::optim::averaged_weights;
 using gradus::optim::lamb;
-using gradus::optim::scaled_loss;
 using gradus::optim::segment;
 using gradus::optim::sgd;
+using gradus::optim::update;
+using gradus_test::update_state;
 
 using elements = std::tuple<float, double>;
 
@@ -86,7 +87,7 @@ calls in_parts(const std::vector<segment>& segments, index_t length) {
 template <class Element, class Rule>
 std::vector<Element> train(cpu& device, const Rule& rule, index_t size, const calls& step_calls) {
   auto values = numbers<Element>(size, "values");
-  typename Rule::template state<Element> state{device, rule, size};
+  update_state<Element> state{device, rule, size};
   for (std::uint64_t step = 0; step < 3; ++step) {
     const auto gradients = numbers<Element>(size, "gradients" + std::to_string(step));
     for (const auto& segments : step_calls) {
@@ -129,8 +130,8 @@ void check_same_bits(std::string_view name, const Rule& rule) {
 template <class Body>
 void for_each_rule(const Body& body) {
   gradus_test::for_each_optimizer(body);
-  body("averaged sgd", gradus_test::averaged_sgd);
-  body("averaged lamb", averaged_weights<lamb>{});
+  body("averaged sgd", gradus_test::averaged_sgd());
+  body("averaged lamb", update<lamb>{.average = 0.999});
 }
 
 template <class Element>
@@ -210,15 +211,21 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(skipped_steps_do_not_count, Element, elements) {
   cpu device{{.intra_op_threads = 2}};
   const network net = make_network({37, 5, 64}, 3);
   for_each_rule([&]<class Rule>(std::string_view name, const Rule& rule) {
-    typename Rule::template state<Element> plain{device, rule, net.size};
-    typename scaled_loss<Rule>::template state<Element> scaled{
-        device, {.rule = rule, .scaling = {.initial = 256, .growth_interval = 2}}, net.size};
+    update_state<Element> plain{device, rule, net.size};
+    gradus::optim::update<gradus::optim::rule_of<Rule>> around{};
+    if constexpr (requires { rule.average; }) {
+      around = rule;
+    } else {
+      around.rule = rule;
+    }
+    around.loss_scaling = {.initial = 256, .growth_interval = 2};
+    update_state<Element> scaled{device, around, net.size};
     auto values = numbers<Element>(net.size, "values");
     auto others = values;
     std::uint64_t made = 0;
     for (std::uint64_t step = 0; step < 7; ++step) {
       const auto gradients = numbers<Element>(net.size, "gradients" + std::to_string(step));
-      auto multiplied = times(gradients, scaled.scale().factor);
+      auto multiplied = times(gradients, scaled->scale().factor);
       if (step == 1 || step == 4) {
         multiplied[44] = std::numeric_limits<Element>::infinity();
       } else {
@@ -227,7 +234,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(skipped_steps_do_not_count, Element, elements) {
       scaled.update(device, net.segments, others.data(), multiplied.data(), {0.05, step});
       BOOST_TEST((values == others), name << ", step " << step);
     }
-    BOOST_TEST(scaled.report().skipped_steps == 2);
+    BOOST_TEST(scaled->report()->skipped_steps == 2);
     BOOST_TEST((values != numbers<Element>(net.size, "values")));
   });
 }
@@ -242,13 +249,12 @@ BOOST_AUTO_TEST_CASE(a_state_goes_on_from_saved_buffers) {
         state.update(device, net.segments, values.data(), gradients.data(), {0.05, step});
       }
     };
-    typename Rule::template state<float> whole{device, rule, net.size};
+    update_state<float> whole{device, rule, net.size};
     auto values = numbers<float>(net.size, "values");
     steps(whole, values, 0, 3);
     std::vector<std::vector<float>> saved;
-    whole.visit_buffers(
-        [&](std::string_view, const float* data, index_t count) { saved.emplace_back(data, data + count); });
-    typename Rule::template state<float> restored{device, rule, net.size};
+    whole.visit_buffers([&](std::string_view, float* data, index_t count) { saved.emplace_back(data, data + count); });
+    update_state<float> restored{device, rule, net.size};
     std::size_t next = 0;
     restored.visit_buffers([&](std::string_view, float* data, index_t count) {
       BOOST_REQUIRE(saved[next].size() == static_cast<std::size_t>(count));
@@ -269,7 +275,7 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_is_not_a_number_stays_visible) {
     auto values = numbers<float>(net.size, "values");
     auto gradients = numbers<float>(net.size, "gradients");
     gradients[37] = std::numeric_limits<float>::quiet_NaN();
-    typename Rule::template state<float> state{device, rule, net.size};
+    update_state<float> state{device, rule, net.size};
     for (std::uint64_t step = 0; step < 2; ++step) {
       state.update(device, net.segments, values.data(), gradients.data(), {0.1, step});
       gradients[37] = 1;  // it is in the state now

@@ -15,9 +15,10 @@
 #include <vector>
 
 #include "../../support/optimizer_cases.hpp"
+#include "../../support/update_state.hpp"
 #include "gradus/optim/lars.hpp"
-#include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/schedules.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/train/reduce_on_plateau.hpp"
 #include "source_directory.hpp"
 
@@ -92,7 +93,7 @@ BOOST_AUTO_TEST_SUITE(golden_optimizers)
 BOOST_AUTO_TEST_CASE_TEMPLATE(rules_take_the_steps_of_torch, Element, elements) {
   cpu device{{.intra_op_threads = 1}};
   gradus_test::for_each_optimizer([&]<class Rule>(std::string_view name, const Rule& rule) {
-    typename Rule::template state<Element> state{device, rule, gradus_test::optimizer_elements};
+    gradus_test::update_state<Element> state{device, rule, gradus_test::optimizer_elements};
     auto values = gradus_test::optimizer_starts<Element>();
     train_all_steps(device, state, values);
     check_against_golden(name, values, tolerance_of<Element>);
@@ -102,7 +103,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(rules_take_the_steps_of_torch, Element, elements) 
 BOOST_AUTO_TEST_CASE_TEMPLATE(groups_take_the_steps_of_torch, Element, elements) {
   cpu device{{.intra_op_threads = 1}};
   gradus_test::for_each_grouped_optimizer([&]<class Rule>(std::string_view name, const Rule& rule) {
-    typename Rule::template state<Element> state{device, rule, gradus_test::optimizer_elements};
+    gradus_test::update_state<Element> state{device, rule, gradus_test::optimizer_elements};
     auto values = gradus_test::optimizer_starts<Element>();
     train_all_steps(device, state, values, gradus_test::grouped_segments());
     check_against_golden(name, values, tolerance_of<Element>);
@@ -113,11 +114,11 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(groups_take_the_steps_of_torch, Element, elements)
 BOOST_AUTO_TEST_CASE_TEMPLATE(groups_are_rules_of_their_own, Element, elements) {
   cpu device{{.intra_op_threads = 1}};
   const auto check = [&]<class Rule>(std::string_view name, const Rule& rule, double tolerance) {
-    typename Rule::template state<Element> state{device, rule, gradus_test::optimizer_elements};
+    gradus_test::update_state<Element> state{device, rule, gradus_test::optimizer_elements};
     auto values = gradus_test::optimizer_starts<Element>();
     train_all_steps(device, state, values, gradus_test::grouped_segments());
     for (std::size_t i = 0; i < gradus_test::grouped_segments().size(); ++i) {
-      typename Rule::template state<Element> alone{device, rule, gradus_test::optimizer_elements};
+      gradus_test::update_state<Element> alone{device, rule, gradus_test::optimizer_elements};
       auto expected = gradus_test::optimizer_starts<Element>();
       const optim::segment& part = gradus_test::optimizer_segments()[i];
       for (int step = 0; step < gradus_test::optimizer_steps; ++step) {
@@ -136,21 +137,20 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(groups_are_rules_of_their_own, Element, elements) 
   const auto exact = [&](std::string_view name, const auto& rule) { check(name, rule, 0); };
   gradus_test::for_each_optimizer(exact);
   gradus_test::for_each_grouped_optimizer(exact);
-  exact("averaged_weights", optim::averaged_weights<optim::adam_w>{.decay = 0.9});
-  exact("scaled_loss", optim::scaled_loss<optim::rms_prop>{.scaling = {.initial = 1}});
+  exact("averaged weights", optim::update<optim::adam_w>{.average = 0.9});
+  exact("scaled loss", optim::update<optim::rms_prop>{.loss_scaling = {.initial = 1}});
   check("lars", optim::lars{.trust = 0.02}, 10 * tolerance_of<Element>);  // its factor is outside the velocity
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(averages_are_those_of_torch, Element, elements) {
   cpu device{{.intra_op_threads = 1}};
-  using rule = optim::averaged_weights<optim::sgd>;
-  rule::state<Element> state{device, gradus_test::averaged_sgd, gradus_test::optimizer_elements};
+  gradus_test::update_state<Element> state{device, gradus_test::averaged_sgd(), gradus_test::optimizer_elements};
   auto values = gradus_test::optimizer_starts<Element>();
   train_all_steps(device, state, values);
   const auto weights = values;
-  state.swap(device, values);
+  state->swap_average(values);
   check_against_golden("averaged_weights", values, tolerance_of<Element>);
-  state.swap(device, values);
+  state->swap_average(values);
   BOOST_TEST((values == weights));
 }
 
@@ -158,22 +158,22 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(averages_are_those_of_torch, Element, elements) {
 BOOST_AUTO_TEST_CASE_TEMPLATE(clipped_gradients_are_those_of_torch, Element, elements) {
   cpu device{{.intra_op_threads = 1}};
   const auto check = [&]<class Rule>(std::string_view name, const Rule& rule, auto look) {
-    typename Rule::template state<Element> state{device, rule, gradus_test::optimizer_elements};
+    gradus_test::update_state<Element> state{device, rule, gradus_test::optimizer_elements};
     auto values = gradus_test::optimizer_starts<Element>();
     train_all_steps(device, state, values);
     check_against_golden(name, values, sizeof(Element) == 4 ? 1e-6 : 1e-12);
     look(state);
   };
   check("clipped_norm_sgd", gradus_test::norm_clipped_sgd(), [](auto& state) {
-    const optim::gradient_norm_report norms = state.take_norm_report();
+    const optim::gradient_norm_report norms = *state->take_norm_report();
     BOOST_TEST(norms.steps == 200);
     BOOST_TEST(norms.clipped_steps == 165);
     BOOST_TEST(norms.largest > norms.mean);
-    BOOST_TEST(norms.last == state.gradient_norm().value());
-    BOOST_TEST(state.take_norm_report().steps == 0);
+    BOOST_TEST(norms.last == state->gradient_norm().value());
+    BOOST_TEST(state->take_norm_report()->steps == 0);
   });
   check("clipped_norm_adam", gradus_test::norm_clipped_adam(),
-        [](auto& state) { BOOST_TEST(state.take_norm_report().clipped_steps == 200); });
+        [](auto& state) { BOOST_TEST(state->take_norm_report()->clipped_steps == 200); });
   check("clipped_value_sgd", gradus_test::value_clipped_sgd(), [](auto& /*state*/) {});
 }
 

@@ -19,9 +19,8 @@
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/adam.hpp"
-#include "gradus/optim/clipped_norm.hpp"
-#include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/pipeline/network_layers.hpp"
 #include "gradus/parallel/pipeline/rule.hpp"
@@ -140,10 +139,10 @@ outcome train_case(Communicator& world, const Strategy& strategy, const training
     case 1:
       return in_layout(optim::adam{});
     case 2:
-      return in_layout(optim::clipped_norm<optim::sgd>{.rule = momentum, .max_norm = 0.5});
+      return in_layout(optim::update<optim::sgd>{.rule = momentum, .max_norm = 0.5});
     default:
-      return in_layout(optim::scaled_loss<optim::clipped_norm<optim::sgd>>{.rule = {.rule = momentum, .max_norm = 0.5},
-                                                                           .scaling = {.initial = 1024}});
+      return in_layout(optim::update<optim::sgd>{
+          .rule = momentum, .max_norm = 0.5, .clip_value = 0.25, .loss_scaling = {.initial = 1024}, .average = 0.9});
   }
 }
 

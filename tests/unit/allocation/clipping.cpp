@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A step with clipped gradients allocates nothing: in one process, on ranks that update parts, and on a server.
-#include "gradus/optim/clipped_norm.hpp"
+#include "../../support/update_state.hpp"
+#include "gradus/optim/update.hpp"
 
 #include <atomic>
 #include <boost/test/unit_test.hpp>
@@ -13,7 +14,6 @@
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/optim/adam.hpp"
-#include "gradus/optim/clipped_value.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
@@ -35,7 +35,7 @@ void check_state(const Rule& rule) {
   gradus::cpu device{{.intra_op_threads = 2}};
   std::vector<float> values(30100, 1.0F);
   const std::vector<float> gradients(30100, 0.5F);
-  typename Rule::template state<float> state{device, rule, 30100};
+  gradus_test::update_state<float> state{device, rule, 30100};
   state.update(device, parameters(), values.data(), gradients.data(), {0.1, 0});
   const long before = gradus_test::allocations.load();
   for (std::uint64_t step = 1; step < 4; ++step) {
@@ -50,13 +50,13 @@ long count_steps(Communicator& world, const Strategy& options) {
   std::vector<float> values(30100, 1.0F);
   std::vector<float> gradients(30100, 0.5F);
   gradus::cpu device{{.intra_op_threads = 1}};
-  optim::parameter_update_of<optim::clipped_norm<optim::sgd>, float> rule{device, {.max_norm = 1}, 30100};
+  gradus_test::update_state<float> rule{device, optim::update<optim::sgd>{.max_norm = 1}, 30100};
   const auto made = gradus::parallel::make_strategy<float>(options, world, {values, gradients, parameters()});
   gradus::parallel::strategy<float>& strategy = *made;
-  strategy.use(rule);
+  strategy.use(*rule);
   strategy.start();
   const auto apply = [&](std::span<const optim::segment> ready) {
-    rule.update_clipped(ready, values.data(), gradients.data(), {0.1, 0});
+    rule->update(ready, values.data(), gradients.data(), {0.1, 0});
   };
   const auto step = [&] {
     strategy.gradients_ready(0, 1);
@@ -83,8 +83,9 @@ BOOST_AUTO_TEST_SUITE(allocation)
 
 BOOST_AUTO_TEST_CASE(a_step_with_clipped_gradients_allocates_nothing) {
   using namespace clipping_allocation;
-  check_state(optim::clipped_norm<optim::adam>{.max_norm = 2});
-  check_state(optim::clipped_value<optim::sgd>{.rule = {.momentum = 0.9}, .limit = 0.1});
+  check_state(optim::update<optim::adam>{.max_norm = 2});
+  check_state(optim::update<optim::sgd>{.rule = {.momentum = 0.9}, .clip_value = 0.1});
+  check_state(optim::update<optim::sgd>{.max_norm = 2, .clip_value = 0.1, .loss_scaling = {}, .average = 0.9});
   const auto counts = gradus::comm::run_ranks(
       2, [](gradus::comm::threads& world) { return count_steps(world, parallel::sharded_update{}); });
   BOOST_TEST(counts[0] == 0);

@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "../../support/optimizer_cases.hpp"
+#include "../../support/update_state.hpp"
 #include "gradus/core/error.hpp"
-#include "gradus/optim/scaled_loss.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/optim/update_rule.hpp"
 
 namespace {
@@ -21,10 +22,8 @@ using namespace gradus::optim;
 
 static_assert(explain_update_rule<adam, double>() && explain_update_rule<adam_w>() && explain_update_rule<rms_prop>());
 static_assert(explain_update_rule<adagrad>() && explain_update_rule<lamb>());
-static_assert(explain_update_rule<averaged_weights<adam>>() &&
-              explain_update_rule<scaled_loss<averaged_weights<lamb>>>());
-static_assert(elementwise_update_rule<adam> && elementwise_update_rule<averaged_weights<rms_prop>>);
-static_assert(!elementwise_update_rule<lamb> && !elementwise_update_rule<averaged_weights<lamb>>);
+static_assert(elementwise_update_rule<adam> && elementwise_update_rule<update<rms_prop>>);
+static_assert(!elementwise_update_rule<lamb> && !elementwise_update_rule<update<lamb>>);
 
 template <class Rule>
 std::string refusal_of(const Rule& rule) {
@@ -43,7 +42,7 @@ bool contains(const std::string& text, std::string_view part) {
 template <class Rule>
 std::string buffers_of(const Rule& rule) {
   cpu device{{.intra_op_threads = 1}};
-  typename Rule::template state<float> state{device, rule, 3};
+  gradus_test::update_state<float> state{device, rule, 3};
   std::string names;
   state.visit_buffers([&](std::string_view name, const float* data, index_t count) {
     BOOST_TEST(count == 3);
@@ -105,7 +104,7 @@ BOOST_AUTO_TEST_CASE(states_have_the_buffers_that_they_need) {
              "mean_square=1.0 mean_gradient velocity");
   BOOST_TEST(buffers_of(adagrad{.initial_accumulator_value = 0.5}) == "sum_of_squares=0.5");
   BOOST_TEST(buffers_of(lamb{}) == "first_moment second_moment");
-  BOOST_TEST(buffers_of(averaged_weights<sgd>{.rule = {.momentum = 0.5}}) == "velocity average");
+  BOOST_TEST(buffers_of(update<sgd>{.rule = {.momentum = 0.5}, .average = 0.5}) == "velocity average");
 }
 
 BOOST_AUTO_TEST_CASE(bad_hyper_parameters_are_refused) {
@@ -117,8 +116,8 @@ BOOST_AUTO_TEST_CASE(bad_hyper_parameters_are_refused) {
     BOOST_TEST(contains(refusal_of(lamb{.beta1 = bad}), "lamb: expected a decay rate in [0, 1), got beta1"));
     BOOST_TEST(contains(refusal_of(rms_prop{.rho = bad}), "rms_prop: expected a decay rate in [0, 1), got rho"));
     BOOST_TEST(contains(refusal_of(rms_prop{.momentum = bad}), "momentum in [0, 1)"));
-    BOOST_TEST(contains(refusal_of(averaged_weights<adam>{.decay = bad}), "a decay in [0, 1)"));
-    BOOST_TEST(contains(refusal_of(averaged_weights<adam>{.rule = {.beta1 = bad}}), "adam: expected"));
+    BOOST_TEST(contains(refusal_of(update<adam>{.average = bad}), "an average in [0, 1)"));
+    BOOST_TEST(contains(refusal_of(update<adam>{.rule = {.beta1 = bad}}), "adam: expected"));
   }
   // 1e-50 is 0 in float
   for (const double bad : {0.0, 1e-50, -1e-8, not_a_number, infinity}) {
@@ -165,33 +164,32 @@ BOOST_AUTO_TEST_CASE(bad_steps_are_refused) {
 BOOST_AUTO_TEST_CASE(descriptions_tell_rules_apart) {
   std::vector<std::string> all;
   gradus_test::for_each_optimizer([&](std::string_view, const auto& rule) { all.push_back(rule.description()); });
-  all.push_back(averaged_weights<adam>{}.description());
-  all.push_back(averaged_weights<adam_w>{}.description());
-  all.push_back(averaged_weights<adam>{.decay = 0.5}.description());
+  all.push_back(update<adam>{.average = 0.999}.description());
+  all.push_back(update<adam_w>{.average = 0.999}.description());
+  all.push_back(update<adam>{.average = 0.5}.description());
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       BOOST_TEST(all[i] != all[j]);
     }
   }
-  BOOST_TEST(averaged_weights<adam>{}.description() == "averaged_weights(0.999) of " + adam{}.description());
 }
 
 BOOST_AUTO_TEST_CASE(averages_are_swapped_with_the_values_of_all_parameters) {
   cpu device{{.intra_op_threads = 1}};
   const std::vector<segment> segments{{"weight", 0, 2, true}};
-  averaged_weights<sgd>::state<float> state{device, {.decay = 0.75}, 2};
+  gradus_test::update_state<float> state{device, update<sgd>{.average = 0.75}, 2};
   std::vector<float> values{2.0F, 4.0F};
   const std::vector<float> gradients{1.0F, 1.0F};
   state.update(device, segments, values.data(), gradients.data(), {1.0, 0});
   state.update(device, segments, values.data(), gradients.data(), {1.0, 1});
   BOOST_TEST((values == std::vector{0.0F, 2.0F}));
-  state.swap(device, values);
+  state->swap_average(values);
   BOOST_TEST((values == std::vector{0.75F, 2.75F}));
-  state.swap(device, values);
+  state->swap_average(values);
   BOOST_TEST((values == std::vector{0.0F, 2.0F}));
   std::vector<float> more(3);
-  BOOST_CHECK_EXCEPTION(state.swap(device, more), gradus::shape_error, [](const gradus::shape_error& failure) {
-    return contains(failure.what(), "the 2 values of the network") && contains(failure.what(), "network.values()");
+  BOOST_CHECK_EXCEPTION(state->swap_average(more), gradus::shape_error, [](const gradus::shape_error& failure) {
+    return contains(failure.what(), "the 2 values of the network") && contains(failure.what(), "servers keep the averages");
   });
 }
 

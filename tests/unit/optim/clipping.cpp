@@ -11,39 +11,32 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <vector>
 
+#include "../../support/update_state.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/optim/adagrad.hpp"
 #include "gradus/optim/adam.hpp"
 #include "gradus/optim/adam_w.hpp"
-#include "gradus/optim/averaged_weights.hpp"
-#include "gradus/optim/clipped_norm.hpp"
-#include "gradus/optim/clipped_value.hpp"
 #include "gradus/optim/lamb.hpp"
 #include "gradus/optim/lars.hpp"
 #include "gradus/optim/rms_prop.hpp"
-#include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/optim/update.hpp"
 
 namespace clipping_tests {
 
 namespace optim = gradus::optim;
 using gradus::index_t;
-using optim::clipped_norm;
-using optim::clipped_value;
-using optim::scaled_loss;
+using gradus_test::update_state;
 using optim::sgd;
+using optim::update;
 
-static_assert(optim::explain_update_rule<clipped_norm<sgd>>());
-static_assert(optim::explain_update_rule<clipped_value<sgd>>());
-static_assert(optim::explain_update_rule<scaled_loss<clipped_norm<optim::averaged_weights<clipped_value<sgd>>>>>());
-static_assert(clipped_norm<sgd>::elementwise && !clipped_norm<optim::lars>::elementwise);
-static_assert(clipped_value<sgd>::elementwise && !clipped_value<optim::lars>::elementwise);
-static_assert(optim::clips_norm<clipped_norm<sgd>> && !optim::clips_norm<sgd> &&
-              !optim::clips_norm<clipped_value<sgd>>);
+static_assert(update<sgd>::elementwise && !update<optim::lars>::elementwise);
+static_assert(std::is_same_v<optim::rule_of<update<sgd>>, sgd> && std::is_same_v<optim::rule_of<sgd>, sgd>);
 
 /// Parameters of no, one and several blocks; a gap, and some without decay.
 const std::vector<optim::segment>& parameters() {
@@ -93,7 +86,7 @@ template <class Element, class Rule, class Clipped, class Clip>
 void compare_with_definition(const Rule& rule, const Clipped& clipped, const Clip& clip) {
   gradus::cpu device{{.intra_op_threads = 2}};
   typename Rule::template state<Element> plain{device, rule, elements};
-  typename Clipped::template state<Element> state{device, clipped, elements};
+  update_state<Element> state{device, clipped, elements};
   auto want = numbers<Element>(1);
   auto have = want;
   for (std::uint64_t step = 0; step < 5; ++step) {
@@ -110,13 +103,13 @@ void compare_with_definition(const Rule& rule, const Clipped& clipped, const Cli
 
 template <class Element, class Rule>
 void compare_both(const Rule& rule) {
-  compare_with_definition<Element>(rule, clipped_norm<Rule>{.rule = rule, .max_norm = 20}, [](auto& gradients) {
+  compare_with_definition<Element>(rule, update<Rule>{.rule = rule, .max_norm = 20}, [](auto& gradients) {
     const double factor = std::min(1.0, 20 / (norm_of(gradients) + 1e-6));
     for (Element& each : gradients) {
       each = static_cast<Element>(factor * static_cast<double>(each));
     }
   });
-  compare_with_definition<Element>(rule, clipped_value<Rule>{.rule = rule, .limit = 0.25}, [](auto& gradients) {
+  compare_with_definition<Element>(rule, update<Rule>{.rule = rule, .clip_value = 0.25}, [](auto& gradients) {
     for (Element& each : gradients) {
       each = std::max(Element(-0.25), std::min(each, Element(0.25)));
     }
@@ -141,7 +134,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_rule_steps_with_clipped_gradients, Element, 
 
 BOOST_AUTO_TEST_CASE(norms_are_reported_before_they_are_clipped) {
   gradus::cpu device{{.intra_op_threads = 1}};
-  clipped_norm<sgd>::state<double> state{device, {.max_norm = 100}, elements};
+  update_state<double> state{device, update<sgd>{.max_norm = 100}, elements};
   auto values = numbers<double>(1);
   const auto small = numbers<double>(2, 0.5);
   const auto large = numbers<double>(3, 2);
@@ -149,14 +142,14 @@ BOOST_AUTO_TEST_CASE(norms_are_reported_before_they_are_clipped) {
   state.update(device, parameters(), values.data(), small.data(), {0.1, 1});
   BOOST_TEST(norm_of(small) < 100);
   BOOST_TEST(norm_of(large) > 100);
-  BOOST_TEST(std::abs(state.gradient_norm().value() - norm_of(small)) < 1e-11);
-  const optim::gradient_norm_report report = state.take_norm_report();
+  BOOST_TEST(std::abs(state->gradient_norm().value() - norm_of(small)) < 1e-11);
+  const optim::gradient_norm_report report = *state->take_norm_report();
   BOOST_TEST(report.steps == 2);
   BOOST_TEST(report.clipped_steps == 1);
-  BOOST_TEST(report.last == state.gradient_norm().value());
+  BOOST_TEST(report.last == state->gradient_norm().value());
   BOOST_TEST(std::abs(report.largest - norm_of(large)) < 1e-11);
   BOOST_TEST(std::abs(report.mean - (norm_of(large) + norm_of(small)) / 2) < 1e-11);
-  const optim::gradient_norm_report next = state.take_norm_report();
+  const optim::gradient_norm_report next = *state->take_norm_report();
   BOOST_TEST(next.steps == 0);
   BOOST_TEST(next.mean == 0.0);
   BOOST_TEST(next.largest == 0.0);
@@ -167,7 +160,7 @@ BOOST_AUTO_TEST_CASE(a_norm_below_the_limit_changes_no_bit) {
   const sgd rule{.momentum = 0.9, .weight_decay = 0.01};
   sgd::state<float> plain{device, rule, elements};
   for (const double most : {1e4, std::numeric_limits<double>::infinity()}) {
-    clipped_norm<sgd>::state<float> state{device, {.rule = rule, .max_norm = most}, elements};
+    update_state<float> state{device, update<sgd>{.rule = rule, .max_norm = most}, elements};
     plain = sgd::state<float>{device, rule, elements};
     auto want = numbers<float>(1);
     auto have = want;
@@ -177,7 +170,7 @@ BOOST_AUTO_TEST_CASE(a_norm_below_the_limit_changes_no_bit) {
       state.update(device, parameters(), have.data(), gradients.data(), {0.1, step});
     }
     BOOST_TEST((have == want));
-    BOOST_TEST(state.take_norm_report().clipped_steps == 0);
+    BOOST_TEST(state->take_norm_report()->clipped_steps == 0);
   }
 }
 
@@ -216,11 +209,12 @@ BOOST_AUTO_TEST_CASE(many_small_squares_add_up) {
 BOOST_AUTO_TEST_CASE(scaled_losses_are_clipped_by_the_norm_without_the_scale) {
   gradus::cpu device{{.intra_op_threads = 1}};
   const sgd rule{.momentum = 0.9, .weight_decay = 0.01};
-  const auto check = [&](const auto& clipped, bool norms) {
-    using Clipped = std::remove_cvref_t<decltype(clipped)>;
-    typename Clipped::template state<float> plain{device, clipped, elements};
-    typename scaled_loss<Clipped>::template state<float> scaled{
-        device, {.rule = clipped, .scaling = {.initial = 8, .dynamic = false}}, elements};
+  for (const bool norms : {true, false}) {
+    update<sgd> clipped{.rule = rule};
+    (norms ? clipped.max_norm : clipped.clip_value) = norms ? 2 : 0.25;
+    update_state<float> plain{device, clipped, elements};
+    clipped.loss_scaling = {.initial = 8, .dynamic = false};
+    update_state<float> scaled{device, clipped, elements};
     auto want = numbers<float>(1);
     auto have = want;
     std::uint64_t made = 0;
@@ -234,41 +228,101 @@ BOOST_AUTO_TEST_CASE(scaled_losses_are_clipped_by_the_norm_without_the_scale) {
       }
       scaled.update(device, parameters(), have.data(), gradients.data(), {0.1, step});
       BOOST_TEST(largest_distance(have, want) < 1e-6, "step " << step);
-      if constexpr (optim::clips_norm<Clipped>) {
-        BOOST_TEST(scaled.gradient_norm().has_value() == (step != 2));
+      BOOST_TEST(scaled->gradient_norm().has_value() == (norms && step != 2));
+    }
+    BOOST_TEST(scaled->report()->skipped_steps == 1);
+    BOOST_TEST(scaled->clips_norm() == norms);
+    const auto report = scaled->take_norm_report();
+    BOOST_REQUIRE(report.has_value() == norms);
+    if (norms) {
+      BOOST_TEST(report->steps == 5);
+      BOOST_TEST(report->clipped_steps == 5);
+      BOOST_TEST(std::abs(report->last - plain->gradient_norm().value()) < 1e-12 * report->last);
+    }
+  }
+}
+
+// The parts of an update in one step, by their definitions: the scale, the norm, the value, the rule, the average.
+BOOST_AUTO_TEST_CASE_TEMPLATE(all_parts_of_an_update_are_made_in_their_order, Element, clipped_elements) {
+  gradus::cpu device{{.intra_op_threads = 2}};
+  const optim::adam rule{.weight_decay = 0.1};
+  for (int chosen = 0; chosen < 16; ++chosen) {
+    update<optim::adam> all{.rule = rule};
+    if ((chosen & 1) != 0) {
+      all.max_norm = 20;
+    }
+    if ((chosen & 2) != 0) {
+      all.clip_value = 0.0625;
+    }
+    if ((chosen & 4) != 0) {
+      all.loss_scaling = {.initial = 16, .growth_interval = 2};
+    }
+    if ((chosen & 8) != 0) {
+      all.average = 0.75;
+    }
+    update_state<Element> state{device, all, elements};
+    optim::adam::state<Element> plain{device, rule, elements};
+    auto want = numbers<Element>(1);
+    auto have = want;
+    std::vector<Element> average(want.size());
+    std::uint64_t made = 0;
+    for (std::uint64_t step = 0; step < 6; ++step) {
+      const auto scale = static_cast<Element>(state->scale().factor);
+      auto gradients = numbers<Element>(static_cast<int>(step) + 2);
+      auto by_hand = gradients;
+      for (Element& each : gradients) {
+        each *= scale;
       }
+      const bool skipped = all.loss_scaling.enabled && step == 3;
+      if (skipped) {
+        gradients[17] = std::numeric_limits<Element>::infinity();
+      } else {
+        const double factor = all.max_norm ? std::min(1.0, *all.max_norm / (norm_of(by_hand) + 1e-6)) : 1.0;
+        const auto most = static_cast<Element>(all.clip_value.value_or(1e9));
+        for (Element& each : by_hand) {
+          each = std::max(-most, std::min(static_cast<Element>(factor * static_cast<double>(each)), most));
+        }
+        plain.update(device, parameters(), want.data(), by_hand.data(), {0.01, made});
+        for (std::size_t i = 0; i < want.size(); ++i) {
+          average[i] = made == 0 ? want[i] : Element(0.75) * average[i] + Element(0.25) * want[i];
+        }
+        ++made;
+      }
+      state.update(device, parameters(), have.data(), gradients.data(), {0.01, step});
     }
-    BOOST_TEST(scaled.report().skipped_steps == 1);
-    if constexpr (optim::clips_norm<Clipped>) {
-      const optim::gradient_norm_report report = scaled.take_norm_report();
-      BOOST_TEST(report.steps == 5);
-      BOOST_TEST(report.clipped_steps == 5);
-      BOOST_TEST(std::abs(report.last - plain.gradient_norm().value()) < 1e-12 * report.last);
+    const double tolerance = sizeof(Element) == 4 ? 4e-6 : 1e-13;
+    BOOST_TEST(largest_distance(have, want) <= tolerance, "parts " << chosen << ": " << largest_distance(have, want));
+    BOOST_TEST(made == (all.loss_scaling.enabled ? 5U : 6U));
+    if (all.average) {
+      auto swapped = have;
+      state->swap_average(swapped);
+      for (std::size_t i = 40001; i < 40007; ++i) {
+        average[i] = 0;  // of no parameter
+      }
+      BOOST_TEST(largest_distance(swapped, average) <= tolerance, "average, parts " << chosen);
+    } else {
+      BOOST_CHECK_THROW(state->swap_average(have), gradus::configuration_error);
     }
-    BOOST_TEST(norms == optim::clips_norm<Clipped>);
-  };
-  check(clipped_norm<sgd>{.rule = rule, .max_norm = 2}, true);
-  check(clipped_value<sgd>{.rule = rule, .limit = 0.25}, false);
+  }
 }
 
 // Rules that tests and updates in parts, as ranks do that own parts, take the steps of one that gets all at once.
 BOOST_AUTO_TEST_CASE(parts_are_clipped_by_the_norm_of_all) {
   gradus::cpu device{{.intra_op_threads = 1}};
-  const clipped_norm<sgd> rule{.rule = {.momentum = 0.9}, .max_norm = 3};
-  clipped_norm<sgd>::state<double> whole{device, rule, elements};
-  clipped_norm<sgd>::state<double> parts{device, rule, elements};
+  const update<sgd> rule{.rule = {.momentum = 0.9}, .max_norm = 3};
+  update_state<double> whole{device, rule, elements};
+  update_state<double> parts{device, rule, elements};
   auto want = numbers<double>(1);
   auto have = want;
   for (std::uint64_t step = 0; step < 3; ++step) {
     const auto gradients = numbers<double>(static_cast<int>(step) + 2);
     whole.update(device, parameters(), want.data(), gradients.data(), {0.1, step});
     for (const optim::segment& each : parameters()) {
-      parts.test(device, std::span<const optim::segment>{&each, 1}, gradients.data());
+      parts->test(std::span<const optim::segment>{&each, 1}, gradients.data());
     }
-    parts.use_norm(device);
+    parts->use_totals();
     for (const optim::segment& each : parameters()) {
-      parts.update_clipped(device, std::span<const optim::segment>{&each, 1}, have.data(), gradients.data(),
-                           {0.1, step});
+      parts->update(std::span<const optim::segment>{&each, 1}, have.data(), gradients.data(), {0.1, step});
     }
     BOOST_TEST((have == want));
   }
@@ -280,15 +334,15 @@ BOOST_AUTO_TEST_CASE(not_a_number_is_not_clipped_away) {
     auto gradients = numbers<float>(2);
     gradients[bad] = std::numeric_limits<float>::quiet_NaN();
     auto values = numbers<float>(1);
-    clipped_value<sgd>::state<float> by_value{device, {.limit = 0.5}, elements};
+    update_state<float> by_value{device, update<sgd>{.clip_value = 0.5}, elements};
     by_value.update(device, parameters(), values.data(), gradients.data(), {0.1, 0});
     BOOST_TEST(std::isnan(values[bad]));
     BOOST_TEST(std::isfinite(values[1]));
-    clipped_norm<sgd>::state<float> by_norm{device, {}, elements};
+    update_state<float> by_norm{device, update<sgd>{.max_norm = 1}, elements};
     values = numbers<float>(1);
     by_norm.update(device, parameters(), values.data(), gradients.data(), {0.1, 0});
     BOOST_TEST(std::isnan(values[bad]));
-    BOOST_TEST(std::isnan(by_norm.take_norm_report().largest));
+    BOOST_TEST(std::isnan(by_norm->take_norm_report()->largest));
   }
 }
 
@@ -319,8 +373,8 @@ void check_infinite_limit(const Rule& rule) {
   gradus::cpu device{{.intra_op_threads = 1}};
   for (const odd_gradients& odd : odd_values<Element>()) {
     typename Rule::template state<Element> plain{device, rule, elements};
-    typename clipped_norm<Rule>::template state<Element> state{
-        device, {.rule = rule, .max_norm = std::numeric_limits<double>::infinity()}, elements};
+    update_state<Element> state{device, update<Rule>{.rule = rule, .max_norm = std::numeric_limits<double>::infinity()},
+                                elements};
     auto want = numbers<Element>(1);
     auto have = want;
     for (std::uint64_t step = 0; step < 3; ++step) {
@@ -329,13 +383,13 @@ void check_infinite_limit(const Rule& rule) {
       plain.update(device, parameters(), want.data(), gradients.data(), {0.1, step});
       state.update(device, parameters(), have.data(), gradients.data(), {0.1, step});
       BOOST_TEST(same_bits(have, want), Rule::name << ", gradient " << odd.value << ", step " << step);
-      const double norm = state.gradient_norm().value();
+      const double norm = state->gradient_norm().value();
       const double expected = step == 1 ? odd.norm : norm_of(gradients);
       BOOST_TEST((norm == expected || (std::isnan(norm) && std::isnan(expected)) ||
                   std::abs(norm - expected) <= 1e-6 * expected),
                  norm << " for " << expected);
     }
-    BOOST_TEST(state.take_norm_report().clipped_steps == 0);
+    BOOST_TEST(state->take_norm_report()->clipped_steps == 0);
   }
 }
 
@@ -351,7 +405,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(norms_that_are_not_finite_make_gradients_zero_or_n
   const sgd rule{.momentum = 0.9, .weight_decay = 0.25};
   for (const odd_gradients& odd : odd_values<Element>()) {
     typename sgd::state<Element> plain{device, rule, elements};
-    typename clipped_norm<sgd>::template state<Element> state{device, {.rule = rule, .max_norm = 2}, elements};
+    update_state<Element> state{device, update<sgd>{.rule = rule, .max_norm = 2}, elements};
     auto gradients = numbers<Element>(2);
     gradients[5] = static_cast<Element>(odd.value);
     auto by_hand = gradients;
@@ -371,7 +425,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(norms_that_are_not_finite_make_gradients_zero_or_n
     BOOST_TEST(wrong == 0U, wrong << " elements, gradient " << odd.value);
     BOOST_TEST(std::isnan(have[5]) == !std::isfinite(odd.value));
     BOOST_TEST(std::isnan(have[6]) == std::isnan(odd.value));
-    BOOST_TEST(state.take_norm_report().clipped_steps == 1);
+    BOOST_TEST(state->take_norm_report()->clipped_steps == 1);
   }
 }
 
@@ -387,23 +441,70 @@ BOOST_AUTO_TEST_CASE(limits_that_make_no_sense_are_refused) {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   constexpr double infinity = std::numeric_limits<double>::infinity();
   for (const double bad : {0.0, -1.0, -infinity, nan}) {
-    const std::string norm = message_of(clipped_norm<sgd>{.max_norm = bad});
+    const std::string norm = message_of(update<sgd>{.max_norm = bad});
     BOOST_TEST(norm.find("a max_norm above 0") != std::string::npos, norm);
-    const std::string value = message_of(clipped_value<sgd>{.limit = bad});
-    BOOST_TEST(value.find("a finite limit above 0") != std::string::npos, value);
+    const std::string value = message_of(update<sgd>{.clip_value = bad});
+    BOOST_TEST(value.find("a finite clip_value above 0") != std::string::npos, value);
   }
-  BOOST_TEST(!message_of(clipped_value<sgd>{.limit = infinity}).empty());
-  BOOST_TEST(message_of(clipped_norm<sgd>{.max_norm = infinity}).empty());
-  BOOST_TEST(!message_of(clipped_norm<sgd>{.rule = {.momentum = 2}}).empty());
-  BOOST_TEST(!message_of(clipped_value<sgd>{.rule = {.momentum = 2}}).empty());
+  BOOST_TEST(!message_of(update<sgd>{.clip_value = infinity}).empty());
+  BOOST_TEST(message_of(update<sgd>{.max_norm = infinity}).empty());
+  BOOST_TEST(!message_of(update<sgd>{.rule = {.momentum = 2}}).empty());
+  for (const double bad : {-0.1, 1.0, nan, infinity}) {
+    const std::string average = message_of(update<sgd>{.average = bad});
+    BOOST_TEST(average.find("an average in [0, 1)") != std::string::npos, average);
+  }
+  BOOST_TEST(!message_of(update<sgd>{.loss_scaling = {.growth = 0.5}}).empty());
+  BOOST_TEST(message_of(update<sgd>{.loss_scaling = {.growth = 0.5, .enabled = false}}).empty());
 }
 
 BOOST_AUTO_TEST_CASE(descriptions_tell_clipped_rules_apart) {
-  BOOST_TEST((clipped_norm<sgd>{}.description() == "clipped_norm(1) of " + sgd{}.description()));
-  BOOST_TEST((clipped_norm<sgd>{.max_norm = 2}.description() != clipped_norm<sgd>{}.description()));
-  BOOST_TEST((clipped_norm<sgd>{.rule = {.momentum = 0.5}}.description() != clipped_norm<sgd>{}.description()));
-  BOOST_TEST((clipped_value<sgd>{}.description() == "clipped_value(1) of " + sgd{}.description()));
-  BOOST_TEST((clipped_value<sgd>{.limit = 2}.description() != clipped_value<sgd>{}.description()));
+  BOOST_TEST(update<sgd>{}.description() == sgd{}.description());
+  BOOST_TEST((update<sgd>{.max_norm = 1, .clip_value = 2}.description() ==
+              sgd{}.description() + " with max_norm(1) with clip_value(2)"));
+  BOOST_TEST((update<sgd>{.average = 0.5}.description() == sgd{}.description() + " with average(0.5)"));
+  BOOST_TEST((update<sgd>{.max_norm = 2}.description() != update<sgd>{.max_norm = 1}.description()));
+  BOOST_TEST((update<sgd>{.rule = {.momentum = 0.5}}.description() != update<sgd>{}.description()));
+}
+
+/// A rule that does not divide gradients.
+struct without_division {
+  static constexpr std::string_view name = "without_division";
+  void check() const {}
+  [[nodiscard]] std::string description() const { return "without_division"; }
+  template <class Element, class Device = gradus::cpu>
+  struct state {
+    state(Device& /*device*/, const without_division& /*rule*/, index_t /*parameters*/) {}
+    void update(Device& /*device*/, std::span<const optim::segment> segments, Element* values, const Element* gradients,
+                const optim::update_step& step) {
+      for (const optim::segment& each : segments) {
+        for (index_t i = each.offset; i < each.offset + each.size; ++i) {
+          values[i] -= static_cast<Element>(step.learning_rate) * gradients[i];
+        }
+      }
+    }
+    template <class Visitor>
+    void visit_buffers(Visitor&& /*visitor*/) {}
+  };
+};
+static_assert(optim::update_rule<without_division>);
+
+BOOST_AUTO_TEST_CASE(a_rule_that_cannot_divide_is_refused_where_it_has_to) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  const auto refused = [&](const update<without_division>& all) {
+    BOOST_CHECK_EXCEPTION(update_state<float>(device, all, 2), gradus::configuration_error, [](const auto& failure) {
+      const std::string text = failure.what();
+      return text.find("'without_division'") != std::string::npos &&
+             text.find("loss_scale& scale") != std::string::npos;
+    });
+  };
+  refused({.max_norm = 1});
+  refused({.loss_scaling = {}});
+  update_state<float> state{device, update<without_division>{.clip_value = 1, .average = 0.5}, 2};
+  const std::vector<optim::segment> two{{.name = "two", .offset = 0, .size = 2}};
+  std::vector<float> values{1, 1};
+  const std::vector<float> gradients{0.5F, 8};
+  state.update(device, two, values.data(), gradients.data(), 1);
+  BOOST_TEST((values == std::vector<float>{0.5F, 0}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -9,11 +9,12 @@
 #include <type_traits>
 #include <vector>
 
+#include "../../support/update_state.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/optim/lars.hpp"
-#include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/optim/update.hpp"
 
 namespace {
 
@@ -21,13 +22,10 @@ using gradus::cpu;
 using gradus::index_t;
 using gradus::optim::lars;
 using gradus::optim::loss_scaling;
-using gradus::optim::scaled_loss;
 using gradus::optim::segment;
 using gradus::optim::sgd;
-
-static_assert(gradus::optim::update_rule<scaled_loss<sgd>>);
-static_assert(gradus::optim::scales_loss<scaled_loss<sgd>>);
-static_assert(!gradus::optim::scales_loss<sgd>);
+using gradus::optim::update;
+using gradus_test::update_state;
 
 /// The numbers of a scale after steps that are good ('+') or are not finite ('-').
 struct scale_history {
@@ -48,7 +46,7 @@ scale_history after(const loss_scaling& options, std::string_view steps) {
 
 std::string refusal_of(const loss_scaling& options) {
   try {
-    scaled_loss<sgd>{.rule = {}, .scaling = options}.check();
+    update<sgd>{.rule = {}, .loss_scaling = options}.check();
   } catch (const gradus::configuration_error& failure) {
     return failure.what();
   }
@@ -126,15 +124,15 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
   }
   says({.growth_interval = 0}, "growth_interval of at least 1 step");
   says({.smallest = 8, .largest = 4}, "not below the smallest");
-  BOOST_CHECK_THROW((scaled_loss<sgd>{.rule = {.momentum = 2}}.check()), gradus::configuration_error);
+  BOOST_CHECK_THROW((update<sgd>{.rule = {.momentum = 2}}.check()), gradus::configuration_error);
 }
 
 BOOST_AUTO_TEST_CASE(descriptions_tell_scales_and_rules_apart) {
-  const scaled_loss<sgd> one{};
-  BOOST_TEST(one.description() != (scaled_loss<sgd>{.rule = {.momentum = 0.5}}.description()));
-  BOOST_TEST(one.description() != (scaled_loss<sgd>{.scaling = {.initial = 2}}.description()));
-  BOOST_TEST(one.description() != (scaled_loss<sgd>{.scaling = {.dynamic = false}}.description()));
-  BOOST_TEST(one.description() != scaled_loss<lars>{}.description());
+  const update<sgd> one{.loss_scaling = {}};
+  BOOST_TEST(one.description() != (update<sgd>{.rule = {.momentum = 0.5}, .loss_scaling = {}}.description()));
+  BOOST_TEST(one.description() != (update<sgd>{.loss_scaling = {.initial = 2}}.description()));
+  BOOST_TEST(one.description() != (update<sgd>{.loss_scaling = {.dynamic = false}}.description()));
+  BOOST_TEST(one.description() != (update<lars>{.loss_scaling = {}}.description()));
 }
 
 // Scaled by a power of two, with decay and momentum: the same bits as without a scale.
@@ -143,15 +141,15 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_scaled_step_has_the_bits_of_one_without_a_scale,
   cpu device{{.intra_op_threads = 2}};
   const Rule rule{.momentum = 0.9, .weight_decay = 0.01};
   typename Rule::template state<float> plain{device, rule, flat_size};
-  typename scaled_loss<Rule>::template state<float> scaled{
-      device, {.rule = rule, .scaling = {.initial = 256, .growth_interval = 2}}, flat_size};
+  update_state<float> scaled{device, update<Rule>{.rule = rule, .loss_scaling = {.initial = 256, .growth_interval = 2}},
+                             flat_size};
   std::vector<float> values = some_numbers(1);
   std::vector<float> others = values;
   for (int step = 0; step < 5; ++step) {
     const std::vector<float> gradients = some_numbers(0.1F * static_cast<float>(step + 1));
     plain.update(device, two_segments, values.data(), gradients.data(), 0.05);
-    BOOST_TEST(scaled.scale().factor == std::ldexp(256, step / 2));
-    const std::vector<float> multiplied = times(gradients, static_cast<float>(scaled.scale().factor));
+    BOOST_TEST(scaled->scale().factor == std::ldexp(256, step / 2));
+    const std::vector<float> multiplied = times(gradients, static_cast<float>(scaled->scale().factor));
     scaled.update(device, two_segments, others.data(), multiplied.data(), 0.05);
     BOOST_TEST((values == others));
   }
@@ -160,13 +158,12 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_scaled_step_has_the_bits_of_one_without_a_scale,
 
 BOOST_AUTO_TEST_CASE(a_step_that_is_not_finite_changes_nothing_but_the_scale) {
   cpu device{{.intra_op_threads = 2}};
-  scaled_loss<sgd>::state<float> state{device, {.rule = {.momentum = 0.5}, .scaling = {.initial = 8}}, flat_size};
+  update_state<float> state{device, update<sgd>{.rule = {.momentum = 0.5}, .loss_scaling = {.initial = 8}}, flat_size};
   std::vector<float> values = some_numbers(1);
   state.update(device, two_segments, values.data(), some_numbers(1).data(), 0.1);
   const auto velocities = [&] {
     std::vector<float> result;
-    state.inner().visit_buffers(
-        [&](std::string_view, const float* data, index_t count) { result.assign(data, data + count); });
+    state.visit_buffers([&](std::string_view, float* data, index_t count) { result.assign(data, data + count); });
     return result;
   };
   const std::vector<float> values_before = values;
@@ -177,20 +174,20 @@ BOOST_AUTO_TEST_CASE(a_step_that_is_not_finite_changes_nothing_but_the_scale) {
     for (const float bad : {INFINITY, -INFINITY, NAN}) {
       std::vector<float> gradients = some_numbers(1);
       gradients[place] = bad;
-      const double before = state.scale().factor;
+      const double before = state->scale().factor;
       state.update(device, two_segments, values.data(), gradients.data(), 0.1);
       BOOST_TEST((values == values_before), "place " << place << ", " << bad);
       BOOST_TEST((velocities() == velocities_before));
-      BOOST_TEST(state.report().skipped_steps == ++skipped);
-      BOOST_TEST(state.scale().factor == std::max(1.0, before / 2));
+      BOOST_TEST(state->report()->skipped_steps == ++skipped);
+      BOOST_TEST(state->scale().factor == std::max(1.0, before / 2));
     }
   }
   std::vector<float> gradients = some_numbers(3e38F);  // large, and nothing between the segments counts
   gradients[40] = NAN;
   gradients[60] = INFINITY;
   state.update(device, two_segments, values.data(), gradients.data(), 1e-30);
-  BOOST_TEST(state.report().skipped_steps == skipped);
-  BOOST_TEST(state.report().good_steps == 1);
+  BOOST_TEST(state->report()->skipped_steps == skipped);
+  BOOST_TEST(state->report()->good_steps == 1);
   BOOST_TEST((velocities() != velocities_before));
 }
 
@@ -199,31 +196,32 @@ BOOST_AUTO_TEST_CASE(the_step_is_decided_by_all_parts) {
   cpu device{{.intra_op_threads = 1}};
   const std::span<const segment> all{two_segments};
   for (const std::size_t bad : {0U, 48U}) {
-    scaled_loss<sgd>::state<float> state{device, {}, flat_size};
+    update_state<float> state{device, update<sgd>{.loss_scaling = {}}, flat_size};
     std::vector<float> values = some_numbers(1);
     std::vector<float> gradients = some_numbers(1);
     gradients[bad] = INFINITY;
-    state.test(device, all.subspan(0, 1), gradients.data());
-    state.test(device, all.subspan(1, 1), gradients.data());
-    state.finish(device, all, values.data(), gradients.data(), 0.1);
+    state->test(all.subspan(0, 1), gradients.data());
+    state->test(all.subspan(1, 1), gradients.data());
+    state->use_totals();
+    state->update(all, values.data(), gradients.data(), 0.1);
     BOOST_TEST((values == some_numbers(1)));
-    BOOST_TEST(state.report().skipped_steps == 1);
+    BOOST_TEST(state->report()->skipped_steps == 1);
   }
 }
 
 // What visit_buffers gives is all that a state needs to go on where another one was.
 BOOST_AUTO_TEST_CASE(a_state_goes_on_from_saved_buffers) {
   cpu device{{.intra_op_threads = 1}};
-  const scaled_loss<sgd> rule{.rule = {.momentum = 0.9}, .scaling = {.initial = 1024, .growth_interval = 4}};
-  const auto steps = [&](scaled_loss<sgd>::state<float>& state, std::vector<float>& values, int first, int last) {
+  const update<sgd> rule{.rule = {.momentum = 0.9}, .loss_scaling = {.initial = 1024, .growth_interval = 4}};
+  const auto steps = [&](update_state<float>& state, std::vector<float>& values, int first, int last) {
     for (int step = first; step < last; ++step) {
       std::vector<float> gradients =
-          times(some_numbers(static_cast<float>(step)), static_cast<float>(state.scale().factor));
+          times(some_numbers(static_cast<float>(step)), static_cast<float>(state->scale().factor));
       gradients[3] = step % 7 == 5 ? INFINITY : gradients[3];
       state.update(device, two_segments, values.data(), gradients.data(), 0.01);
     }
   };
-  scaled_loss<sgd>::state<float> whole{device, rule, flat_size};
+  update_state<float> whole{device, rule, flat_size};
   std::vector<float> values = some_numbers(1);
   steps(whole, values, 0, 8);
   std::vector<std::vector<double>> saved;
@@ -235,7 +233,7 @@ BOOST_AUTO_TEST_CASE(a_state_goes_on_from_saved_buffers) {
   BOOST_TEST((names == std::vector<std::string>{"velocity", "loss_scale"}));
   BOOST_TEST((saved.back() == std::vector<double>{1024, 2, 1}));
 
-  scaled_loss<sgd>::state<float> restored{device, rule, flat_size};
+  update_state<float> restored{device, rule, flat_size};
   std::vector<float> others = values;
   std::size_t next = 0;
   restored.visit_buffers([&](std::string_view, auto* data, index_t count) {
@@ -247,10 +245,10 @@ BOOST_AUTO_TEST_CASE(a_state_goes_on_from_saved_buffers) {
   steps(whole, values, 8, 15);
   steps(restored, others, 8, 15);
   BOOST_TEST((values == others));
-  BOOST_TEST(whole.report().scale == restored.report().scale);
-  BOOST_TEST(whole.report().good_steps == restored.report().good_steps);
-  BOOST_TEST(whole.report().skipped_steps == restored.report().skipped_steps);
-  BOOST_TEST(restored.report().skipped_steps == 2);
+  BOOST_TEST(whole->report()->scale == restored->report()->scale);
+  BOOST_TEST(whole->report()->good_steps == restored->report()->good_steps);
+  BOOST_TEST(whole->report()->skipped_steps == restored->report()->skipped_steps);
+  BOOST_TEST(restored->report()->skipped_steps == 2);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

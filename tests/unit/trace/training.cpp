@@ -23,8 +23,8 @@
 #include "gradus/nn/layers/dense.hpp"
 #include "gradus/nn/layers/relu.hpp"
 #include "gradus/nn/network.hpp"
-#include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/parallel/compressed_all_reduce.hpp"
 #include "gradus/train/traced.hpp"
 #include "gradus/train/trainer.hpp"
@@ -177,8 +177,8 @@ BOOST_AUTO_TEST_CASE(updates_behind_forward_are_seen_there) {
 // The scale reaches the network through the recording, and updates are not put off with it.
 BOOST_AUTO_TEST_CASE(a_scaled_loss_changes_no_bit_and_allocates_nothing) {
   const result plain = run({}, false);
-  const gradus::optim::scaled_loss<gradus::optim::sgd> rule{.rule = {.momentum = 0.9},
-                                                            .scaling = {.initial = 1024, .growth_interval = 5}};
+  const gradus::optim::update<gradus::optim::sgd> rule{.rule = {.momentum = 0.9},
+                                                       .loss_scaling = {.initial = 1024, .growth_interval = 5}};
   const result have = run("trace_training_scaled_test.json", true, rule);
   BOOST_TEST((have.weights == plain.weights));
 #ifdef GRADUS_TEST_COUNTS_ALLOCATIONS

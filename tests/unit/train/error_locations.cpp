@@ -26,9 +26,9 @@
 #include "gradus/nn/network.hpp"
 #include "gradus/nn/predict.hpp"
 #include "gradus/optim/lars.hpp"
-#include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/schedules.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/train/metrics.hpp"
 #include "gradus/train/traced.hpp"
 #include "gradus/train/trainer.hpp"
@@ -196,7 +196,7 @@ BOOST_AUTO_TEST_CASE(of_devices_and_tensors) {
 BOOST_AUTO_TEST_CASE(when_a_trainer_is_made) {
   network building = make_network(device);
   network net = make_compiled(device);
-  const optim::scaled_loss<optim::sgd> scaled{.scaling = {.growth = 0}};
+  const optim::update<optim::sgd> scaled{.loss_scaling = {.growth = 0}};
   require_place(__LINE__, "not compiled", [&] { train::trainer trainer(building, optim::sgd{}, world); });
   require_place(__LINE__, "momentum", [&] { train::trainer trainer(net, optim::sgd{.momentum = 1}, world); });
   require_place(__LINE__, "lars", [&] { train::trainer trainer(net, optim::lars{.trust = 0}, world); });

@@ -15,8 +15,7 @@
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/optim/adam_w.hpp"
-#include "gradus/optim/averaged_weights.hpp"
-#include "gradus/optim/scaled_loss.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/parallel/compressed_all_reduce.hpp"
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
@@ -216,9 +215,9 @@ BOOST_AUTO_TEST_CASE(gradients_and_values_of_frozen_layers_do_not_travel) {
 
 BOOST_AUTO_TEST_CASE(rules_around_rules_train_networks_with_frozen_layers) {
   comm::self world;
-  const frozen_outcome scaled = train_frozen(
-      world, parallel::all_reduce{}, {}, true,
-      optim::scaled_loss<optim::averaged_weights<optim::sgd>>{.rule = {.rule = usual_rule}, .scaling = {.initial = 4}});
+  const frozen_outcome scaled =
+      train_frozen(world, parallel::all_reduce{}, {}, true,
+                   optim::update<optim::sgd>{.rule = usual_rule, .loss_scaling = {.initial = 4}, .average = 0.999});
   BOOST_TEST((scaled.frozen == scaled.given));
   BOOST_TEST(gradus_test::largest_difference(scaled.weights, frozen_in_one_process().weights) < 1e-12);
   const frozen_outcome adam = train_frozen(world, parallel::all_reduce{}, {}, true, optim::adam_w{});

@@ -17,9 +17,8 @@
 #include "gradus/nn/losses.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/adam.hpp"
-#include "gradus/optim/clipped_norm.hpp"
-#include "gradus/optim/clipped_value.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/train/trainer.hpp"
 
 namespace {
@@ -116,8 +115,8 @@ BOOST_AUTO_TEST_CASE(accumulated_gradients_are_those_of_the_whole_batch) {
   const auto squares = nn::loss_of([](auto scores, auto targets) { return mean(square(scores - targets)); });
   check_accumulated(optim::sgd{.momentum = 0.9, .weight_decay = 0.01}, nn::huber{.delta = 0.5});
   check_accumulated(optim::adam{.epsilon = 1e-3}, nn::mean_squared_error{});
-  check_accumulated(optim::clipped_norm<optim::sgd>{.rule = {.momentum = 0.9}, .max_norm = 0.1}, squares);
-  check_accumulated(optim::clipped_value<optim::sgd>{.rule = {.momentum = 0.9}, .limit = 0.02},
+  check_accumulated(optim::update<optim::sgd>{.rule = {.momentum = 0.9}, .max_norm = 0.1}, squares);
+  check_accumulated(optim::update<optim::sgd>{.rule = {.momentum = 0.9}, .clip_value = 0.02},
                     nn::binary_cross_entropy_with_logits{});
 }
 

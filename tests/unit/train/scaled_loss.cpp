@@ -14,7 +14,7 @@
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/float16.hpp"
-#include "gradus/optim/scaled_loss.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/parallel/compressed_all_reduce.hpp"
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/train/progress.hpp"
@@ -24,18 +24,18 @@ namespace {
 namespace nn = gradus::nn;
 namespace train = gradus::train;
 using gradus::float16;
-using gradus::optim::scaled_loss;
 using gradus::optim::sgd;
+using gradus::optim::update;
 using gradus_test::largest_difference;
 using gradus_test::run_training;
 using gradus_test::training_result;
 using gradus_test::training_setup;
-using scaled_setup = gradus_test::training_setup_with<scaled_loss<sgd>>;
+using scaled_setup = gradus_test::training_setup_with<update<sgd>>;
 
 const sgd plain_rule{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01};
 
 scaled_setup scaled(double initial, int growth_interval = 2000) {
-  return {.rule = {.rule = plain_rule, .scaling = {.initial = initial, .growth_interval = growth_interval}}};
+  return {.rule = {.rule = plain_rule, .loss_scaling = {.initial = initial, .growth_interval = growth_interval}}};
 }
 
 /// Softmax cross-entropy whose gradient overflows in one step, counted from 0.
@@ -89,7 +89,7 @@ rank_record train_with_overflow(Communicator& world, int bad_rank, const Strateg
   net.loss(overflowing_loss{.step = world.rank() == bad_rank ? 2 : -1},
            net.add("scores", nn::dense{.out_features = 4}, x));
   net.compile({.max_batch_size = 8, .seed = 5});
-  const scaled_loss<sgd> rule{.rule = {.momentum = 0.9}, .scaling = {.initial = 1024}};
+  const update<sgd> rule{.rule = {.momentum = 0.9}, .loss_scaling = {.initial = 1024}};
   train::trainer trainer{net, rule, world, strategy};
   rank_record result;
   struct recorder {
@@ -103,10 +103,9 @@ rank_record train_with_overflow(Communicator& world, int bad_rank, const Strateg
     void on_epoch(const train::epoch_report& epoch) { result->epoch = epoch; }
   };
   trainer.fit(loader, {.epochs = 1, .learning_rate = 0.05}, recorder{&result, &net, &trainer});
-  trainer.template update_state<scaled_loss<sgd>>().inner().visit_buffers(
-      [&](std::string_view, const float* data, gradus::index_t count) {
-        result.velocities.assign(data, data + count);
-      });
+  trainer.template update_state<sgd>().visit_buffers([&](std::string_view, const float* data, gradus::index_t count) {
+    result.velocities.assign(data, data + count);
+  });
   return result;
 }
 
@@ -145,6 +144,7 @@ BOOST_AUTO_TEST_CASE(an_overflow_on_one_rank_skips_the_step_on_all) {
       gradus::parallel::all_reduce{.bucket_bytes = 64, .first_bucket_bytes = 64, .overlap_forward = true});
   check_that_all_skip(gradus::parallel::compressed_all_reduce<float16>{});
   check_that_all_skip(gradus::parallel::model_averaging{.synchronous_steps = 100});
+  check_that_all_skip(gradus::parallel::sharded_update{});
 }
 
 // A rank decides by itself about its own steps; the average is that of the ranks as they are.

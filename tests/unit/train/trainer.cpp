@@ -24,7 +24,7 @@
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/optim/lars.hpp"
-#include "gradus/optim/scaled_loss.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/sharded_update.hpp"
 #include "gradus/train/progress.hpp"
@@ -290,7 +290,9 @@ static_assert(std::is_same_v<train::default_strategy<network, optim::sgd, gradus
                              gradus::parallel::sharded_update>);
 static_assert(
     std::is_same_v<train::default_strategy<network, optim::lars, gradus::comm::threads>, gradus::parallel::all_reduce>);
-static_assert(std::is_same_v<train::default_strategy<network, optim::scaled_loss<optim::sgd>, gradus::comm::threads>,
+static_assert(std::is_same_v<train::default_strategy<network, optim::update<optim::sgd>, gradus::comm::threads>,
+                             gradus::parallel::sharded_update>);
+static_assert(std::is_same_v<train::default_strategy<network, optim::update<optim::lars>, gradus::comm::threads>,
                              gradus::parallel::all_reduce>);
 static_assert(
     std::is_same_v<train::default_strategy<network, optim::sgd, gradus::comm::self>, gradus::parallel::one_process>);

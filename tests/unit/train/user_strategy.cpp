@@ -18,7 +18,7 @@
 #include "gradus/comm/threads.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/lars.hpp"
-#include "gradus/optim/scaled_loss.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
 #include "gradus/parallel/strategy.hpp"
@@ -84,11 +84,11 @@ std::string end_of(const Strategy& options, const Rule& rule, gradus::index_t el
     gradus_test::build_training_network(net);
     net.compile({.max_batch_size = 8, .seed = 1});
     const auto parameters = train::trained_parameters_of(net);
-    optim::parameter_update_of<Rule, float> updates{
-        device, rule, elements < 0 ? static_cast<gradus::index_t>(parameters.values.size()) : elements};
+    const auto updates = optim::make_parameter_update<float>(
+        device, rule, elements < 0 ? static_cast<gradus::index_t>(parameters.values.size()) : elements);
     const auto strategy = parallel::make_strategy<float>(options, alone, parameters.flat());
     comm::link_of all{alone};
-    const train::step_end_of<float> end{parameters, updates, *strategy, all};
+    const train::step_end_of<float> end{parameters, *updates, *strategy, all};
   });
 }
 
@@ -167,8 +167,9 @@ BOOST_AUTO_TEST_CASE(rules_and_strategies_that_do_not_go_together_are_refused_at
   const std::string parts = end_of(parallel::sharded_update{}, optim::lars{}, -1);
   BOOST_TEST(contains(parts, "an elementwise rule for ranks that update parts of parameters"), parts);
   BOOST_TEST(contains(parts, "'lars'"), parts);
-  const std::string servers = end_of(parallel::parameter_server{.colocate = true}, optim::scaled_loss<optim::sgd>{}, 0);
-  BOOST_TEST(contains(servers, "'scaled_loss', which scales the loss"), servers);
+  const std::string servers =
+      end_of(parallel::parameter_server{.colocate = true}, optim::update<optim::sgd>{.loss_scaling = {}}, 0);
+  BOOST_TEST(contains(servers, "which scales the loss"), servers);
   BOOST_TEST(end_of(parallel::sharded_update{}, optim::sgd{}, -1) == "no exception");
 }
 

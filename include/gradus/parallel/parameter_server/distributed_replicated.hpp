@@ -229,7 +229,7 @@ class distributed_replicated_state final : public server_strategy<Element> {
   [[nodiscard]] bool replicates() const noexcept override { return options_.master.settings().sums_all_workers(); }
 
   /// The servers sum the squares.
-  [[nodiscard]] bool sums_squares() const noexcept override { return true; }
+  [[nodiscard]] bool sums_totals() const noexcept override { return true; }
 
   /// All workers.
   [[nodiscard]] comm::link* group() noexcept override { return &group_; }

@@ -33,7 +33,7 @@
 #include "gradus/parallel/detail/parameter_server/links.hpp"
 #include "gradus/parallel/detail/parameter_server/loop.hpp"
 #include "gradus/parallel/detail/parameter_server/messages.hpp"
-#include "gradus/parallel/detail/parameter_server/norm_exchange.hpp"
+#include "gradus/parallel/detail/parameter_server/totals_exchange.hpp"
 #include "gradus/parallel/detail/parameter_server/variable_store.hpp"
 #include "gradus/parallel/detail/parameter_server/worker_group.hpp"
 #include "gradus/parallel/detail/parameter_server/worker_side.hpp"
@@ -76,9 +76,10 @@ class parameter_server_state;
 /// workers, but in modes in which a worker may be lost (asynchronous, bounded staleness, backup workers) they are each
 /// worker's own, because no worker waits for the others.
 ///
-/// With optim::clipped_norm synchronous servers begin a step when all gradients have come, and first send each other
-/// one number, the sum of squares of their variables' gradients. In other modes, and with backup workers, servers never
-/// have the gradients of one step together, and refuse. The norm is not in the reports of the workers.
+/// Where gradients are clipped by their norm (optim::update) synchronous servers begin a step when all gradients have
+/// come, and first send each other the sum of squares of their variables' gradients. In other modes, and with backup
+/// workers, servers never have the gradients of one step together, and refuse. They refuse a loss that is scaled, too.
+/// The norm is not in the reports of the workers.
 ///
 /// A server adds what comes in the order of the workers, one optimizer step a part. It keeps a buffer of its variables
 /// for each worker. The optimizer's state is not in trainer.update_state().
@@ -227,7 +228,7 @@ class parameter_server_state final : public server_strategy<Element> {
 
   /// The rule that servers apply. Once, before start.
   void use(optim::parameter_update<Element>& rule) override {
-    require_one_norm(options_.settings(), rule.clips_norm(), rule.name());
+    require_rule_of_servers(options_.settings(), rule);
     rule_ = rule.description();
     if (who_.worker_index(channel_.rank()) < 0) {
       return;
@@ -308,7 +309,7 @@ class parameter_server_state final : public server_strategy<Element> {
   [[nodiscard]] bool replicates() const noexcept override { return options_.settings().sums_all_workers(); }
 
   /// The servers sum the squares.
-  [[nodiscard]] bool sums_squares() const noexcept override { return true; }
+  [[nodiscard]] bool sums_totals() const noexcept override { return true; }
 
   /// The workers.
   [[nodiscard]] comm::link* group() noexcept override { return &group_; }
@@ -409,7 +410,7 @@ server_summary serve(comm::any_communicator communicator, const Rule& rule, cons
         options, who, segments, {variables.pull_priorities.data(), variables.pull_priorities.size()}, sizeof(Element));
     detail::server_links links{channel.link(), detail::message_tag::count(plan.parts.size())};
     const auto serve_by = [&](const optim::parameter_update<Element>& applied) {
-      detail::require_one_norm(options.settings(), applied.clips_norm(), applied.name());
+      detail::require_rule_of_servers(options.settings(), applied);
       detail::variables_of<Element> store{
           plan, server, segments, who.workers.size(), applied, options.pairwise_sums, variables.flush_denormals};
       detail::server_loop loop{links, plan, server, options.settings(), store};
@@ -423,7 +424,7 @@ server_summary serve(comm::any_communicator communicator, const Rule& rule, cons
       return serve_by(rule);
     } else {
       cpu device{{.intra_op_threads = 1}};
-      return serve_by(optim::parameter_update_of<Rule, Element>{device, rule, 0});
+      return serve_by(*optim::make_parameter_update<Element>(device, rule, 0));
     }
   });
 }

@@ -20,8 +20,8 @@
 #include "gradus/parallel/detail/parameter_server/links.hpp"
 #include "gradus/parallel/detail/parameter_server/messages.hpp"
 #include "gradus/parallel/detail/parameter_server/missing_workers.hpp"
-#include "gradus/parallel/detail/parameter_server/norm_exchange.hpp"
 #include "gradus/parallel/detail/parameter_server/state_rounds.hpp"
+#include "gradus/parallel/detail/parameter_server/totals_exchange.hpp"
 #include "gradus/parallel/detail/parameter_server/variable_store.hpp"
 #include "gradus/parallel/parameter_server/mode.hpp"
 #include "gradus/parallel/parameter_server/plan.hpp"
@@ -57,8 +57,8 @@ class server_loop {
       }
     }
     versions_ = dynamic_array<std::uint64_t>(parts());
-    if (store.clips_norm() && parts() != 0) {
-      norm_.emplace(links, plan, server, store);
+    if (store.needs_all_gradients() && parts() != 0) {
+      totals_.emplace(links, plan, server, store);
     }
     summary_.variable_bytes = static_cast<std::uint64_t>(plan.placed.server_bytes[static_cast<std::size_t>(server)]);
     for (std::size_t i = 0; i < clients_.size(); ++i) {
@@ -255,7 +255,7 @@ class server_loop {
     for (const server_client& each : clients_) {
       all_ended = all_ended && each.is_pushing() && each.ended && each.end.valid != 0;
     }
-    if (!all_ended || (norm_ && !norm_->is_known({clients_.data(), clients_.size()}))) {
+    if (!all_ended || (totals_ && !totals_->is_known({clients_.data(), clients_.size()}))) {
       return false;
     }
     bool moved = false;
@@ -273,8 +273,8 @@ class server_loop {
           update(part, static_cast<double>(clients_.size()), clients_[i].end.learning_rate);
           contributes_[i] = 0;
         }
-      } else if (norm_) {
-        store_->update_clipped(part, clients_[0].end.learning_rate);
+      } else if (totals_) {
+        store_->update_added_up(part, clients_[0].end.learning_rate);
         ++summary_.updates;
       } else {
         update(part, 1.0, clients_[0].end.learning_rate);
@@ -481,8 +481,8 @@ class server_loop {
     if (move_forward()) {
       return;
     }
-    if (norm_) {
-      norm_->raise_missing(patience_, silent);
+    if (totals_) {
+      totals_->raise_missing(patience_, silent);
     }
     const missing_workers who = find_missing({clients_.data(), clients_.size()}, parts());
     const bool nothing = parts() == 0;
@@ -505,7 +505,7 @@ class server_loop {
   dynamic_array<std::size_t> part_numbers_;  // of this server's parts, in the plan
   dynamic_array<std::size_t> order_;         // of pulls, parts of this server
   dynamic_array<std::uint64_t> versions_;    // by part
-  std::optional<norm_exchange> norm_;        // where the rule clips by the norm
+  std::optional<totals_exchange> totals_;    // where a step needs all gradients
   std::uint64_t round_ = 0;                  // steps with backup workers
   bool initialized_ = false;
   clock::time_point now_{};

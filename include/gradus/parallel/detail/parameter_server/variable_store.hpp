@@ -37,16 +37,15 @@ class variable_store {
   /// One optimizer step with scale * (the sum of the contributors' gradients, in the order of the workers).
   virtual void update(std::size_t part, std::span<const std::uint8_t> contributes, double scale, double rate) = 0;
 
-  /// Whether a step needs the norm of all gradients: then it is add_up() of all parts, use_norm(), and update_clipped()
-  /// of all.
-  [[nodiscard]] virtual bool clips_norm() const noexcept = 0;
+  /// Whether a step needs all gradients: then it is add_up() of all parts, use_totals(), and update_added_up() of all.
+  [[nodiscard]] virtual bool needs_all_gradients() const noexcept = 0;
   /// Adds the contributors' gradients.
   virtual void add_up(std::size_t part, std::span<const std::uint8_t> contributes) = 0;
-  /// The sum of squares of the parts that have been added up: the numbers of parameter_update::squares, which servers
-  /// add up and write back before use_norm.
-  [[nodiscard]] virtual std::span<double> squares() noexcept = 0;
-  virtual void use_norm() = 0;
-  virtual void update_clipped(std::size_t part, double rate) = 0;
+  /// parameter_update::totals of the parts that have been added up, which servers add up and write back before
+  /// use_totals.
+  [[nodiscard]] virtual std::span<double> totals() noexcept = 0;
+  virtual void use_totals() = 0;
+  virtual void update_added_up(std::size_t part, double rate) = 0;
 
   /// The number of the buffer of the sums of gradients.
   static constexpr std::size_t gradient_sums = std::numeric_limits<std::size_t>::max();
@@ -113,15 +112,15 @@ class variables_of final : public variable_store {
     rule_->update(std::span{&own, 1}, values_.data(), sum_.data(), {rate, updates_[part]++});
   }
 
-  [[nodiscard]] bool clips_norm() const noexcept override { return rule_->clips_norm(); }
+  [[nodiscard]] bool needs_all_gradients() const noexcept override { return rule_->needs_all_gradients(); }
   void add_up(std::size_t part, std::span<const std::uint8_t> contributes) override {
     sum_up(parts_[part], contributes);
     rule_->test(std::span{&parts_[part], 1}, sum_.data());
   }
-  [[nodiscard]] std::span<double> squares() noexcept override { return rule_->squares(); }
-  void use_norm() override { rule_->use_norm(); }
-  void update_clipped(std::size_t part, double rate) override {
-    rule_->update_clipped(std::span{&parts_[part], 1}, values_.data(), sum_.data(), {rate, updates_[part]++});
+  [[nodiscard]] std::span<double> totals() noexcept override { return rule_->totals(); }
+  void use_totals() override { rule_->use_totals(); }
+  void update_added_up(std::size_t part, double rate) override {
+    rule_->update(std::span{&parts_[part], 1}, values_.data(), sum_.data(), {rate, updates_[part]++});
   }
 
   [[nodiscard]] std::span<std::uint8_t> buffer(std::size_t number, std::size_t part) override {

@@ -15,8 +15,10 @@
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/exact_sum.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/optim/gradient_norm_report.hpp"
+#include "gradus/optim/loss_scale_report.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/optim/update_step.hpp"
@@ -24,7 +26,7 @@
 namespace gradus::parallel::detail {
 
 /// Passes all calls on, but sums squares itself: the sum does not depend on who adds which parts of the gradients, nor
-/// on the order. Ranks and servers exchange exact_sum::numbers numbers.
+/// on the order. Ranks and servers exchange exact_sum::numbers + 1 numbers.
 template <class Element>
 class exact_norm final : public optim::parameter_update<Element> {
   using base = optim::parameter_update<Element>;
@@ -46,10 +48,14 @@ class exact_norm final : public optim::parameter_update<Element> {
     return std::make_unique<exact_norm>(rule_->with_state_on(device, elements));
   }
 
+  [[nodiscard]] bool needs_all_gradients() const noexcept override { return true; }
   /// Adds the squares of the gradients of `segments`, in double precision.
   void test(std::span<const optim::segment> segments, const Element* gradients) override {
     constexpr index_t most_in_one_thread = index_t{1} << 12U;
     changed_ = true;
+    if (rule_->scales_loss()) {
+      rule_->test(segments, gradients);  // for gradients that are not finite; its sum of squares is not used
+    }
     for (const optim::segment& each : segments) {
       const Element* const first = gradients + each.offset;
       if (each.size <= most_in_one_thread) {
@@ -66,35 +72,40 @@ class exact_norm final : public optim::parameter_update<Element> {
     }
   }
 
-  [[nodiscard]] bool clips_norm() const noexcept override { return true; }
-  [[nodiscard]] std::span<double> squares() noexcept override {
+  /// The sum of squares, and what the rule has found that is not finite.
+  [[nodiscard]] std::span<double> totals() noexcept override {
     if (changed_) {
       exact_sum all;
       for (const exact_sum& each : sums_) {
         all.add(each);
       }
-      all.write(numbers_);
+      all.write(std::span{numbers_}.template first<exact_sum::numbers>());
+      numbers_.back() = rule_->totals().front();
       changed_ = false;
     }
     return numbers_;
   }
-  void use_norm() override {
-    give_squares();
-    rule_->use_norm();
+  void use_totals() override {
+    exact_sum all;
+    all.read(std::span<const double>{totals()}.template first<exact_sum::numbers>());
+    rule_->totals().front() = numbers_.back();
+    rule_->totals().back() = all.value();
+    sums_ = {};
+    numbers_ = {};
+    rule_->use_totals();
   }
-  void finish(std::span<const optim::segment> segments, Element* values, const Element* gradients,
-              const optim::update_step& step) override {
-    give_squares();
-    rule_->finish(segments, values, gradients, step);
-  }
-  void update_clipped(std::span<const optim::segment> segments, Element* values, const Element* gradients,
-                      const optim::update_step& step) override {
-    rule_->update_clipped(segments, values, gradients, step);
-  }
+
+  [[nodiscard]] bool scales_loss() const noexcept override { return rule_->scales_loss(); }
+  [[nodiscard]] loss_scale scale() const noexcept override { return rule_->scale(); }
+  [[nodiscard]] std::optional<optim::loss_scale_report> report() override { return rule_->report(); }
+  [[nodiscard]] bool clips_norm() const noexcept override { return true; }
   [[nodiscard]] std::optional<double> gradient_norm() const noexcept override { return rule_->gradient_norm(); }
   [[nodiscard]] std::optional<optim::gradient_norm_report> take_norm_report() override {
     return rule_->take_norm_report();
   }
+
+  void swap_average(std::span<Element> values) override { rule_->swap_average(values); }
+  [[nodiscard]] base& innermost() noexcept override { return rule_->innermost(); }
 
   [[nodiscard]] int threads() const override { return rule_->threads(); }
 
@@ -112,19 +123,10 @@ class exact_norm final : public optim::parameter_update<Element> {
     }
   }
 
-  /// The rule's sum becomes that of squares(), which begins anew.
-  void give_squares() noexcept {
-    exact_sum all;
-    all.read(std::span<const double, exact_sum::numbers>{squares()});
-    rule_->squares().front() = all.value();
-    sums_ = {};
-    numbers_ = {};
-  }
-
   base* rule_;
   std::unique_ptr<base> own_;
   std::array<exact_sum, 8> sums_{};  // of threads
-  std::array<double, exact_sum::numbers> numbers_{};
+  std::array<double, exact_sum::numbers + 1> numbers_{};
   bool changed_ = false;
 };
 

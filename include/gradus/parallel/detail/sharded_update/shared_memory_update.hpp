@@ -73,11 +73,11 @@ class shared_memory_update final : public partial_strategy<Element> {
 
   /// Calls update(segments) for this rank's parts of the parameters, and brings the values together.
   void finish(const update_call& update) override {
-    const bool clips = rule_ != nullptr && rule_->clips_norm();
+    const bool needs_all = rule_ != nullptr && rule_->needs_all_gradients();
     if (channel_.size() == 1) {
-      if (clips) {
+      if (needs_all) {
         rule_->test(parameters_.segments, parameters_.gradients.data());
-        rule_->use_norm();
+        rule_->use_totals();
       }
       update(parameters_.segments);
       return;
@@ -95,7 +95,7 @@ class shared_memory_update final : public partial_strategy<Element> {
       sums = {sum_beside(0, blocks_.begin), sum_beside(blocks_.end, elements_)};
       comm::barrier(channel_).wait();
     });
-    if (clips) {
+    if (needs_all) {
       go_through_own(update, [this](std::span<const optim::segment> own) {
         sum_own(own);
         rule_->test(own, parameters_.gradients.data());
@@ -104,8 +104,8 @@ class shared_memory_update final : public partial_strategy<Element> {
       if (channel_.rank() == 0) {  // all ranks have the sums of what windows do not reach
         rule_->test({beside_.data(), beside_.size()}, parameters_.gradients.data());
       }
-      waiting_for("the norm of the gradients", [this] { comm::all_reduce(channel_, rule_->squares()).wait(); });
-      rule_->use_norm();
+      waiting_for("the totals of the gradients", [this] { comm::all_reduce(channel_, rule_->totals()).wait(); });
+      rule_->use_totals();
       go_through_own(update, [&, this](std::span<const optim::segment> own) { update_and_hand_out(update, own); });
     } else {
       go_through_own(update, [&, this](std::span<const optim::segment> own) {
@@ -121,7 +121,7 @@ class shared_memory_update final : public partial_strategy<Element> {
     newest_ = newest_state::in_blocks;
   }
 
-  [[nodiscard]] bool sums_squares() const noexcept override { return true; }
+  [[nodiscard]] bool sums_totals() const noexcept override { return true; }
 
   /// All ranks have the sums.
   [[nodiscard]] double gather_gradients() override { return 1; }

@@ -24,12 +24,12 @@
 
 namespace gradus::parallel::detail {
 
-/// Each server that has variables sends its sum of squares to all others, once a step. The sums are the same bits on
-/// all servers. What it is constructed from outlives it.
-class norm_exchange {
+/// Each server that has variables sends its totals of the gradients (parameter_update::totals) to all others, once a
+/// step. The sums are the same bits on all servers. What it is constructed from outlives it.
+class totals_exchange {
  public:
   /// @pre the server has variables
-  norm_exchange(server_links& links, const parameter_server_plan& plan, int server, variable_store& store)
+  totals_exchange(server_links& links, const parameter_server_plan& plan, int server, variable_store& store)
       : links_{&links}, store_{&store}, everyone_(plan.who.workers.size(), std::uint8_t{1}) {
     dynamic_array<int> parts(plan.who.servers.size());
     for (const server_part& each : plan.parts) {
@@ -42,7 +42,7 @@ class norm_exchange {
       }
     }
     parts_ = static_cast<std::size_t>(parts[static_cast<std::size_t>(server)]);
-    sent_ = dynamic_array<double>(store.squares().size());
+    sent_ = dynamic_array<double>(store.totals().size());
     squares_ = dynamic_array<double>(ranks_.size() * sent_.size());
     incoming_ = dynamic_array<transfer>(ranks_.size());
     outgoing_ = dynamic_array<transfer>(ranks_.size());
@@ -51,7 +51,7 @@ class norm_exchange {
     }
   }
 
-  /// When all gradients of a step have come, adds them up and sums their squares over the servers. Returns whether that
+  /// When all gradients of a step have come, adds them up, and sums the totals over the servers. Returns whether that
   /// is done, once a step: then the store can update.
   [[nodiscard]] bool is_known(std::span<const server_client> clients) {
     if (!under_way_ && !begin(clients)) {
@@ -64,7 +64,7 @@ class norm_exchange {
     }
     under_way_ = false;
     added_up_ = false;
-    const std::span<double> sums = store_->squares();
+    const std::span<double> sums = store_->totals();
     for (std::size_t k = 0; k < sums.size(); ++k) {
       double sum = 0;
       for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -72,7 +72,7 @@ class norm_exchange {
       }
       sums[k] = sum;
     }
-    store_->use_norm();
+    store_->use_totals();
     return true;
   }
 
@@ -86,8 +86,8 @@ class norm_exchange {
       }
     }
     if (!missing.empty()) {
-      raise<communication_error>("parameter_server: sums of squares of other servers, for the norm of the gradients",
-                                 {}, missing_text(missing, silent, patience), "set_time_limit allows longer waits");
+      raise<communication_error>("parameter_server: totals of other servers, for the norm of the gradients", {},
+                                 missing_text(missing, silent, patience), "set_time_limit allows longer waits");
     }
   }
 
@@ -110,7 +110,7 @@ class norm_exchange {
     if (!gone) {
       return false;
     }
-    const std::span<const double> own = store_->squares();
+    const std::span<const double> own = store_->totals();
     std::copy(own.begin(), own.end(), sent_.begin());
     std::copy(own.begin(), own.end(), of_server(own_));
     const std::size_t bytes = own.size_bytes();
@@ -142,13 +142,22 @@ class norm_exchange {
   bool added_up_ = false;
 };
 
-/// @throws configuration_error if the servers never have the gradients of one step together
-inline void require_one_norm(const server_settings& settings, bool clips_norm, std::string_view rule) {
-  if (clips_norm && (settings.mode != server_mode::synchronous || settings.backup_workers > 0)) {
-    raise<configuration_error>("parallel::parameter_server",
-                               {"synchronous servers without backup workers for the update rule '", rule,
-                                "', which clips by the norm of all gradients of a step"},
-                               settings.describe(), "optim::clipped_value clips in every mode");
+/// @throws configuration_error if servers cannot apply the rule: they never have the gradients of one step together, or
+///         the loss is scaled, by workers that do not see the scale
+template <class Element>
+void require_rule_of_servers(const server_settings& settings, const optim::parameter_update<Element>& rule) {
+  if (rule.scales_loss()) {
+    raise<configuration_error>("parallel::parameter_server", "an update rule that does not scale the loss",
+                               {"'", rule.description(), "'"},
+                               "workers do not see the scale of the servers: train with parallel::all_reduce or "
+                               "parallel::sharded_update");
+  }
+  if (rule.clips_norm() && (settings.mode != server_mode::synchronous || settings.backup_workers > 0)) {
+    raise<configuration_error>(
+        "parallel::parameter_server",
+        {"synchronous servers without backup workers for an update that clips by the norm of all "
+         "gradients of a step"},
+        settings.describe(), ".clip_value of optim::update clips in every mode");
   }
 }
 
