@@ -3,10 +3,12 @@
 // How a rank computes its part of a batch: a base class, and the way of most trainings.
 #pragma once
 
-#include <cstdint>   // std::uint64_t
-#include <memory>    // std::make_unique, std::unique_ptr
-#include <optional>  // std::optional
-#include <string>    // std::string
+#include <concepts>     // std::constructible_from, std::derived_from
+#include <cstdint>      // std::uint64_t
+#include <memory>       // std::make_unique, std::unique_ptr
+#include <optional>     // std::optional
+#include <string>       // std::string
+#include <type_traits>  // std::is_abstract_v
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/link.hpp"
@@ -21,7 +23,7 @@
 #include "gradus/nn/step_options.hpp"
 #include "gradus/nn/targets.hpp"
 #include "gradus/parallel/strategy.hpp"
-#include "gradus/train/detail/trainer/loop.hpp"
+#include "gradus/train/batch_runner.hpp"
 
 namespace gradus::train {
 
@@ -61,7 +63,7 @@ class batch_source {
 /// What a network does with the batches of a fit or of an evaluation on this rank: all of them at once. Derive from it
 /// to compute them in another way.
 template <class Network>
-class batch_execution : public detail::batches {
+class batch_execution : public batch_runner {
  public:
   /// What sees the scores of an evaluation.
   using observer_type = nn::score_observer<typename Network::element_type, typename Network::device_type>;
@@ -74,12 +76,12 @@ class batch_execution : public detail::batches {
 
   void start_epoch(std::uint64_t epoch, index_t first) override { source_->start_epoch(epoch, first); }
 
-  bool next(detail::batch_facts& facts) override {
+  bool next(batch_counts& counts) override {
     batch_ = source_->next();
     if (batch_ != nullptr) {
-      facts = {.first_example = batch_->first_example,
-               .global_examples = batch_->global_examples,
-               .examples = batch_->images.extent(0)};
+      counts = {.first_example = batch_->first_example,
+                .global_examples = batch_->global_examples,
+                .examples = batch_->images.extent(0)};
     }
     return batch_ != nullptr;
   }
@@ -151,5 +153,34 @@ class execution {
   /// The part of the state of the training that virtual workers have; null without them.
   [[nodiscard]] virtual detail::worker_epoch* workers() noexcept { return nullptr; }
 };
+
+/// A requirement of a strategy that divides computation: it names `execution<Network>`.
+template <class Strategy, class Network>
+concept divides_computation = requires {
+  typename Strategy::template execution<Network>;
+};
+
+/// Reports at compile time what the execution that a strategy names lacks. Returns true if it compiles.
+template <class Strategy, class Network>
+consteval bool explain_execution() {
+  if constexpr (divides_computation<Strategy, Network>) {
+    using type = typename Strategy::template execution<Network>;
+    static_assert(std::derived_from<type, execution<Network>>,
+                  "gradus: the execution of this strategy is none: derive it from gradus::train::execution<Network>");
+    static_assert(!std::is_abstract_v<type>,
+                  "gradus: the execution of this strategy is abstract: override all its pure virtual functions");
+    static_assert(std::constructible_from<type, const Strategy&>,
+                  "gradus: the execution of this strategy is not made of its options: give it a constructor of const "
+                  "strategy&");
+  } else {
+    constexpr bool names_one = requires {
+      typename Strategy::execution;
+    };
+    static_assert(!names_one,
+                  "gradus: the execution of this strategy would never be used: write template <class Network> using "
+                  "execution = ...; in the strategy");
+  }
+  return true;
+}
 
 }  // namespace gradus::train

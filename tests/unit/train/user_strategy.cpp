@@ -4,11 +4,16 @@
 // when the program runs.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>    // std::copy
+#include <atomic>       // std::atomic
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint64_t
 #include <memory>       // std::make_unique, std::unique_ptr
 #include <span>         // std::span
 #include <stdexcept>    // std::runtime_error
 #include <string>       // std::string
 #include <string_view>  // std::string_view
+#include <utility>      // std::move, std::pair
 #include <vector>       // std::vector
 
 #include "../../support/training_runs.hpp"
@@ -54,6 +59,87 @@ struct plain_all_reduce {
   };
 };
 static_assert(parallel::gradient_strategy<plain_all_reduce>);
+
+template <class Network>
+class halves_execution;
+
+/// A rank computes its part of a batch in two halves.
+struct in_halves {
+  static constexpr std::string_view name = "in_halves";
+  template <class Element>
+  using state = plain_all_reduce::state<Element>;
+  template <class Element>
+  [[nodiscard]] static std::unique_ptr<state<Element>> make(const in_halves& /*options*/, comm::any_communicator ranks,
+                                                            const parallel::flat_parameters<Element>& parameters) {
+    return std::make_unique<state<Element>>(plain_all_reduce{}, std::move(ranks), parameters);
+  }
+  template <class Network>
+  using execution = halves_execution<Network>;
+};
+static_assert(parallel::gradient_strategy<in_halves>);
+
+template <class Network>
+class halves_batches final : public train::batch_execution<Network> {
+ public:
+  using train::batch_execution<Network>::batch_execution;
+
+  gradus::kernels::loss_sums train_step(const gradus::nn::step_options& options,
+                                        gradus::nn::step_hooks& hooks) override {
+    Network& net = this->network();
+    const auto& images = this->batch().images;
+    gradus::kernels::loss_sums total;
+    gradients_.assign(net.gradients().size(), 0);
+    const gradus::index_t half = images.extent(0) / 2;
+    ready_when_summed last;
+    for (const bool second : {false, true}) {
+      const gradus::index_t first = second ? half : 0;
+      const gradus::index_t count = second ? images.extent(0) - half : half;
+      if (count == 0 && !second) {
+        continue;
+      }
+      gradus::nn::step_options own = options;
+      own.first_example += static_cast<std::uint64_t>(first);
+      own.global_examples = this->batch().global_examples;
+      const gradus::extents<4> shape{count, images.extent(1), images.extent(2), images.extent(3)};
+      const gradus::index_t example = images.extent(1) * images.extent(2) * images.extent(3);
+      last.ready.clear();
+      total += net.train_step(
+          {net.device(), images.data() + first * example, shape},
+          gradus::nn::part_of_targets(this->batch().targets, net.target_description(), first, count), own, &last);
+      for (std::size_t i = 0; i < gradients_.size(); ++i) {
+        gradients_[i] += net.gradients()[i];
+      }
+    }
+    std::copy(gradients_.begin(), gradients_.end(), net.gradients().begin());
+    for (const auto& [first, count] : last.ready) {
+      hooks.gradients_ready(first, count);
+    }
+    return total;
+  }
+
+ private:
+  struct ready_when_summed final : gradus::nn::step_hooks {
+    void gradients_ready(std::size_t first, std::size_t count) override { ready.emplace_back(first, count); }
+    std::vector<std::pair<std::size_t, std::size_t>> ready;
+  };
+
+  std::vector<gradus::parameter_element_t<typename Network::element_type>> gradients_;
+};
+
+template <class Network>
+class halves_execution final : public train::execution<Network> {
+ public:
+  explicit halves_execution(const in_halves& /*options*/) {}
+
+  [[nodiscard]] std::unique_ptr<train::batch_execution<Network>> training(
+      comm::link& /*group*/, Network& network, train::batch_source<Network>& source) override {
+    ++trainings;
+    return std::make_unique<halves_batches<Network>>(network, source, nullptr);
+  }
+  [[nodiscard]] std::string describe() const override { return "in halves"; }
+
+  static inline std::atomic<int> trainings{0};
+};
 
 /// A check on a rank: Boost.Test is for one thread at a time.
 void require(bool holds) {
@@ -158,6 +244,22 @@ BOOST_AUTO_TEST_CASE(parts_that_are_chosen_at_run_time_train_as_a_trainer_does) 
     });
     BOOST_TEST((have == want));
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_strategy_of_a_user_divides_the_computation) {
+  comm::self alone;
+  const auto want = gradus_test::run_training<gradus::nhwc>(alone);
+  for (const int ranks : {1, 2, 3}) {
+    const auto have = comm::run_ranks(ranks, [&](comm::threads& world) {
+      return gradus_test::run_training_with<gradus::nhwc>(world, gradus_test::training_setup{}, in_halves{},
+                                                          {.rank = world.rank(), .ranks = world.size()});
+    });
+    for (const auto& each : have) {
+      BOOST_TEST(gradus_test::largest_difference(each.weights, want.weights) < 1e-9);
+      BOOST_TEST((each.weights == have.front().weights));
+    }
+  }
+  BOOST_TEST((halves_execution<gradus::nn::network<double, gradus::nhwc>>::trainings) == 6);
 }
 
 BOOST_AUTO_TEST_CASE(rules_and_strategies_that_do_not_go_together_are_refused_at_run_time_too) {

@@ -51,9 +51,9 @@ class pipeline_batches final : public batch_execution<Network> {
                    observer_type* observer)
       : batch_execution<Network>{network, source, observer}, runner_{&runner}, replicas_{&replicas} {}
 
-  bool next(batch_facts& facts) override {
-    const bool more = batch_execution<Network>::next(facts);
-    facts.examples = runner_->has_loss() ? facts.examples : 0;
+  bool next(batch_counts& counts) override {
+    const bool more = batch_execution<Network>::next(counts);
+    counts.examples = runner_->has_loss() ? counts.examples : 0;
     return more;
   }
 

@@ -138,17 +138,17 @@ class worker_batches final : public batch_execution<Network> {
     }
   }
 
-  bool next(batch_facts& facts) override {
-    if (!batch_execution<Network>::next(facts)) {
+  bool next(batch_counts& counts) override {
+    if (!batch_execution<Network>::next(counts)) {
       return false;
     }
-    own_ = data::share_of(facts.global_examples, rank_);
-    if (own_.count != facts.examples) {
+    own_ = data::share_of(counts.global_examples, rank_);
+    if (own_.count != counts.examples) {
       raise<configuration_error>(
           "trainer",
-          {"a loader that gives rank ", rank_.rank, " of ", rank_.ranks, " ", own_.count, " of ", facts.global_examples,
-           " examples"},
-          {facts.examples},
+          {"a loader that gives rank ", rank_.rank, " of ", rank_.ranks, " ", own_.count, " of ",
+           counts.global_examples, " examples"},
+          {counts.examples},
           "reproducible training has nested shards: share_of(examples, shard) takes what take_shard "
           "was given");
     }
@@ -204,7 +204,7 @@ class worker_batches final : public batch_execution<Network> {
     return first;
   }
 
-  void sum_ranks(comm::link& group, sums& total) override {
+  void sum_ranks(comm::link& group, loss_totals& total) override {
     const floating_point_scope scope{flushes_denormals_on(network_->device())};
     constexpr std::size_t counts = 3;  // behind the loss
     std::array<double, exact_sum::numbers + counts> numbers{};

@@ -30,6 +30,7 @@
 #include "gradus/nn/step_options.hpp"
 #include "gradus/optim/schedule.hpp"
 #include "gradus/optim/update_step.hpp"
+#include "gradus/train/batch_runner.hpp"
 #include "gradus/train/callback_state.hpp"
 #include "gradus/train/detail/trainer/not_finite.hpp"
 #include "gradus/train/detail/trainer/target_check.hpp"
@@ -44,61 +45,6 @@ using clock = std::chrono::steady_clock;
 inline double seconds_since(clock::time_point began) {
   return std::chrono::duration<double>(clock::now() - began).count();
 }
-
-/// What a step says of its batch.
-struct batch_facts {
-  std::uint64_t first_example = 0;
-  index_t global_examples = 0;
-  index_t examples = 0;  // of this rank
-};
-
-/// Sums over examples, and what they mean.
-struct sums {
-  double values[4] = {};  // loss, right answers, examples, labels
-
-  void add(const kernels::loss_sums& part, index_t examples) noexcept {
-    values[0] += part.loss;
-    values[1] += static_cast<double>(part.correct);
-    values[2] += static_cast<double>(examples);
-    values[3] += static_cast<double>(part.labels);
-  }
-  [[nodiscard]] double loss() const noexcept { return values[2] > 0 ? values[0] / values[2] : 0.0; }
-  [[nodiscard]] double accuracy() const noexcept { return values[3] > 0 ? values[1] / values[3] : 0.0; }
-  [[nodiscard]] double examples() const noexcept { return values[2]; }
-  [[nodiscard]] double labels() const noexcept { return values[3]; }
-};
-
-/// The batches of a loader, and what a network does with them.
-class batches {
- public:
-  batches() = default;
-  batches(const batches&) = delete;
-  batches& operator=(const batches&) = delete;
-
-  /// @param first  batches that are left out
-  virtual void start_epoch(std::uint64_t epoch, index_t first) = 0;
-  /// Goes to the next batch; false after the last.
-  [[nodiscard]] virtual bool next(batch_facts& batch) = 0;
-  [[nodiscard]] virtual kernels::loss_sums evaluate() = 0;
-  virtual kernels::loss_sums train_step(const nn::step_options& options, nn::step_hooks& observer) = 0;
-  /// Where the batch first makes something that is not finite.
-  [[nodiscard]] virtual nn::non_finite first_not_finite(const nn::step_options& options) = 0;
-  /// Before an evaluation: the statistics of the network become the same on all ranks that have them.
-  virtual void share_statistics(comm::link& group, std::span<std::byte> statistics) {
-    if (group.size() > 1 && !statistics.empty()) {
-      group.broadcast(statistics, 0);
-    }
-  }
-  /// Ends an epoch or an evaluation: its sums on this rank become those of all ranks.
-  virtual void sum_ranks(comm::link& group, sums& total) {
-    if (group.size() > 1) {
-      group.sum(total.values);
-    }
-  }
-
- protected:
-  ~batches() = default;
-};
 
 /// A callback; members that its type lacks do nothing.
 class any_callback {
@@ -174,12 +120,12 @@ GRADUS_COLD inline void take_shard(comm::link& group, void (*refuse)(comm::link&
 
 /// If a rank fails, it sends its reason to the others.
 /// @param statistics  of the network; all ranks take over those of rank 0
-inline evaluation_report evaluate(batches& data, comm::link& group, std::span<std::byte> statistics,
+inline evaluation_report evaluate(batch_runner& data, comm::link& group, std::span<std::byte> statistics,
                                   error_location where) {
   const auto began = clock::now();
   data.share_statistics(group, statistics);
-  sums total;
-  batch_facts batch;
+  loss_totals total;
+  batch_counts batch;
   try {
     at_call(where, [&] {
       data.start_epoch(0, 0);
@@ -238,7 +184,7 @@ struct training_position {
   std::uint64_t examples = 0;  ///< of these steps, over all ranks
   int epochs = 0;              ///< that have ended
   index_t step_in_epoch = 0;   ///< steps done of the next epoch
-  sums epoch;                  ///< of these steps, of this rank
+  loss_totals epoch;           ///< of these steps, of this rank
   double seconds = 0;          ///< that these steps took on this rank
 };
 
@@ -290,7 +236,7 @@ class loop {
 
   /// The epochs of one call of fit. If one ends in an exception, the other ranks get its message.
   /// @throws configuration_error when options make no sense or ranks differ
-  void fit(batches& data, step_end& update, comm::link& group, const fit_facts& fit, callback_list callbacks) {
+  void fit(batch_runner& data, step_end& update, comm::link& group, const fit_facts& fit, callback_list callbacks) {
     require_same_fit(group, fit);
     require_loader_of_state(fit);
     require_same_replicas(group, fit);
@@ -320,7 +266,8 @@ class loop {
     }
   }
 
-  void run_epochs(batches& data, step_end& update, comm::link& group, const fit_facts& fit, callback_list callbacks) {
+  void run_epochs(batch_runner& data, step_end& update, comm::link& group, const fit_facts& fit,
+                  callback_list callbacks) {
     const int first = begin(fit, callbacks);
     if (first != 0 && first == fit.run.epochs) {
       return;  // all of it was done before the state was taken
@@ -404,12 +351,12 @@ class loop {
     return description.substr(0, description.rfind(", shared by "));
   }
 
-  GRADUS_COLD epoch_report run_epoch(batches& data, step_end& update, comm::link& group, const fit_facts& fit,
+  GRADUS_COLD epoch_report run_epoch(batch_runner& data, step_end& update, comm::link& group, const fit_facts& fit,
                                      int epoch, callback_list callbacks) {
     const auto began = clock::now();
     const run_information& run = fit.run;
     epoch_report report{.epoch = epoch, .epochs = run.epochs, .steps = position_.step_in_epoch};
-    batch_facts batch;
+    batch_counts batch;
     const double seconds_before = position_.seconds;
     data.start_epoch(static_cast<std::uint64_t>(position_.epochs), position_.step_in_epoch);
     for (;;) {
@@ -457,7 +404,7 @@ class loop {
         data.start_epoch(static_cast<std::uint64_t>(position_.epochs), report.steps);
       }
     }
-    sums total = position_.epoch;
+    loss_totals total = position_.epoch;
     update.complete_update();
     data.sum_ranks(group, total);
     report.examples = static_cast<index_t>(total.examples());

@@ -95,12 +95,6 @@ concept watched_communicator = requires {
   requires Communicator::recorder_type::watches_training;
 };
 
-/// A strategy that says how ranks compute their parts.
-template <class Strategy, class Network>
-concept divides_computation = requires {
-  typename Strategy::template execution<Network>;
-};
-
 /// How ranks that train by a strategy compute their parts.
 template <class Network, class Strategy>
 [[nodiscard]] std::unique_ptr<execution<Network>> execution_of([[maybe_unused]] const Strategy& options) {
@@ -116,11 +110,13 @@ template <class Network, class Strategy>
         complete || !requires { options.stages_per_rank; },
         "gradus: to train by parallel::hybrid, include gradus/train/hybrid.hpp");
     if constexpr (complete) {
+      static_assert(explain_execution<Strategy, Network>());
       return std::make_unique<type>(options);
     } else {
       return nullptr;
     }
   } else {
+    static_assert(explain_execution<Strategy, Network>());
     return std::make_unique<execution<Network>>();
   }
 }
