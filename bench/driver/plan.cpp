@@ -10,6 +10,7 @@
 #include "gradus/core/text.hpp"
 #include "gradus/core/unoptimized.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/kernels/cpu/isa.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/parallel/parameter_server/placement.hpp"
 #include "gradus/parallel/transfer_order/bucket_order.hpp"
@@ -364,6 +365,9 @@ void print_header(const settings& chosen, const result& about, index_t examples_
     std::printf("Checkpoints: '%s', %s\n", gradus::printable(chosen.checkpoint_dir).c_str(), when.c_str());
   }
   std::printf("Ranks:       %d\nThreads:     %d per rank\n", about.ranks, about.threads);
+  if (chosen.device != "cuda") {
+    std::printf("Kernels:     %s\n", std::string{name_of(gradus::kernels::current_instruction_set())}.c_str());
+  }
   if (const char* const note = gradus::note_of_unoptimized(); note != nullptr && chosen.device != "cuda") {
     std::printf("Note:        %s\n", note);
   }

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "emulated_amx.hpp"
 #include "emulated_pairs.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
@@ -333,14 +334,17 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(parameters_are_rounded_to_bfloat16, Layout, layout
   auto y = conv::run<bfloat16, Layout>(p, device, 1).y_plain;
   const auto x = conv::stored<bfloat16, Layout>(p.x);
   const auto w = conv::stored<float, Layout>(p.w);
-  std::vector<bfloat16> of_pairs(y.size());
-  const detail::pixel_correlations<bfloat16> all{
-      emulated_pair_kernels(), p.geometry, detail::channel_order_of<Layout>, gradus::kernels::pass::forward, 1, 1};
-  auto* const workspace = static_cast<std::byte*>(device.allocate(all.workspace_bytes()));
-  all.run(device, x.data(), w.data(), detail::output_of(of_pairs.data(), gradus::kernels::forward_epilogue<bfloat16>{}),
-          workspace);
-  device.deallocate(workspace, all.workspace_bytes());
-  y.insert(y.end(), of_pairs.begin(), of_pairs.end());
+  const std::size_t count = y.size();
+  for (const auto* const kernels : {&emulated_pair_kernels(), &emulated_amx_kernels()}) {
+    std::vector<bfloat16> of_pairs(count);
+    const detail::pixel_correlations<bfloat16> all{
+        *kernels, p.geometry, detail::channel_order_of<Layout>, gradus::kernels::pass::forward, 1, 1};
+    auto* const workspace = static_cast<std::byte*>(device.allocate(all.workspace_bytes()));
+    all.run(device, x.data(), w.data(),
+            detail::output_of(of_pairs.data(), gradus::kernels::forward_epilogue<bfloat16>{}), workspace);
+    device.deallocate(workspace, all.workspace_bytes());
+    y.insert(y.end(), of_pairs.begin(), of_pairs.end());
+  }
   for (const bfloat16 value : y) {
     BOOST_TEST(static_cast<float>(value) == 4.0F / 512);
   }
@@ -361,11 +365,13 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(parameters_are_rounded_to_float16, Layout, layouts
   });
 }
 
-// What AVX512-BF16 runs: here with tiles that any processor has.
-BOOST_AUTO_TEST_CASE_TEMPLATE(pairs_of_terms_agree_with_the_definition, Layout, layouts) {
+// What AVX512-BF16 and AMX run: here with tiles that any processor has.
+template <class Layout>
+void check_pairs(const gradus::kernels::detail::tile_kernels<float>& kernels) {
   using gradus::bfloat16;
   using gradus::kernels::pass;
   namespace detail = gradus::kernels::detail;
+  constexpr detail::channel_order order = detail::channel_order_of<Layout>;
   for (const conv::shape& s : shapes) {
     const conv::problem p{s};
     if (detail::is_dilated(p.geometry)) {
@@ -381,14 +387,13 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(pairs_of_terms_agree_with_the_definition, Layout, 
     for (const int threads : {1, 3}) {
       gradus::cpu device{{.intra_op_threads = threads}};
       conv::results<bfloat16>& r = results[threads / 2];
-      r = conv::run<bfloat16, Layout>(p, device, s.batch);  // the gradients of the parameters stay
+      r = conv::run<bfloat16, Layout>(p, device, s.batch);  // the gradients of the parameters stay without lines
       r.y_plain.assign(r.y_plain.size(), static_cast<bfloat16>(NAN));
       r.y_fused = r.y_plain;
       r.dx_plain.assign(r.dx_plain.size(), static_cast<bfloat16>(NAN));
       r.dx_fused = conv::stored<bfloat16, Layout>(p.old_dx);
       const auto run = [&](pass which, const bfloat16* from, const auto& output) {
-        const detail::pixel_correlations<bfloat16> all{
-            emulated_pair_kernels(), p.geometry, detail::channel_order_of<Layout>, which, threads, s.batch};
+        const detail::pixel_correlations<bfloat16> all{kernels, p.geometry, order, which, threads, s.batch};
         const std::size_t bytes = all.workspace_bytes();
         auto* const workspace = static_cast<std::byte*>(device.allocate(bytes));
         std::memset(workspace, 0xFF, bytes);
@@ -405,13 +410,31 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(pairs_of_terms_agree_with_the_definition, Layout, 
       run(pass::backward_data, dy.data(), detail::output_of(r.dx_plain.data(), backward{}));
       run(pass::backward_data, dy.data(),
           detail::output_of(r.dx_fused.data(), backward{.accumulate = true, .relu_output = mask.data()}));
+      if (kernels.rows_of_lines != nullptr) {
+        r.dw.assign(r.dw.size(), NAN);
+        r.dbias.assign(r.dbias.size(), NAN);
+        const detail::weight_gradients<bfloat16> all{kernels, p.geometry, order, s.batch, threads, false};
+        const std::size_t bytes = all.workspace_bytes();
+        auto* const workspace = static_cast<std::byte*>(device.allocate(bytes));
+        std::memset(workspace, 0xFF, bytes);
+        all.run(device, x.data(), dy.data(), r.dw.data(), r.dbias.data(), workspace);
+        device.deallocate(workspace, bytes);
+      }
     }
     BOOST_TEST_CONTEXT(Layout::name << ": " << s) {
       BOOST_TEST((conv::worst<Layout>(p, results[0]) < tolerance<bfloat16>));
       BOOST_TEST(conv::same_bits(results[0].y_fused, results[1].y_fused));
       BOOST_TEST(conv::same_bits(results[0].dx_fused, results[1].dx_fused));
+      BOOST_TEST(conv::same_bits(results[0].dw, results[1].dw));
     }
   }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(pairs_of_terms_agree_with_the_definition, Layout, layouts) {
+  check_pairs<Layout>(emulated_pair_kernels());
+}
+BOOST_AUTO_TEST_CASE_TEMPLATE(lines_of_pairs_agree_with_the_definition, Layout, layouts) {
+  check_pairs<Layout>(emulated_amx_kernels());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -33,6 +33,7 @@
 #include <utility>
 #include <vector>
 
+#include "emulated_amx.hpp"
 #include "emulated_pairs.hpp"
 #include "gradus/kernels/cpu/conv2d.hpp"
 #include "gradus/kernels/cpu/conv_transpose2d.hpp"
@@ -128,10 +129,23 @@ class sweep_call {
     const index_t batch = c_.shape.batch;
     const auto input = g.input(batch);
     const auto output = g.output(batch);
-    if (c_.code == code::emulated_pairs) {
+    if (c_.code >= code::emulated_pairs) {
       if constexpr (std::is_same_v<Element, gradus::bfloat16>) {
+        const auto& kernels = c_.code == code::emulated_amx ? emulated_amx_kernels() : emulated_pair_kernels();
+        if (c_.which == pass::backward_weights) {
+          const detail::weight_gradients<Element> lines{
+              kernels, g, detail::channel_order_of<Layout>, batch, device_.threads(), false};
+          const auto workspace = workspace_of(lines.workspace_bytes());
+          const Element* const x = placed<Element>(0, p_.x, input);
+          const Element* const slope = placed<Element>(1, p_.dy, output);
+          dw_ = placed<real>(6, p_.before, g.weights());
+          dbias_ = c_.bias ? all_.arrays[3].template place<real>(static_cast<std::size_t>(g.out_channels), end_of(3))
+                           : nullptr;
+          lines.run(device_, x, slope, dw_, dbias_, workspace.data());
+          return;
+        }
         const detail::pixel_correlations<Element> pairs{
-            emulated_pair_kernels(), g, detail::channel_order_of<Layout>, c_.which, device_.threads(), batch};
+            kernels, g, detail::channel_order_of<Layout>, c_.which, device_.threads(), batch};
         const auto workspace = workspace_of(pairs.workspace_bytes());
         const real* const w = placed<real>(2, p_.w, g.weights());
         if (c_.which == pass::forward) {
@@ -230,8 +244,7 @@ class sweep_call {
     }
     const auto set = static_cast<gradus::kernels::instruction_set>(c_.code);
     if (c_.which == pass::backward_weights) {
-      return detail::with_weight_gradients<Layout, Element>(device_, detail::tile_kernels_for<real>(set), p_.geometry,
-                                                            c_.shape.batch,
+      return detail::with_weight_gradients<Layout, Element>(device_, set, p_.geometry, c_.shape.batch,
                                                             [](const auto& all) { return all.workspace_bytes(); });
     }
     return detail::with_correlations<Layout, Element>(

@@ -20,7 +20,7 @@ namespace conv {
 enum class element : unsigned char { float32, float64, bfloat16, float16 };
 
 /// The code that runs: of an instruction set, or the tiles of pairs of bfloat16 that any processor has.
-enum class code : unsigned char { portable, avx2, avx512, avx512_bf16, emulated_pairs };
+enum class code : unsigned char { portable, avx2, avx512, avx512_bf16, amx_bf16, emulated_pairs, emulated_amx };
 
 /// One call of one pass.
 struct sweep_case {
@@ -282,11 +282,12 @@ inline sweep_case draw_call(draws& d, const shape& s) {
   c.channels_last = d.one_of(2);
   c.transposed = d.one_of(4);
   do {
-    const bool may_pair = c.element == element::bfloat16 && c.which != pass::backward_weights && !c.transposed &&
-                          s.dilation_height * s.dilation_width == 1;
-    c.code = static_cast<code>(d.in(0, may_pair ? 4 : 3));
-  } while (c.code != code::emulated_pairs &&
-           !gradus::kernels::is_available(static_cast<gradus::kernels::instruction_set>(c.code)));
+    const bool may_pair = c.element == element::bfloat16 && !c.transposed && s.dilation_height * s.dilation_width == 1;
+    c.code = static_cast<code>(d.in(0, may_pair ? 6 : 4));
+  } while (c.code == code::emulated_pairs
+               ? c.which == pass::backward_weights  // only tiles of lines compute them in pairs
+               : c.code != code::emulated_amx &&
+                     !gradus::kernels::is_available(static_cast<gradus::kernels::instruction_set>(c.code)));
   c.threads = static_cast<int>(d.in(1, 3));
   c.planned = d.one_of(2) ? 0 : d.in(1, 3);
   c.own_workspace = c.planned == 0 && d.one_of(2);
@@ -351,7 +352,7 @@ class walk {
 
  private:
   // Passes, elements and layouts, codes, height, width, kernel, stride, padding before, padding behind.
-  static constexpr std::array<std::uint64_t, 12> counts{3, 8, 4, 5, 5, 3, 3, 3, 3, 3, 3, 4};
+  static constexpr std::array<std::uint64_t, 12> counts{3, 8, 5, 5, 5, 3, 3, 3, 3, 3, 3, 4};
   static constexpr std::array<shape, 4> channels{shape{.in = 3, .out = 5}, shape{.in = 17, .out = 34},
                                                  shape{.in = 5, .out = 5, .groups = 5},
                                                  shape{.in = 12, .out = 12, .groups = 3}};
@@ -394,7 +395,7 @@ class walk {
   number("dilation_width", s.dilation_width, 1);
   constexpr std::array passes{"forward", "backward_data", "backward_weights"};
   constexpr std::array elements{"float32", "float64", "bfloat16", "float16"};
-  constexpr std::array codes{"portable", "avx2", "avx512", "avx512_bf16", "emulated_pairs"};
+  constexpr std::array codes{"portable", "avx2", "avx512", "avx512_bf16", "amx_bf16", "emulated_pairs", "emulated_amx"};
   text << "}, .which = pass::" << passes[static_cast<std::size_t>(c.which)]
        << ", .element = element::" << elements[static_cast<std::size_t>(c.element)];
   const auto flag = [&](const char* name, bool value, bool usual) {

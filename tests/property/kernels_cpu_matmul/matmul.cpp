@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "eighths.hpp"
+#include "emulated_amx.hpp"
 #include "emulated_pairs.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/error.hpp"
@@ -228,9 +229,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(parameters_are_rounded_to_sixteen_bits, Element, s
   }
 }
 
-// What AVX512-BF16 runs: here with tiles that any processor has.
+// What AVX512-BF16 and AMX run: here with tiles that any processor has.
 template <class Result>
-void check_pairs(index_t m, index_t n, index_t k) {
+void check_pairs(const gradus::kernels::detail::tile_kernels<float>& kernels, index_t m, index_t n, index_t k) {
   using gradus::bfloat16;
   namespace detail = gradus::kernels::detail;
   for (int transposed = 0; transposed < 4; ++transposed) {
@@ -243,8 +244,8 @@ void check_pairs(index_t m, index_t n, index_t k) {
         gradus::cpu device{{.intra_op_threads = threads}};
         auto& result = results[threads / 2];
         result = which == 2 ? o.c : std::vector<Result>(o.c.size(), static_cast<Result>(NAN));
-        const detail::product<bfloat16> product{emulated_pair_kernels(), o.shape, threads};
-        const std::size_t bytes = detail::product<bfloat16>::workspace_bytes(emulated_pair_kernels(), o.shape, threads);
+        const detail::product<bfloat16> product{kernels, o.shape, threads};
+        const std::size_t bytes = detail::product<bfloat16>::workspace_bytes(kernels, o.shape, threads);
         auto* const workspace = static_cast<std::byte*>(device.allocate(bytes));
         std::memset(workspace, 0xFF, bytes);
         product.run(device, o.a.data(), o.b.data(), detail::output_of(result.data(), o.epilogue(which)), workspace);
@@ -258,17 +259,24 @@ void check_pairs(index_t m, index_t n, index_t k) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(products_of_pairs_agree_with_the_definition) {
+void check_pairs(const gradus::kernels::detail::tile_kernels<float>& kernels) {
   for (const index_t m : {1, 15, 33}) {
     for (const index_t n : {1, 16, 71}) {
       for (const index_t k : {0, 1, 2, 131, 1500}) {
-        check_pairs<gradus::bfloat16>(m, n, k);
-        check_pairs<float>(m, n, k);
+        check_pairs<gradus::bfloat16>(kernels, m, n, k);
+        check_pairs<float>(kernels, m, n, k);
       }
     }
   }
-  check_pairs<gradus::bfloat16>(500, 40, 71);
-  check_pairs<float>(300, 250, 9);
+  check_pairs<gradus::bfloat16>(kernels, 500, 40, 71);
+  check_pairs<float>(kernels, 300, 250, 9);
+}
+
+BOOST_AUTO_TEST_CASE(products_of_pairs_agree_with_the_definition) {
+  check_pairs(emulated_pair_kernels());
+}
+BOOST_AUTO_TEST_CASE(products_of_lines_of_pairs_agree_with_the_definition) {
+  check_pairs(emulated_amx_kernels());
 }
 
 // Few rows or columns: every remainder of vectors and of rows, several parts of the terms, several blocks of columns.

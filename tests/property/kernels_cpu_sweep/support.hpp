@@ -88,7 +88,7 @@ class drawn_instructions {
   explicit drawn_instructions(sweep_case& test) : before_{gradus::kernels::current_instruction_set()} {
     gradus::kernels::instruction_set which{};
     do {
-      which = gradus::kernels::detail::all_instruction_sets[test.below(4)];
+      which = gradus::kernels::detail::all_instruction_sets[test.below(5)];
     } while (!gradus::kernels::is_available(which));
     test.note(gradus::kernels::name_of(which));
     gradus::kernels::set_instruction_set(which);

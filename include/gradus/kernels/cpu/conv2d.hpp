@@ -115,12 +115,21 @@ GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<compute
   return use(pixel_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
 }
 
+/// True if the gradients of the weights gain by tiles of lines. Few channels fill few lines.
+[[nodiscard]] inline bool gains_by_lines(const conv2d_geometry& g) noexcept {
+  constexpr index_t least_channels = 8;
+  return g.in_channels / g.groups > least_channels;
+}
+
 /// Calls use(gradients) with the loops for the gradients of the weights: for small groups, and for any shape.
 /// winograd_weight_sums takes the shapes of winograd_correlations.
 template <class Layout, class Element, class Use>
-GRADUS_COLD auto with_weight_gradients(const cpu& device, const tile_kernels<computed<Element>>& kernels,
-                                       const conv2d_geometry& g, index_t batch, const Use& use) {
+GRADUS_COLD auto with_weight_gradients(const cpu& device, instruction_set which, const conv2d_geometry& g,
+                                       index_t batch, const Use& use) {
   const index_t threads = device.threads();
+  const auto& of_storage = storage_kernels_for<Element>(which);
+  const bool lines = of_storage.rows_of_lines != nullptr && gains_by_lines(g);
+  const auto& kernels = lines ? of_storage : tile_kernels_for<computed<Element>>(which);
   if (has_small_groups(kernels, g)) {
     return use(small_group_weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads});
   }
@@ -189,9 +198,9 @@ void differentiate_weights(cpu& device, const conv2d_geometry& g, index_t batch,
                                    workspace);
     return;
   }
-  with_weight_gradients<Layout, Element>(
-      device, current_tile_kernels<computed<Element>>(), g, batch,
-      [&](const auto& gradients) { gradients.run(device, x, dy, dw, dbias, workspace.data()); });
+  with_weight_gradients<Layout, Element>(device, current_instruction_set(), g, batch, [&](const auto& gradients) {
+    gradients.run(device, x, dy, dw, dbias, workspace.data());
+  });
 }
 
 /// Layouts for which this header has convolutions.
@@ -211,8 +220,7 @@ template <network_element Element, detail::convolution_layout Layout>
   return detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {
     if (which == pass::backward_weights) {
       return detail::with_weight_gradients<Layout, Element>(
-          device, detail::tile_kernels_for<real>(kernels.set), geometry, batch,
-          [](const auto& gradients) { return gradients.workspace_bytes(); });
+          device, kernels.set, geometry, batch, [](const auto& gradients) { return gradients.workspace_bytes(); });
     }
     return detail::with_correlations<Layout, Element>(
         device, kernels, geometry, which, batch,

@@ -8,6 +8,14 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#endif
+
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 
@@ -20,9 +28,10 @@ enum class instruction_set : unsigned char {
   avx2,         ///< vectors of 32 bytes, fused multiply-add (x86-64-v3)
   avx512,       ///< vectors of 64 bytes (AVX-512F)
   avx512_bf16,  ///< avx512 and products of pairs of bfloat16 (AVX512-BF16), which treat subnormal numbers as 0
+  amx_bf16,     ///< avx512_bf16 and products of whole tiles of pairs (AMX-BF16), which treat subnormal numbers as 0
 };
 
-/// The name of an instruction set: "portable", "avx2", "avx512" or "avx512_bf16".
+/// The name of an instruction set: "portable", "avx2", "avx512", "avx512_bf16" or "amx_bf16".
 [[nodiscard]] constexpr std::string_view name_of(instruction_set which) noexcept {
   switch (which) {
     case instruction_set::avx2:
@@ -31,10 +40,48 @@ enum class instruction_set : unsigned char {
       return "avx512";
     case instruction_set::avx512_bf16:
       return "avx512_bf16";
+    case instruction_set::amx_bf16:
+      return "amx_bf16";
     default:
       return "portable";
   }
 }
+
+namespace detail {
+
+/// Asks the operating system for the registers of tiles, which a process has only on request (Linux 5.16). False: this
+/// processor or this system does not have them.
+[[nodiscard]] inline bool obtain_tile_registers() noexcept {
+#if defined(__x86_64__) && defined(__linux__)
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  constexpr unsigned amx_bf16 = 1U << 22U;
+  constexpr unsigned amx_tile = 1U << 24U;
+  constexpr unsigned osxsave = 1U << 27U;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & osxsave) == 0 || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 ||
+      (d & (amx_bf16 | amx_tile)) != (amx_bf16 | amx_tile)) {
+    return false;
+  }
+  unsigned enabled = 0;
+  __asm__("xgetbv" : "=a"(enabled) : "c"(0) : "edx");
+  constexpr unsigned tile_state = 3U << 17U;  // configuration and data
+  constexpr long request_permission = 0x1023;
+  constexpr long tile_data = 18;
+  return (enabled & tile_state) == tile_state && syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#else
+  return false;
+#endif
+}
+
+/// As obtain_tile_registers, which is asked once in a process.
+[[nodiscard]] inline bool has_tile_registers() noexcept {
+  static const bool obtained = obtain_tile_registers();
+  return obtained;
+}
+
+}  // namespace detail
 
 /// True if this processor and its operating system can run the instructions.
 [[nodiscard]] inline bool is_available(instruction_set which) noexcept {
@@ -48,6 +95,8 @@ enum class instruction_set : unsigned char {
       return avx2 && __builtin_cpu_supports("avx512f") != 0;
     case instruction_set::avx512_bf16:
       return is_available(instruction_set::avx512) && __builtin_cpu_supports("avx512bf16") != 0;
+    case instruction_set::amx_bf16:
+      return is_available(instruction_set::avx512_bf16) && detail::has_tile_registers();
     default:
       return true;
   }
@@ -59,7 +108,8 @@ enum class instruction_set : unsigned char {
 namespace detail {
 
 inline constexpr instruction_set all_instruction_sets[] = {instruction_set::portable, instruction_set::avx2,
-                                                           instruction_set::avx512, instruction_set::avx512_bf16};
+                                                           instruction_set::avx512, instruction_set::avx512_bf16,
+                                                           instruction_set::amx_bf16};
 
 /// The instruction set with this name.
 /// @throws configuration_error when `name` is not an instruction set, or this processor does not have it
@@ -73,7 +123,7 @@ inline constexpr instruction_set all_instruction_sets[] = {instruction_set::port
       return which;
     }
   }
-  raise<configuration_error>(asked_by, "portable, avx2, avx512 or avx512_bf16", {"'", name, "'"});
+  raise<configuration_error>(asked_by, "portable, avx2, avx512, avx512_bf16 or amx_bf16", {"'", name, "'"});
 }
 
 /// The default: GRADUS_INSTRUCTION_SET, or the best that the processor has.
@@ -96,7 +146,7 @@ inline constexpr instruction_set all_instruction_sets[] = {instruction_set::port
 }  // namespace detail
 
 /// The instruction set in use: that of the last `set_instruction_set`, else that of the environment variable
-/// GRADUS_INSTRUCTION_SET (portable, avx2, avx512, avx512_bf16), else the best that the processor has.
+/// GRADUS_INSTRUCTION_SET (portable, avx2, avx512, avx512_bf16, amx_bf16), else the best that the processor has.
 /// @throws configuration_error when the variable is not an instruction set, or the processor does not have it
 [[nodiscard]] inline instruction_set current_instruction_set() {
   return detail::chosen_instruction_set().load(std::memory_order_relaxed);

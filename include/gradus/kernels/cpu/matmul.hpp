@@ -38,7 +38,7 @@ class product {
     columns_ = swapped_ ? a : b;
     thin_ = s.k >= matrix_vector_product<Element>::least_terms &&
             std::min(rows_.count, columns_.count) <= matrix_vector_product<Element>::most_vectors;
-    packs_rows_ = rows_.term_step != 1 && (rows_.count > 1 || !in_place_);
+    packs_rows_ = rows_.term_step != 1 && (rows_.count > 1 || !in_place_) && kernels.rows_of_lines == nullptr;
     copies_rows_ = !packs_rows_ && !in_place_;
     copies_rows_ = copies_rows_ || (!packs_rows_ && rows_.count > kernels.rows && columns_.count > 2 * kernels.width &&
                                     rows_.step * static_cast<index_t>(sizeof(real)) % 1024 == 0);
@@ -158,6 +158,18 @@ class product {
     }
     read_run(from, count, to);
   }
+  /// Copies `count` terms of some rows in the form of tiles; the terms become adjacent.
+  void copy_rows(const Element* from, index_t rows, index_t count, index_t pitch, real* to) const {
+    if constexpr (may_pair<Element>) {
+      if (rows_.term_step != 1) {
+        pair_planes(kernels_, from, rows_.term_step, count, rows, pitch, to);
+        return;
+      }
+    }
+    for (index_t r = 0; r < rows; ++r) {
+      read_terms(from + r * rows_.step, count, to + r * pitch);
+    }
+  }
   [[nodiscard]] std::size_t shared_bytes() const {
     const index_t elements = shared_ ? padded_columns(kernels_, columns_.count) * terms_ : 0;
     return (static_cast<std::size_t>(elements) * sizeof(real) + 63) / 64 * 64;
@@ -184,7 +196,7 @@ class product {
     m.c_row = memory.template take<index_t>(rows);
     m.c_column = memory.template take<index_t>(group);
     m.tile = memory.template take<real>(2 * kernels.rows * group);
-    m.rows = memory.template take<real>(rows * (terms + row_gap));
+    m.rows = memory.template take<real>((rows + kernels.spare_lines()) * (terms + row_gap));
     m.panels = memory.template take<real>(
         std::max(panel, std::min(group * terms, group_bytes / static_cast<index_t>(sizeof(real)))));
     m.sums = memory.template take<real>(
@@ -254,10 +266,12 @@ class product {
         }
       } else if (copies_rows_) {
         // Copies with a gap: rows whose distance is a power of two would share few cache sets.
+        const index_t pitch = part.length + row_gap;
         for (index_t r = 0; r < rows; ++r) {
-          m.a_row[r] = r * (part.length + row_gap);
-          read_terms(row_side + (row + r) * rows_.step + first_term(part), count_terms(part), m.rows + m.a_row[r]);
+          m.a_row[r] = r * pitch;
         }
+        copy_rows(row_side + row * rows_.step + first_term(part) * rows_.term_step, rows, count_terms(part), pitch,
+                  m.rows);
       }
       for (index_t p = panel_begin; p < panel_end; p += group_) {
         const index_t end = std::min(p + group_, panel_end);
@@ -278,7 +292,8 @@ class product {
           call.a = packs_rows_ || copies_rows_ ? m.rows : row_side + part.offset * rows_.term_step;
         }
         call.a_row = m.a_row;
-        call.a_step = rows_.term_step;
+        call.a_step = copies_rows_ ? 1 : rows_.term_step;
+        call.line_step = part.length + row_gap;
         call.segments = &no_segment;
         call.segment_count = 1;
         call.segment_length = part.length;

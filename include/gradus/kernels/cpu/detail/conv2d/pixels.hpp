@@ -50,6 +50,13 @@ class pixel_correlations final : public correlations<Element> {
     }
   }
   [[nodiscard]] bool channels_last() const noexcept { return order_ == channel_order::last; }
+  /// True if tiles take rows that are equally far apart, with others between them. Then the pixels of a block are in
+  /// the order of the strip, and all taps are multiplied.
+  [[nodiscard]] bool reads_lines() const noexcept { return kernels_.rows_of_lines != nullptr; }
+  /// Columns of a strip: those that the results read, or as many that rows of results are equally far apart too.
+  [[nodiscard]] index_t strip_columns(const correlation& c) const noexcept {
+    return reads_lines() ? round_up(c.source_columns(), c.step_width) : c.source_columns();
+  }
   /// One task for every panel.
   [[nodiscard]] index_t pack_tasks(const correlation& c) const override {
     return c.terms_of_all_taps() == 0 ? 0 : ceil_div(c.results, kernels_.width);
@@ -74,7 +81,7 @@ class pixel_correlations final : public correlations<Element> {
   /// True if bands are of columns, for kernels with one row of taps. If that row is outside, it reads zeros in the
   /// strip.
   [[nodiscard]] bool by_columns(const correlation& c) const noexcept {
-    return channels_last() && c.taps_height == 1 && c.taps_width > 1 && !c.inside();
+    return !reads_lines() && channels_last() && c.taps_height == 1 && c.taps_width > 1 && !c.inside();
   }
   /// Taps of a row whose terms are one run of memory.
   [[nodiscard]] index_t run_taps(const correlation& c) const noexcept {
@@ -103,7 +110,7 @@ class pixel_correlations final : public correlations<Element> {
   }
   [[nodiscard]] limits limits_of(const correlation& c) const { return limits_of(c, divides_results(c, batch_)); }
   [[nodiscard]] limits limits_of(const correlation& c, bool dividing) const {
-    const index_t source_bytes = (dividing ? 1024 : 192) * 1024;
+    const index_t source_bytes = (dividing ? 1024 : reads_lines() ? 512 : 192) * 1024;
     const index_t pixel = c.step_width * std::max<index_t>(1, c.row_step()) * c.terms;
     const index_t pixels = std::clamp<index_t>(source_bytes / (pixel * static_cast<index_t>(sizeof(real))), 32, 512);
     limits result{
@@ -162,7 +169,9 @@ class pixel_correlations final : public correlations<Element> {
     m.spread = memory.template take<real>(c.fills ? most.rows * c.skip_height * c.destination_width : 0);
     m.tile = memory.template take<real>(2 * kernels_.rows * group_columns(c));
     m.strip = memory.template take<real>(
-        most.direct ? 0 : images * c.source_rows(most.rows) * c.source_columns() * pixel_pitch(c));
+        most.direct ? 0
+                    : (images * c.source_rows(most.rows) * strip_columns(c) + kernels_.spare_lines() * c.step_width) *
+                          pixel_pitch(c));
     return m;
   }
   [[nodiscard]] std::size_t memory_bytes(const correlation& c) const override {
@@ -203,7 +212,7 @@ class pixel_correlations final : public correlations<Element> {
       real* const packed = pairs ? memory.template take<real>(whole.terms_of_all_taps() * width) : panel;
       pack_parameters(whole, w, group, result, columns, width, spare, packed);
       if (pairs) {
-        pair_rows(packed, c.taps_height * c.taps_width, whole.terms, width, panel);
+        kernels_.pair_rows(packed, c.taps_height * c.taps_width, whole.terms, width, panel);
       } else {
         round_run<Element>(width * c.terms_of_all_taps(), panel);
       }
@@ -237,7 +246,7 @@ class pixel_correlations final : public correlations<Element> {
     const bool pairs = may_pair<Element> && kernels_.pairs;
     const index_t of_group = source_channels(c);
     const index_t channels = of_group * c.groups;
-    const index_t width = c.source_columns();
+    const index_t width = strip_columns(c);
     const index_t pitch = pixel_pitch(c);
     const index_t left = std::clamp<index_t>(-c.origin_width, 0, width);
     const index_t right = std::clamp<index_t>(c.source_width - c.origin_width, left, width);
@@ -303,7 +312,7 @@ class pixel_correlations final : public correlations<Element> {
   [[nodiscard]] listed list_pixels(const correlation& c, index_t group, const result_block& block, bool direct,
                                    const worker_memory& m) const {
     const index_t pitch = pixel_pitch(c);
-    const index_t strip_row = c.source_columns() * pitch;
+    const index_t strip_row = strip_columns(c) * pitch;
     const index_t plane = c.destination_height * c.destination_width;
     const index_t first = group * c.results * channel_step(c);
     const index_t a_step = c.step_width * pitch;
@@ -341,9 +350,10 @@ class pixel_correlations final : public correlations<Element> {
       return all;
     }
     for (index_t i = 0; i < lines; ++i) {
-      const index_t image = channels_last() ? i % block.images : i / block.rows;
-      const index_t row = channels_last() ? i / block.images : i % block.rows;
-      begin_band(c.rows_inside(block.row + row));
+      const bool rows_first = channels_last() && !reads_lines();
+      const index_t image = rows_first ? i % block.images : i / block.rows;
+      const index_t row = rows_first ? i / block.images : i % block.rows;
+      begin_band(reads_lines() ? correlation::tap_range{0, c.taps_height} : c.rows_inside(block.row + row));
       add(image, row, 0, c.columns);
     }
     return all;
@@ -361,7 +371,7 @@ class pixel_correlations final : public correlations<Element> {
     const limits most = limits_of(c);
     const worker_memory m = take(c, most, memory);
     const index_t pitch = pixel_pitch(c);
-    const index_t strip_row = c.source_columns() * pitch;
+    const index_t strip_row = strip_columns(c) * pitch;
     if (!most.direct) {
       const index_t strip_image = c.source_rows(block.rows) * strip_row;
       for (index_t image = 0; image < block.images; ++image) {
@@ -412,6 +422,7 @@ class pixel_correlations final : public correlations<Element> {
         const term_block part = terms[i];
         tile_call<real> call;
         call.a = source + part.offset;
+        call.line_step = c.step_width * pitch;
         call.segment_length = part.length;
         // With several blocks there is only one panel, and `terms` does not matter.
         call.b = packed + result * c.terms_of_all_taps() + part.first * next_panel_width(kernels_, panel.columns);

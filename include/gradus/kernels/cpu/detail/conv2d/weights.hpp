@@ -12,6 +12,7 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/conv2d.hpp"
 #include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/pixel_pairs.hpp"
 #include "gradus/kernels/cpu/detail/conv2d/strip.hpp"
 #include "gradus/kernels/cpu/detail/conv2d/winograd_weights.hpp"
 #include "gradus/kernels/cpu/detail/simd/panels.hpp"
@@ -21,6 +22,8 @@ namespace gradus::kernels::detail {
 /// Pixels are divided into chunks, and input channels into blocks. A task sums one block over one chunk into its own
 /// memory; then the chunks are added in order. Only the shape sets the division, so the sums do not depend on the
 /// number of threads.
+///
+/// Tiles of lines take pairs of pixels instead: pixel_pairs.
 ///
 /// Except for Winograd, a task copies some rows of x into a strip (rows, columns, channels) with explicit padding and
 /// one more channel of ones, whose gradient is that of the bias. dy is packed in panels. Works for any shape: row t of
@@ -135,9 +138,11 @@ class weight_gradients {
     worker_memory m{};
     m.a_row = memory.template take<index_t>(block_rows(channels));
     m.segments = memory.template take<index_t>(piece_images_ * piece_rows_);
-    m.strip =
-        memory.template take<real>(piece_images_ * c_.source_rows(piece_rows_) * c_.source_columns() * (channels + 1));
-    m.panels = memory.template take<real>(std::max(pixels, block_rows(channels)) * kernels_.width);
+    const index_t strip_pixels = piece_images_ * c_.source_rows(piece_rows_) * c_.source_columns();
+    m.strip = memory.template take<real>(reads_lines() ? lines().size(channels, kernels_.spare_lines())
+                                                       : strip_pixels * (channels + 1));
+    const index_t terms = reads_lines() ? piece_images_ * lines().terms(piece_rows_) : pixels;
+    m.panels = memory.template take<real>(std::max(terms, block_rows(channels)) * kernels_.width);
     m.tile = memory.template take<real>(2 * kernels_.rows * kernels_.width);
     return m;
   }
@@ -150,6 +155,26 @@ class weight_gradients {
       }
     }
     return memory.used();
+  }
+
+  /// True if tiles multiply pairs of pixels, which a pixel_pairs copies instead of a strip.
+  [[nodiscard]] bool reads_lines() const noexcept { return kernels_.rows_of_lines != nullptr; }
+  [[nodiscard]] pixel_pairs<Element> lines() const noexcept { return {c_, order_, piece_images_, piece_rows_}; }
+
+  /// Where the rows of the sums read their terms: taps, channels, then the bias.
+  void list_rows(index_t channels, index_t* offset) const {
+    const pixel_pairs<Element> pairs = lines();
+    const index_t step = reads_lines() ? pairs.line() : 1;
+    for (index_t r = 0; r < c_.taps_height; ++r) {
+      for (index_t s = 0; s < c_.taps_width; ++s) {
+        const index_t first =
+            reads_lines() ? pairs.offset(channels, r, s) : (r * c_.source_columns() + s) * (channels + 1);
+        for (index_t i = 0; i < channels; ++i) {
+          *offset++ = first + i * step;
+        }
+      }
+    }
+    *offset = channels * step;
   }
 
   [[nodiscard]] winograd_weight_sums winograd_sums() const { return {kernels_, c_, order_, largest_block()}; }
@@ -272,17 +297,13 @@ class weight_gradients {
     const index_t pitch = channels + 1;
     const index_t rows_of_sums = block_rows(channels);
     const index_t width = c_.source_columns();
-    {
-      index_t* offset = m.a_row;
-      for (index_t r = 0; r < c_.taps_height; ++r) {
-        for (index_t s = 0; s < c_.taps_width; ++s) {
-          for (index_t i = 0; i < channels; ++i) {
-            *offset++ = (r * width + s) * pitch + i;
-          }
-        }
-      }
-      *offset = channels;
-    }
+    list_rows(channels, m.a_row);
+    const pixel_pairs<Element> pairs = lines();
+    const bool in_pairs = reads_lines();
+    const bool last = order_ == channel_order::last;
+    const index_t source_plane = c_.source_height * c_.source_width;
+    const index_t destination_plane = c_.destination_height * c_.destination_width;
+    const index_t all_results = c_.groups * c_.results;
     bool first = true;
     for (index_t image = of.image; image < of.image + of.images || first; image += piece_images_) {
       const index_t images = std::clamp<index_t>(of.image + of.images - image, 0, piece_images_);
@@ -290,7 +311,17 @@ class weight_gradients {
         const index_t rows = std::min(piece_rows_, of.row + of.rows - row);
         const index_t strip_rows = c_.source_rows(rows);
         index_t segments = 0;
-        for (index_t i = 0; i < images; ++i) {
+        if constexpr (may_pair<Element>) {
+          if (in_pairs) {
+            const Element* const from = x + image * c_.groups * c_.terms * source_plane +
+                                        (group * c_.terms + begin) * (last ? 1 : source_plane);
+            pairs.copy(kernels_, from, channels, images, row, m.strip);
+            for (; segments < images; ++segments) {
+              m.segments[segments] = segments * pairs.image();
+            }
+          }
+        }
+        for (index_t i = 0; i < (in_pairs ? 0 : images); ++i) {
           copy_strip(group, begin, end, image + i, row, rows, x, m.strip + i * strip_rows * width * pitch);
           for (index_t t = 0; t < rows; ++t) {
             m.segments[segments++] = (i * strip_rows + t * c_.row_step()) * width * pitch;
@@ -306,9 +337,17 @@ class weight_gradients {
           panel.first = first;
           panel.last = false;
           const real* gradient = gradient_in_place(dy, group * c_.results + result, image, row);
-          panel.b_step = gradient == nullptr ? 0 : c_.groups * c_.results;
+          panel.b_step = gradient == nullptr ? 0 : all_results;
           if (gradient == nullptr) {
-            for (index_t i = 0; i < images; ++i) {
+            if constexpr (may_pair<Element>) {
+              if (in_pairs) {
+                const Element* const from = dy + image * destination_plane * all_results +
+                                            row * c_.destination_width * (last ? all_results : 1) +
+                                            (group * c_.results + result) * (last ? 1 : destination_plane);
+                pairs.pack(kernels_, from, panel.columns, panel_width, images, rows, m.panels);
+              }
+            }
+            for (index_t i = 0; i < (in_pairs ? 0 : images); ++i) {
               pack_gradient(group * c_.results + result, panel.columns, panel_width, image + i, row, rows, dy,
                             m.panels + i * rows * c_.columns * panel_width);
             }
@@ -317,10 +356,11 @@ class weight_gradients {
           tile_call<real> call;
           call.a = m.strip;
           call.a_row = m.a_row;
-          call.a_step = c_.step_width * pitch;
+          call.a_step = in_pairs ? 1 : c_.step_width * pitch;
+          call.line_step = pairs.line();
           call.segments = m.segments;
           call.segment_count = segments;
-          call.segment_length = c_.columns;
+          call.segment_length = in_pairs ? pairs.terms(rows) : c_.columns;
           call.b = gradient;
           call.c_row = m.a_row;  // unused: the sums stay partial
           if constexpr (std::is_same_v<Element, real>) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Products of bfloat16, two terms at a time (AVX512-BF16): tiles and panels of pairs of terms.
+// Products of bfloat16, two terms at a time (AVX512-BF16, AMX-BF16): tiles and panels of pairs of terms.
 #pragma once
 
 #include <algorithm>    // std::copy_n, std::fill_n, std::min
@@ -9,6 +9,7 @@
 #include <cstdint>      // std::uint16_t, std::uint32_t
 #include <cstring>      // std::memcpy
 #include <type_traits>  // std::is_same_v
+#include <utility>      // std::exchange
 
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/config.hpp"
@@ -31,6 +32,9 @@
 #define GRADUS_PAIRS_NAMESPACE avx512_bf16
 #define GRADUS_PAIRS_INSTRUCTION
 #include "gradus/kernels/cpu/detail/simd/pairs_body.hpp"
+#define GRADUS_AMX_NAMESPACE amx_bf16
+#define GRADUS_AMX_INSTRUCTION
+#include "gradus/kernels/cpu/detail/simd/amx_body.hpp"
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
@@ -44,6 +48,9 @@ namespace gradus::kernels::detail {
 template <class Element>
 inline constexpr tile_kernels<Element> pair_kernels_of =
     avx512_bf16::with_pair_tiles<Element>(avx512::tile_kernels_of<Element>);
+template <class Element>
+inline constexpr tile_kernels<Element> amx_kernels_of = amx_bf16::with_amx_tiles<Element>(pair_kernels_of<Element>,
+                                                                                          instruction_set::amx_bf16);
 #endif
 
 /// True if tiles may take pairs of terms of an element type: only bfloat16 has an instruction for it.
@@ -55,6 +62,9 @@ template <class Element>
 [[nodiscard]] const tile_kernels<computed<Element>>& storage_kernels_for(instruction_set which) {
 #if defined(__x86_64__)
   if constexpr (may_pair<Element>) {
+    if (which == instruction_set::amx_bf16) {
+      return amx_kernels_of<computed<Element>>;
+    }
     if (which == instruction_set::avx512_bf16) {
       return pair_kernels_of<computed<Element>>;
     }
@@ -160,20 +170,6 @@ inline void pair_planes(const tile_kernels<float>& kernels, const bfloat16* from
         interleave(plane, 2 * (i + r) + 1 < channels ? plane + step : nullptr, run, rows.data() + r * length);
       }
       kernels.transpose(rows.data(), length, some, run, pitch, to + j * pitch + i);
-    }
-  }
-}
-
-/// Rounds `taps` times `channels` rows of `width` parameters and writes them as rows of pairs of channels.
-inline void pair_rows(const float* from, index_t taps, index_t channels, index_t width, float* to) noexcept {
-  for (index_t tap = 0; tap < taps; ++tap) {
-    for (index_t c = 0; c < channels; c += 2, to += width) {
-      const float* const row = from + (tap * channels + c) * width;
-      for (index_t j = 0; j < width; ++j) {
-        const bfloat16 first{row[j]};
-        const bfloat16 second = c + 1 < channels ? bfloat16{row[width + j]} : bfloat16{};
-        interleave(&first, &second, 1, to + j);
-      }
     }
   }
 }

@@ -292,7 +292,7 @@ template <class Element, class Plan>
 [[nodiscard]] std::size_t largest_workspace(const Plan& plan) {
   std::size_t bytes = 0;
   for (const instruction_set which : all_instruction_sets) {
-    const bool other = may_pair<Element> || which != instruction_set::avx512_bf16;  // other kernels than avx512
+    const bool other = may_pair<Element> || which < instruction_set::avx512_bf16;  // other kernels than avx512
     if (other && is_available(which)) {
       bytes = std::max(bytes, plan(storage_kernels_for<Element>(which)));
     }
@@ -306,6 +306,7 @@ template <class Element>
 void run_tile(const tile_kernels<Element>& kernels, const tile_call<Element>& call, index_t rows, index_t width,
               Element* spare) {
   const auto& tiles = width == kernels.width ? kernels.wide : kernels.narrow;
+  // Tiles of lines have all heights, and only they ask for the number of rows.
   if (const auto tile = tiles[static_cast<std::size_t>(rows)]; tile != nullptr) {
     tile(call);
     return;
@@ -356,6 +357,27 @@ struct panel_rows {
   index_t next_lines = 0;
 };
 
+/// The use of the registers of tiles by a thread, if the tiles need that.
+template <class Element>
+class register_use {
+ public:
+  register_use(const tile_kernels<Element>& kernels, index_t segment_length) : end_{kernels.end} {
+    if (kernels.begin != nullptr) {
+      kernels.begin(segment_length);
+    }
+  }
+  register_use(const register_use&) = delete;
+  register_use& operator=(const register_use&) = delete;
+  ~register_use() {
+    if (end_ != nullptr) {
+      end_();
+    }
+  }
+
+ private:
+  void (*end_)();
+};
+
 /// Multiplies all rows by some panels over one block of terms.
 /// @param call  all fields except its output
 template <class Element>
@@ -374,8 +396,11 @@ void multiply_rows(const tile_kernels<computed<Element>>& kernels, tile_call<com
   real* sums = panel.sums;
   index_t rows = 0;
   index_t fetched = 0;  // elements of panel.next
+  const register_use<real> use{kernels, call.segment_length};
   for (index_t row = 0; row < panel.rows; row += rows) {
-    rows = next_tile_rows(kernels, panel.rows - row);
+    rows = kernels.rows_of_lines != nullptr ? kernels.rows_of_lines(call.a_row, panel.rows - row, call.line_step)
+                                            : next_tile_rows(kernels, panel.rows - row);
+    call.rows = rows;
     if (panel.packed_terms != 0) {
       call.a_step = rows;
     }

@@ -8,6 +8,7 @@
 #include <cstddef>      // std::size_t
 #include <type_traits>  // std::is_same_v
 
+#include "gradus/core/bfloat16.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
@@ -106,6 +107,12 @@ void store_rows(const tile_kernels<computed<Element>>& kernels, const computed<E
   if constexpr (real_element<Element>) {
     kernels.finish(sums, rows, pitch, count, c_row, output);
   } else {
+    if constexpr (std::is_same_v<Element, bfloat16>) {
+      if (kernels.finish_pairs != nullptr) {
+        kernels.finish_pairs(sums, rows, pitch, count, c_row, output);
+        return;
+      }
+    }
     const tile_output<Element> o = output;
     for (index_t m = 0; m < rows; ++m) {
       const computed<Element>* const row = sums + m * pitch;

@@ -9,6 +9,7 @@
 #include <cstring>    // std::memcpy
 #include <utility>    // std::integer_sequence, std::make_integer_sequence
 
+#include "gradus/core/bfloat16.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
@@ -49,6 +50,8 @@ struct tile_call {
   const Element* a = nullptr;
   const index_t* a_row = nullptr;
   index_t a_step = 1;
+  index_t rows = 0;       ///< of the tile
+  index_t line_step = 1;  ///< for tiles of lines: the distance of adjacent rows in a
   const index_t* segments = nullptr;
   index_t segment_count = 0;
   index_t segment_length = 0;
@@ -107,7 +110,7 @@ struct taps_call {
 };
 
 /// The largest number of rows of a tile, over all instruction sets.
-inline constexpr int most_tile_rows = 14;
+inline constexpr int most_tile_rows = 32;
 
 /// Tiles by their number of rows; null: no tile of this height.
 template <class Element>
@@ -123,9 +126,24 @@ struct tile_kernels {
   index_t width;               ///< columns of the widest tile: several vectors
   tile_table<Element> wide;    ///< tiles of `width` columns
   tile_table<Element> narrow;  ///< tiles of `lanes` columns
+  /// For tiles of lines, else null: the registers are prepared for segments of a length, and given back. Only between
+  /// these calls may the thread use the tiles.
+  void (*begin)(index_t segment_length) = nullptr;
+  void (*end)() = nullptr;
+  /// For tiles of lines, else null: how many of the next rows a tile takes. Such tiles have any number of rows, need
+  /// a_step == 1, and read whole lines: up to most_spare_lines lines behind the last row, whose results they drop.
+  index_t (*rows_of_lines)(const index_t* a_row, index_t rows, index_t line_step) = nullptr;
+  static constexpr index_t most_spare_lines = 15;
+  [[nodiscard]] index_t spare_lines() const noexcept { return rows_of_lines == nullptr ? 0 : most_spare_lines; }
   /// Stores rows of `count` sums, `pitch` apart, for any output.
   void (*finish)(const Element* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
                  const tile_output<Element>& output);
+  /// As finish, for results of bfloat16 if tiles multiply pairs, else null.
+  void (*finish_pairs)(const float* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
+                       const tile_output<bfloat16>& output) = nullptr;
+  /// Rounds `taps` times `channels` rows of `width` parameters to bfloat16 and writes them as rows of pairs of
+  /// channels, if tiles multiply pairs; else null. @pre lanes divides width
+  void (*pair_rows)(const float* from, index_t taps, index_t channels, index_t width, float* to) = nullptr;
   /// to[i] += from[i] for i < count
   void (*add)(const Element* from, index_t count, Element* to);
   /// to[i] = sum over k < terms of x[k] * rows[i * step + k] for i < count, in the same order for every i

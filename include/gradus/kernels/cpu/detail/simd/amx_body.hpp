@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Tiles of pairs in the registers of AMX: 2 x 2 squares of 16 x 16 sums. The file is included several times, each time
+// into another namespace.
+
+// No `#pragma once`. GRADUS_AMX_NAMESPACE is the namespace; GRADUS_AMX_INSTRUCTION says that the instructions exist;
+// both are undefined at the end. Nothing is included here: the includer's function target would apply to it.
+#if defined(GRADUS_AMX_NAMESPACE)
+
+namespace gradus::kernels::detail::GRADUS_AMX_NAMESPACE {
+
+inline constexpr index_t lines = 16;  // of a register; each has 16 sums or up to 16 pairs of terms
+inline constexpr index_t line_bytes = 64;
+
+#if defined(GRADUS_AMX_INSTRUCTION)
+
+/// The registers 0 to 3 hold sums, 4 and 5 lines of pairs of a, 6 and 7 lines of b.
+struct registers {
+  /// @param depth  pairs of terms of a product: the columns of registers 4 and 5, the lines of registers 6 and 7
+  static void configure(index_t depth) noexcept {
+    struct alignas(64) {
+      std::uint8_t palette = 1;
+      std::uint8_t start = 0;
+      std::uint8_t reserved[14] = {};
+      std::uint16_t column_bytes[16] = {};
+      std::uint8_t rows[16] = {};
+    } shapes;
+    static_assert(sizeof(shapes) == 64);
+    for (int i = 0; i < 8; ++i) {
+      shapes.column_bytes[i] = static_cast<std::uint16_t>(i == 4 || i == 5 ? 4 * depth : line_bytes);
+      shapes.rows[i] = static_cast<std::uint8_t>(i >= 6 ? depth : lines);
+    }
+    __asm__ volatile("ldtilecfg %0" : : "m"(shapes));
+  }
+  static void release() noexcept { __asm__ volatile("tilerelease" : :); }
+  template <int Register>
+  static void zero() noexcept {
+    __asm__ volatile("{tilezero %%tmm%c0|tilezero tmm%c0}" : : "i"(Register));
+  }
+  template <int Register>
+  static void load(const void* from, index_t step_bytes) noexcept {
+    __asm__ volatile("{tileloadd (%1,%2,1), %%tmm%c0|tileloadd tmm%c0, [%1+%2*1]}"
+                     :
+                     : "i"(Register), "r"(from), "r"(step_bytes)
+                     : "memory");
+  }
+  template <int Register>
+  static void store(void* to, index_t step_bytes) noexcept {
+    __asm__ volatile("{tilestored %%tmm%c0, (%1,%2,1)|tilestored [%1+%2*1], tmm%c0}"
+                     :
+                     : "i"(Register), "r"(to), "r"(step_bytes)
+                     : "memory");
+  }
+  template <int Sums, int Rows, int Columns>
+  static void multiply() noexcept {
+    __asm__ volatile("{tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0|tdpbf16ps tmm%c0, tmm%c1, tmm%c2}"
+                     :
+                     : "i"(Sums), "i"(Rows), "i"(Columns));
+  }
+};
+
+#else
+
+template <class Number>
+using square = std::array<std::array<Number, lines>, lines>;
+struct register_file {
+  index_t depth = 0;  ///< 0: not configured
+  std::array<square<float>, 4> sums{};
+  std::array<square<std::uint32_t>, 4> pairs{};  ///< of registers 4 to 7
+};
+
+/// The same registers in memory, with the arithmetic of the instructions as Intel describes it.
+struct registers {
+  static void configure(index_t depth) noexcept { file.depth = depth; }
+  static void release() noexcept { file.depth = 0; }
+  template <int Register>
+  static void zero() noexcept {
+    file.sums[Register] = {};
+  }
+  template <int Register>
+  static void load(const void* from, index_t step_bytes) noexcept {
+    const bool rows = Register == 4 || Register == 5;
+    const index_t count = Register >= 6 ? file.depth : lines;
+    for (index_t i = 0; i < count; ++i) {
+      void* to = nullptr;
+      if constexpr (Register < 4) {
+        to = file.sums[Register][static_cast<std::size_t>(i)].data();
+      } else {
+        to = file.pairs[Register - 4][static_cast<std::size_t>(i)].data();
+      }
+      std::memcpy(to, static_cast<const std::byte*>(from) + i * step_bytes,
+                  static_cast<std::size_t>(rows ? 4 * file.depth : line_bytes));
+    }
+  }
+  template <int Register>
+  static void store(void* to, index_t step_bytes) noexcept {
+    for (index_t i = 0; i < lines; ++i) {
+      std::memcpy(static_cast<std::byte*>(to) + i * step_bytes, file.sums[Register][static_cast<std::size_t>(i)].data(),
+                  line_bytes);
+    }
+  }
+  /// Lower and upper halves of pairs have sums of their own, in the order of the pairs, each term fused; then both are
+  /// added to each other and to the sums. Subnormal numbers become 0 before and after each operation.
+  template <int Sums, int Rows, int Columns>
+  static void multiply() noexcept {
+    register_file& all = file;
+    for (std::size_t m = 0; m < lines; ++m) {
+      std::array<float, lines> lower{};
+      std::array<float, lines> upper{};
+      for (std::size_t k = 0; k < static_cast<std::size_t>(all.depth); ++k) {
+        const std::uint32_t a = all.pairs[Rows - 4][m][k];
+        const std::array<std::uint32_t, lines>& b = all.pairs[Columns - 4][k];
+        for (std::size_t j = 0; j < lines; ++j) {
+          lower[j] = fused(of_lower(a), of_lower(b[j]), lower[j]);
+          upper[j] = fused(of_upper(a), of_upper(b[j]), upper[j]);
+        }
+      }
+      for (std::size_t j = 0; j < lines; ++j) {
+        float& sum = all.sums[Sums][m][j];
+        sum = normal(normal(sum) + normal(lower[j] + upper[j]));
+      }
+    }
+  }
+
+ private:
+  static constexpr float least = std::numeric_limits<float>::min();
+  static constexpr float infinity = std::numeric_limits<float>::infinity();
+  GRADUS_ALWAYS_INLINE static float normal(float value) noexcept {
+    return std::abs(value) < least ? std::copysign(0.0F, value) : value;
+  }
+  GRADUS_ALWAYS_INLINE static float of_lower(std::uint32_t pair) noexcept {
+    return normal(std::bit_cast<float>(pair << 16U));
+  }
+  GRADUS_ALWAYS_INLINE static float of_upper(std::uint32_t pair) noexcept {
+    return normal(std::bit_cast<float>(pair & 0xFFFF0000U));
+  }
+  /// The product of two halves is exact unless it leaves the range of floats.
+  GRADUS_ALWAYS_INLINE static float fused(float a, float b, float sum) noexcept {
+    const float product = a * b;
+    if ((std::abs(product) >= least && std::abs(product) < infinity) || a == 0 || b == 0) {
+      return normal(sum + product);
+    }
+    return fused_beyond(a, b, sum);
+  }
+  static float fused_beyond(float a, float b, float sum) noexcept {
+    const float result = std::fma(a, b, sum);
+    if (std::abs(result) > least || result == 0 || result != result) {
+      return result;
+    }
+    // Tiny or not is decided after rounding to the precision of normal numbers.
+    constexpr float scale = 0x1p64F;
+    (std::abs(a) < std::abs(b) ? a : b) *= scale;
+    const float scaled = std::fma(a, b, sum * scale);
+    return std::abs(scaled) < least * scale ? std::copysign(0.0F, result) : result;
+  }
+
+  static inline thread_local register_file file;
+};
+
+#endif
+
+/// The pairs of terms of a product in registers, for segments of a number of pairs. Segments are divided evenly if that
+/// costs few products. Otherwise the last product has zeros behind its terms.
+[[nodiscard]] constexpr index_t depth_of(index_t pairs) noexcept {
+  constexpr index_t most = 16;
+  constexpr index_t least = 9;
+  if (pairs <= most) {
+    return pairs < 1 ? 1 : pairs;
+  }
+  for (index_t depth = most; depth >= least; --depth) {
+    if (pairs % depth == 0) {
+      return depth;
+    }
+  }
+  return most;
+}
+
+inline void begin(index_t segment_length) {
+  registers::configure(depth_of(segment_length));
+}
+inline void end() {
+  registers::release();
+}
+
+/// Rows of a tile in the lines of a register, which are line_step apart in memory. Lines between rows belong to none.
+struct placed_rows {
+  index_t count = 0;
+  std::array<std::uint8_t, std::size_t{lines}> line{};
+
+  /// As many of the rows as 16 lines hold.
+  GRADUS_ALWAYS_INLINE void place(const index_t* a_row, index_t rows, index_t line_step) noexcept {
+    index_t at = 0;
+    count = rows < 1 ? 0 : 1;
+    line[0] = 0;
+    for (; count < rows; ++count) {
+      const index_t distance = a_row[count] - a_row[count - 1];
+      if (distance == line_step) {
+        ++at;
+      } else if (distance > 0 && distance % line_step == 0) {
+        at += distance / line_step;
+      } else {
+        return;
+      }
+      if (at >= lines) {
+        return;
+      }
+      line[static_cast<std::size_t>(count)] = static_cast<std::uint8_t>(at);
+    }
+  }
+  [[nodiscard]] bool all() const noexcept { return count == lines; }
+};
+
+/// See tile_kernels::rows_of_lines.
+inline index_t rows_of_lines(const index_t* a_row, index_t rows, index_t line_step) {
+  placed_rows top;
+  placed_rows bottom;
+  top.place(a_row, rows, line_step);
+  bottom.place(a_row + top.count, rows - top.count, line_step);
+  return top.count + bottom.count;
+}
+
+/// Loads the initial sums of some rows, `step` apart, in a register for each vector of columns.
+template <int First, int Vectors>
+GRADUS_ALWAYS_INLINE void load_sums(const float* from, index_t step, const placed_rows& rows) {
+  if (from == nullptr) {
+    registers::zero<First>();
+    if constexpr (Vectors == 2) {
+      registers::zero<First + 1>();
+    }
+    return;
+  }
+  alignas(64) float spare[std::size_t{lines * Vectors * lines}];
+  if (!rows.all()) {
+    std::memset(spare, 0, sizeof(spare));
+    for (index_t m = 0; m < rows.count; ++m) {
+      std::memcpy(spare + rows.line[static_cast<std::size_t>(m)] * Vectors * lines, from + m * step,
+                  Vectors * line_bytes);
+    }
+    from = spare;
+    step = Vectors * lines;
+  }
+  registers::load<First>(from, 4 * step);
+  if constexpr (Vectors == 2) {
+    registers::load<First + 1>(from + lines, 4 * step);
+  }
+}
+
+template <int First, int Vectors>
+GRADUS_ALWAYS_INLINE void store_sums(float* to, index_t step, const placed_rows& rows) {
+  alignas(64) float spare[std::size_t{lines * Vectors * lines}];
+  float* const target = rows.all() ? to : spare;
+  const index_t target_step = rows.all() ? step : Vectors * lines;
+  registers::store<First>(target, 4 * target_step);
+  if constexpr (Vectors == 2) {
+    registers::store<First + 1>(target + lines, 4 * target_step);
+  }
+  for (index_t m = 0; m < (rows.all() ? 0 : rows.count); ++m) {
+    std::memcpy(to + m * step, spare + rows.line[static_cast<std::size_t>(m)] * Vectors * lines, Vectors * line_bytes);
+  }
+}
+
+/// Adds the products of some pairs to the sums.
+template <int Vectors, bool Both>
+GRADUS_ALWAYS_INLINE void add_products(const float* top, const float* bottom, index_t line_step, const float* b,
+                                       index_t b_step) noexcept {
+  registers::load<6>(b, 4 * b_step);
+  registers::load<4>(top, 4 * line_step);
+  registers::multiply<0, 4, 6>();
+  if constexpr (Vectors == 2) {
+    registers::load<7>(b + lines, 4 * b_step);
+    registers::multiply<1, 4, 7>();
+  }
+  if constexpr (Both) {
+    registers::load<5>(bottom, 4 * line_step);
+    registers::multiply<2, 5, 6>();
+    if constexpr (Vectors == 2) {
+      registers::multiply<3, 5, 7>();
+    }
+  }
+}
+
+/// The last pairs of a segment that depth_of() does not divide, with zeros behind them.
+template <int Vectors, bool Both>
+void add_rest(const float* top, const float* bottom, index_t line_step, const float* b, index_t b_step, index_t rest) {
+  alignas(64) float rows[2][std::size_t{lines * lines}];
+  alignas(64) float columns[std::size_t{lines * Vectors * lines}];
+  std::memset(rows, 0, sizeof(rows));
+  std::memset(columns, 0, sizeof(columns));
+  const auto bytes = static_cast<std::size_t>(4 * rest);
+  for (index_t i = 0; i < lines; ++i) {
+    std::memcpy(rows[0] + i * lines, top + i * line_step, bytes);
+    if (Both) {
+      std::memcpy(rows[1] + i * lines, bottom + i * line_step, bytes);
+    }
+  }
+  for (index_t k = 0; k < rest; ++k) {
+    std::memcpy(columns + k * Vectors * lines, b + k * b_step, Vectors * line_bytes);
+  }
+  add_products<Vectors, Both>(rows[0], rows[1], lines, columns, Vectors * lines);
+}
+
+template <int Vectors, bool Both>
+void multiply_lines(const tile_call<float>& call, const placed_rows& top, const placed_rows& bottom) {
+  const index_t depth = depth_of(call.segment_length);
+  const index_t rest = call.segment_length % depth;
+  const index_t line_step = call.line_step;
+  const float* const a_top = call.a + call.a_row[0];
+  const float* const a_bottom = Both ? call.a + call.a_row[top.count] : nullptr;
+  const float* b = call.b;
+  for (index_t column = 0; column != call.panels * Vectors * lines; column += Vectors * lines) {
+    const float* const initial = call.initial == nullptr ? nullptr : call.initial + column;
+    load_sums<0, Vectors>(initial, call.sums_step, top);
+    if constexpr (Both) {
+      load_sums<2, Vectors>(initial == nullptr ? nullptr : initial + top.count * call.sums_step, call.sums_step,
+                            bottom);
+    }
+    for (index_t s = 0; s < call.segment_count; ++s) {
+      index_t at = call.segments[s];
+      for (index_t k = call.segment_length / depth; k > 0; --k) {
+        add_products<Vectors, Both>(a_top + at, a_bottom + at, line_step, b, call.b_step);
+        at += depth;
+        b += depth * call.b_step;
+      }
+      if (rest != 0) {
+        add_rest<Vectors, Both>(a_top + at, a_bottom + at, line_step, b, call.b_step, rest);
+        b += rest * call.b_step;
+      }
+    }
+    b += call.b_skip;
+    store_sums<0, Vectors>(call.partial + column, call.sums_step, top);
+    if constexpr (Both) {
+      store_sums<2, Vectors>(call.partial + top.count * call.sums_step + column, call.sums_step, bottom);
+    }
+  }
+}
+
+/// As multiply_pairs, for any number of rows that rows_of_lines() gives.
+template <class Element, int Vectors>
+void multiply_tiles(const tile_call<Element>& call) {
+  placed_rows top;
+  placed_rows bottom;
+  top.place(call.a_row, call.rows, call.line_step);
+  bottom.place(call.a_row + top.count, call.rows - top.count, call.line_step);
+  if (bottom.count > 0) {
+    multiply_lines<Vectors, true>(call, top, bottom);
+  } else {
+    multiply_lines<Vectors, false>(call, top, bottom);
+  }
+}
+
+template <class Element, int Vectors>
+constexpr tile_table<Element> tiles_of_lines() {
+  tile_table<Element> by_rows{};
+  for (index_t rows = 1; rows <= 2 * lines; ++rows) {
+    by_rows[static_cast<std::size_t>(rows)] = &multiply_tiles<Element, Vectors>;
+  }
+  return by_rows;
+}
+
+/// Kernels with tiles of pairs, with these tiles instead.
+template <class Element>
+[[nodiscard]] constexpr tile_kernels<Element> with_amx_tiles(tile_kernels<Element> kernels, instruction_set set) {
+  kernels.set = set;
+  kernels.rows = 2 * lines;
+  kernels.wide = tiles_of_lines<Element, 2>();
+  kernels.narrow = tiles_of_lines<Element, 1>();
+  kernels.begin = &begin;
+  kernels.end = &end;
+  kernels.rows_of_lines = &rows_of_lines;
+  return kernels;
+}
+
+}  // namespace gradus::kernels::detail::GRADUS_AMX_NAMESPACE
+
+#undef GRADUS_AMX_NAMESPACE
+#undef GRADUS_AMX_INSTRUCTION
+#endif
