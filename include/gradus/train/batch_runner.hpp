@@ -58,7 +58,7 @@ class batch_runner {
   [[nodiscard]] virtual bool next(batch_counts& batch) = 0;
   /// The loss of the batch, without a step.
   [[nodiscard]] virtual kernels::loss_sums evaluate() = 0;
-  /// Forward, loss and backward of the batch. @param observer  is told of gradients as they are complete
+  /// Forward, loss and backward of the batch. @param observer  gets gradients_ready as they are complete
   virtual kernels::loss_sums train_step(const nn::step_options& options, nn::step_hooks& observer) = 0;
   /// Where the batch first makes something that is not finite.
   [[nodiscard]] virtual nn::non_finite first_not_finite(const nn::step_options& options) = 0;
