@@ -48,8 +48,9 @@ struct clip_pass {
 
     template <class Number>
     GRADUS_ALWAYS_INLINE constexpr void operator()(Number& clipped, Number gradient) const noexcept {
-      clipped = gradient > limit ? limit : gradient;
-      clipped = clipped < -limit ? -limit : clipped;
+      const Number most = Number{} + limit;  // nvcc has no choice between a packet and one element
+      clipped = gradient > most ? most : gradient;
+      clipped = clipped < -most ? -most : clipped;
     }
   };
 
