@@ -104,9 +104,11 @@ inline void pair_rows(const float* from, index_t taps, index_t channels, index_t
       for (index_t j = 0; j < width; j += pair_lanes) {
         pairs first;
         pairs second{};
-        round_upper(*reinterpret_cast<const stored_sums*>(row + j), first);
+        sums values = *reinterpret_cast<const stored_sums*>(row + j);
+        round_upper(values, first);
         if (c + 1 < channels) {
-          round_upper(*reinterpret_cast<const stored_sums*>(row + width + j), second);
+          values = *reinterpret_cast<const stored_sums*>(row + width + j);
+          round_upper(values, second);
         }
         *reinterpret_cast<stored_pairs*>(to + j) = first >> 16U | (second & 0xFFFF0000U);
       }
