@@ -407,7 +407,7 @@ class Measurement(unittest.TestCase):
                                   (["--json", self.path / "no" / "where"], "--json: cannot write"),
                                   (["--variable-update", "parameter_server"], "expected 1 to 0 servers for 1 ranks"),
                                   (["--gradient-clip-norm", 0], "a max_norm above 0"),
-                                  (["--gradient-clip-value", -1], "a finite limit above 0"),
+                                  (["--gradient-clip-value", -1], "a finite clip_value above 0"),
                                   (["--adam-beta2", 1, "--optimizer", "adam"], "a decay rate in \\[0, 1\\)"),
                                   (["--momentum", 2, "--optimizer", "momentum"], "momentum in \\[0, 1\\)")):
             self.assertRegex(run(*SMALL, *options, status=1), expected)
