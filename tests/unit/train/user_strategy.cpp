@@ -132,9 +132,9 @@ class halves_execution final : public train::execution<Network> {
   explicit halves_execution(const in_halves& /*options*/) {}
 
   [[nodiscard]] std::unique_ptr<train::batch_execution<Network>> training(
-      comm::link& /*group*/, Network& network, train::batch_source<Network>& source) override {
+      comm::link& /*group*/, Network& net, train::batch_source<Network>& source) override {
     ++trainings;
-    return std::make_unique<halves_batches<Network>>(network, source, nullptr);
+    return std::make_unique<halves_batches<Network>>(net, source, nullptr);
   }
   [[nodiscard]] std::string describe() const override { return "in halves"; }
 
