@@ -12,6 +12,7 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/segment.hpp"
+#include "gradus/optim/update.hpp"
 #include "gradus/optim/update_step.hpp"
 
 namespace gradus_test {
@@ -52,5 +53,19 @@ class update_state {
  private:
   std::unique_ptr<gradus::optim::parameter_update<Element>> made_;
 };
+
+/// The combinations of what is done around a rule: with_parts takes numbers below this.
+inline constexpr int all_combinations = 16;
+
+/// The update without those of its four parts that the number does not choose.
+template <class Rule>
+[[nodiscard]] gradus::optim::update<Rule> with_parts(gradus::optim::update<Rule> update, int chosen) {
+  const gradus::optim::update<Rule> none{};
+  update.max_norm = (chosen & 1) != 0 ? update.max_norm : none.max_norm;
+  update.clip_value = (chosen & 2) != 0 ? update.clip_value : none.clip_value;
+  update.loss_scaling = (chosen & 4) != 0 ? update.loss_scaling : none.loss_scaling;
+  update.average = (chosen & 8) != 0 ? update.average : none.average;
+  return update;
+}
 
 }  // namespace gradus_test

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../../support/training_runs.hpp"
+#include "../../support/update_state.hpp"
 #include "../../support/waiting.hpp"
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/self.hpp"
@@ -217,20 +218,13 @@ BOOST_AUTO_TEST_CASE(threads_and_parts_of_a_batch_change_nothing) {
 
 // Whatever is done around the rule: the weights, the averages and the norms are those of one process.
 BOOST_AUTO_TEST_CASE(every_combination_goes_with_every_strategy) {
-  for (int chosen = 0; chosen < 16; ++chosen) {
-    optim::update<optim::sgd> rule{.rule = momentum};
-    if ((chosen & 1) != 0) {
-      rule.max_norm = 1;
-    }
-    if ((chosen & 2) != 0) {
-      rule.clip_value = 0.05;
-    }
-    if ((chosen & 4) != 0) {
-      rule.loss_scaling = {.initial = 1024, .growth_interval = 5};
-    }
-    if ((chosen & 8) != 0) {
-      rule.average = 0.9;
-    }
+  const optim::update<optim::sgd> every_part{.rule = momentum,
+                                             .max_norm = 1,
+                                             .clip_value = 0.05,
+                                             .loss_scaling = {.initial = 1024, .growth_interval = 5},
+                                             .average = 0.9};
+  for (int chosen = 0; chosen < gradus_test::all_combinations; ++chosen) {
+    const optim::update<optim::sgd> rule = gradus_test::with_parts(every_part, chosen);
     const outcome want = run_alone(rule);
     const auto check = [&](int count, const auto& strategy, std::string_view name) {
       require_same(gradus::comm::run_ranks(count, [&](auto& world) { return run(world, rule, strategy); }), want,

@@ -189,7 +189,8 @@ BOOST_AUTO_TEST_CASE(averages_are_swapped_with_the_values_of_all_parameters) {
   BOOST_TEST((values == std::vector{0.0F, 2.0F}));
   std::vector<float> more(3);
   BOOST_CHECK_EXCEPTION(state->swap_average(more), gradus::shape_error, [](const gradus::shape_error& failure) {
-    return contains(failure.what(), "the 2 values of the network") && contains(failure.what(), "servers keep the averages");
+    return contains(failure.what(), "the 2 values of the network") &&
+           contains(failure.what(), "servers keep the averages");
   });
 }
 

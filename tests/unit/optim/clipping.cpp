@@ -246,20 +246,13 @@ BOOST_AUTO_TEST_CASE(scaled_losses_are_clipped_by_the_norm_without_the_scale) {
 BOOST_AUTO_TEST_CASE_TEMPLATE(all_parts_of_an_update_are_made_in_their_order, Element, clipped_elements) {
   gradus::cpu device{{.intra_op_threads = 2}};
   const optim::adam rule{.weight_decay = 0.1};
-  for (int chosen = 0; chosen < 16; ++chosen) {
-    update<optim::adam> all{.rule = rule};
-    if ((chosen & 1) != 0) {
-      all.max_norm = 20;
-    }
-    if ((chosen & 2) != 0) {
-      all.clip_value = 0.0625;
-    }
-    if ((chosen & 4) != 0) {
-      all.loss_scaling = {.initial = 16, .growth_interval = 2};
-    }
-    if ((chosen & 8) != 0) {
-      all.average = 0.75;
-    }
+  const update<optim::adam> every_part{.rule = rule,
+                                       .max_norm = 20,
+                                       .clip_value = 0.0625,
+                                       .loss_scaling = {.initial = 16, .growth_interval = 2},
+                                       .average = 0.75};
+  for (int chosen = 0; chosen < gradus_test::all_combinations; ++chosen) {
+    const update<optim::adam> all = gradus_test::with_parts(every_part, chosen);
     update_state<Element> state{device, all, elements};
     optim::adam::state<Element> plain{device, rule, elements};
     auto want = numbers<Element>(1);

@@ -127,7 +127,7 @@ class composed_update final : public parameter_update<Element> {
           "gradients by the scale");
     }
     std::array<double, static_cast<std::size_t>(numbers)> initial{};
-    initial[0] = scales_loss() ? options_.loss_scaling.initial : 1.0;
+    initial[index_of(update_number::scale)] = scales_loss() ? options_.loss_scaling.initial : 1.0;
     device.copy_from_host(numbers_.data(), initial.data(), sizeof(initial));
   }
 
@@ -196,16 +196,17 @@ class composed_update final : public parameter_update<Element> {
 
   [[nodiscard]] bool needs_all_gradients() const noexcept override { return scales_loss() || clips_norm(); }
   void test(std::span<const segment> segments, const Element* gradients) override {
-    double* const totals = numbers_.data() + index_of(update_number::total_not_finite);
+    const auto at = [this](update_number which) { return numbers_.data() + index_of(which); };
     if (scales_loss()) {
-      note_not_finite(*device_, segments, gradients, totals);
+      note_not_finite(*device_, segments, gradients, at(update_number::total_not_finite));
     }
     if (clips_norm()) {
-      add_squares(*device_, segments, gradients, totals + 1);
+      add_squares(*device_, segments, gradients, at(update_number::total_squares));
     }
   }
   [[nodiscard]] std::span<double> totals() noexcept override {
-    return {numbers_.data() + index_of(update_number::total_not_finite), 2};
+    constexpr int first = index_of(update_number::total_not_finite);
+    return {numbers_.data() + first, index_of(update_number::last) - first};
   }
   void use_totals() override {
     const floating_point_scope arithmetic{flushes_denormals_on(*device_)};

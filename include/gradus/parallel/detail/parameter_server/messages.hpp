@@ -44,7 +44,7 @@ struct round_end {
 namespace message_tag {
 inline constexpr int header = 0;
 inline constexpr int end = 2;
-inline constexpr int squares = 4;
+inline constexpr int totals = 4;
 inline constexpr int summary = 5;
 inline constexpr int first_part = 6;
 [[nodiscard]] constexpr int gradients(std::size_t part) noexcept {

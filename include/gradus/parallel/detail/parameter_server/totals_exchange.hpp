@@ -43,7 +43,7 @@ class totals_exchange {
     }
     parts_ = static_cast<std::size_t>(parts[static_cast<std::size_t>(server)]);
     sent_ = dynamic_array<double>(store.totals().size());
-    squares_ = dynamic_array<double>(ranks_.size() * sent_.size());
+    totals_ = dynamic_array<double>(ranks_.size() * sent_.size());
     incoming_ = dynamic_array<transfer>(ranks_.size());
     outgoing_ = dynamic_array<transfer>(ranks_.size());
     for (const int each : ranks_) {
@@ -117,22 +117,22 @@ class totals_exchange {
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       if (i != own_) {
         links_->receive(incoming_[i], ranks_[i], {reinterpret_cast<std::uint8_t*>(of_server(i)), bytes},
-                        message_tag::squares);
+                        message_tag::totals);
         links_->send(outgoing_[i], ranks_[i], {reinterpret_cast<const std::uint8_t*>(sent_.data()), bytes},
-                     message_tag::squares);
+                     message_tag::totals);
       }
     }
     under_way_ = true;
     return true;
   }
 
-  [[nodiscard]] double* of_server(std::size_t i) noexcept { return squares_.data() + i * sent_.size(); }
+  [[nodiscard]] double* of_server(std::size_t i) noexcept { return totals_.data() + i * sent_.size(); }
 
   server_links* links_;
   variable_store* store_;
   dynamic_array<std::uint8_t> everyone_;  // by worker: all contribute
   dynamic_array<int> ranks_;              // of servers that have variables
-  dynamic_array<double> squares_;         // (of each, the numbers of a sum)
+  dynamic_array<double> totals_;          // (of each, the numbers of a sum)
   dynamic_array<transfer> incoming_;      // from each but this one
   dynamic_array<transfer> outgoing_;      // to each but this one
   std::size_t parts_ = 0;                 // of this server

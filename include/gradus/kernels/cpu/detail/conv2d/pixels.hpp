@@ -20,8 +20,8 @@ namespace gradus::kernels::detail {
 /// Correlations of any shape. The taps of a row read runs of memory: in the source, if all of them are inside it and it
 /// has no other groups (`direct`), or in a strip. A strip has all pixels of the rows that a block reads, with zeros for
 /// the padding. Only taps inside the source are multiplied: whole rows of taps (`rows_inside`), or columns if
-/// by_columns(). The others would read zeros. Tiles of lines (AMX) multiply all taps: a weight that is infinite makes NaN
-/// of the padding, as in a matrix product of all taps.
+/// by_columns(). The others would read zeros. Tiles of lines (AMX) multiply all taps: a weight that is infinite makes
+/// NaN of the padding, as in a matrix product of all taps.
 template <class Element>
 class pixel_correlations final : public correlations<Element> {
   using base = correlations<Element>;
