@@ -190,7 +190,7 @@ class gradients_on final : public gradient_channel {
 
 /// What a rank does with its gradients. `Channel` carries a part of them.
 template <class Element, class Channel>
-class all_reduce_state final : public strategy<Element> {
+class all_reduce_state : public strategy<Element> {
  public:
   /// Called by all ranks: gradients travel on a duplicate of the communicator.
   /// @throws configuration_error when options make no sense
@@ -237,6 +237,7 @@ class all_reduce_state final : public strategy<Element> {
   }
 
   [[nodiscard]] const Channel& channel() const noexcept { return channel_; }
+  [[nodiscard]] const flat_parameters<Element>& parameters() const noexcept { return parameters_; }
 
   /// The parts, by the numbers of their buckets.
   [[nodiscard]] dynamic_array<travelling_memory> travelling() const override {
@@ -253,6 +254,10 @@ class all_reduce_state final : public strategy<Element> {
   [[nodiscard]] std::string describe() const override {
     return describe_plan(all_reduce::name, channel_.name(), exchange_.get(), parameters_.segments);
   }
+
+ protected:
+  /// The duplicate on which gradients travel.
+  [[nodiscard]] comm::any_communicator& communicator() noexcept { return channel_.communicator(); }
 
  private:
   Channel channel_;

@@ -142,16 +142,17 @@ namespace detail {
 
 /// Sums the gradients of a stage over the replicas, and what the update rule needs of all gradients over the stages.
 template <class Element>
-class hybrid_state final : public strategy<Element> {
+class hybrid_state final : public all_reduce::state<Element> {
+  using sums = all_reduce::state<Element>;  // over the ranks with this rank's stages
+
  public:
   /// Called by all ranks, with the parameters of this rank's stages.
   /// @throws configuration_error when options make no sense
   hybrid_state(const hybrid& options, comm::any_communicator communicator, const flat_parameters<Element>& parameters)
-      : options_{(options.check(communicator.size()), options)},
-        replicas_{comm::split(communicator, ranks_of_stage(options, communicator.rank(), communicator.size()))},
-        stages_{comm::split(communicator, ranks_of_replica(options, communicator.rank()))},
-        gradients_{options.gradients, replicas_, parameters},
-        parameters_{parameters} {}
+      : sums{(options.check(communicator.size()), options.gradients),
+             comm::split(communicator, ranks_of_stage(options, communicator.rank(), communicator.size())), parameters},
+        options_{options},
+        stages_{comm::split(communicator, ranks_of_replica(options, communicator.rank()))} {}
 
   ~hybrid_state() override = default;
 
@@ -161,44 +162,33 @@ class hybrid_state final : public strategy<Element> {
                          " stages each, ", options_.micro_batches, " micro-batches, ", options_.schedule.name,
                          ", buckets of ", options_.gradients.bucket_bytes, " bytes"});
   }
-  void start() override { gradients_.start(); }
   [[nodiscard]] int rank_of_stage(std::size_t stage) const noexcept override {
     return static_cast<int>(stage % static_cast<std::size_t>(options_.stages));
   }
   void share_frozen(std::span<std::byte> values) override {
-    if (replicas_.size() > 1 && !values.empty()) {
-      replicas_.link().broadcast(values, 0);
+    if (sums::communicator().size() > 1 && !values.empty()) {
+      sums::communicator().link().broadcast(values, 0);
     }
   }
-  void gradients_ready(std::size_t first, std::size_t count) override { gradients_.gradients_ready(first, count); }
-  void end_of_step(double learning_rate) override { gradients_.end_of_step(learning_rate); }
-  void complete() override { gradients_.complete(); }
 
   void use(optim::parameter_update<Element>& rule) override { rule_ = &rule; }
 
   void finish(const update_call& update) override {
     if (needs_all()) {
       const auto nothing = [](std::span<const optim::segment> /*arrived*/) {};
-      gradients_.finish(update_call{nothing});  // waits for all sums over the replicas
+      sums::finish(update_call{nothing});  // waits for all sums over the replicas
       test();
-      update(parameters_.segments);
+      update(sums::parameters().segments);
     } else {
-      gradients_.finish(update);
+      sums::finish(update);
     }
   }
   [[nodiscard]] bool may_be_late() const noexcept override {
-    return rule_ != nullptr && !needs_all() && gradients_.may_be_late();
+    return rule_ != nullptr && !needs_all() && sums::may_be_late();
   }
-  bool finish_until(std::size_t first, std::size_t count, const update_call& update) override {
-    return gradients_.finish_until(first, count, update);
-  }
-
-  /// Those of this rank's stages.
-  [[nodiscard]] double gather_gradients() override { return gradients_.gather_gradients(); }
 
   [[nodiscard]] update_scope scope() const noexcept override { return update_scope::stages; }
   [[nodiscard]] bool sums_totals() const noexcept override { return true; }
-  [[nodiscard]] dynamic_array<travelling_memory> travelling() const override { return gradients_.travelling(); }
 
  private:
   [[nodiscard]] bool needs_all() const noexcept { return rule_ != nullptr && rule_->needs_all_gradients(); }
@@ -217,7 +207,7 @@ class hybrid_state final : public strategy<Element> {
         comm::receive(stages_, after, rule_->totals()).wait();
       }
       const std::size_t count = segments_of_stage(static_cast<std::size_t>(k));
-      rule_->test(parameters_.segments.subspan(first, count), parameters_.gradients.data());
+      rule_->test(sums::parameters().segments.subspan(first, count), sums::parameters().gradients.data());
       first += count;
       if ((k > 0 || stages_.rank() > 0) && ranks > 1) {
         comm::send(stages_, before, std::span<const double>{rule_->totals()}).wait();
@@ -231,15 +221,12 @@ class hybrid_state final : public strategy<Element> {
 
   /// @param k  counts the stages of this rank
   [[nodiscard]] std::size_t segments_of_stage(std::size_t k) const noexcept {
-    const std::span<const std::size_t> counts = parameters_.of_stage;
-    return counts.empty() ? parameters_.segments.size() : counts[counts.size() - 1 - k];
+    const std::span<const std::size_t> counts = sums::parameters().of_stage;
+    return counts.empty() ? sums::parameters().segments.size() : counts[counts.size() - 1 - k];
   }
 
   hybrid options_;
-  comm::any_communicator replicas_;  // of this rank's stages
-  comm::any_communicator stages_;    // of this rank's replica
-  all_reduce::state<Element> gradients_;
-  flat_parameters<Element> parameters_;
+  comm::any_communicator stages_;  // of this rank's replica
   optim::parameter_update<Element>* rule_ = nullptr;
 };
 
