@@ -79,6 +79,7 @@ def main():
     parser.add_argument("--source", type=pathlib.Path, required=True)
     parser.add_argument("--work", type=pathlib.Path, required=True)
     parser.add_argument("--version", required=True)
+    parser.add_argument("--release", type=pathlib.Path, required=True, help="what scripts/release has written")
     arguments = parser.parse_args()
     work = arguments.work
     work.mkdir(parents=True, exist_ok=True)
@@ -131,6 +132,39 @@ def main():
     answer = subprocess.run([conan, *words], env=environment, cwd=tree, capture_output=True, text=True)
     if answer.returncode == 0 or "C++ standard" not in answer.stdout + answer.stderr:
         sys.exit(f"C++17 should be refused: {answer.stdout}{answer.stderr}")
+
+    # The recipe for Conan Center, with the archive of the release from its folder.
+    if not arguments.release.is_dir():
+        return 0  # the sources are no git repository: there is no release of them
+    recipe = work / "conan-center"
+    shutil.rmtree(recipe, ignore_errors=True)
+    shutil.copytree(arguments.release / "conan-center", recipe)
+    if f'"{arguments.version}":\n    folder: all' not in (recipe / "config.yml").read_text():
+        sys.exit("config.yml does not have the version")
+    data = recipe / "all" / "conandata.yml"
+    archive = arguments.release / f"gradus-{arguments.version}.tar.gz"
+    data.write_text(re.sub(r'url: "[^"]+"', f'url: "{archive.as_uri()}"', data.read_text()))
+    run("remove", "gradus", "-c")
+    if not include:
+        return 0  # the recipe asks for Conan's Eigen
+    standard = ["--version", arguments.version, "-s", "compiler.cppstd=20"]
+    output = run("create", "all", *standard, source=recipe)
+    if f"gradus {arguments.version}: 2 + 1 is 3" not in output:
+        sys.exit("the program of Conan Center's test_package did not run")
+    packages = [path.parent for path in (home / "p").rglob("licenses") if "eigen" not in str(path)]
+    for package in packages:
+        there = sorted(path.name for path in package.iterdir() if not path.name.startswith("conan"))
+        if there != ["include", "licenses"]:
+            sys.exit(f"the package of Conan Center has {there}: expected headers and the license only")
+    if len(packages) != 1:
+        sys.exit(f"the packages of Conan Center: {packages}")
+    for words, reason in ((["-s", "compiler.cppstd=17"], "C++ standard"),
+                          (["-s", "compiler=gcc", "-s", "compiler.version=10", "-s", "compiler.cppstd=20"],
+                           "gcc 11 or newer"), (["-s", "os=Windows", "-s", "compiler.cppstd=20"], "for Linux")):
+        answer = subprocess.run([conan, "create", "all", "--version", arguments.version, *words], env=environment,
+                                cwd=recipe, capture_output=True, text=True)
+        if answer.returncode == 0 or reason not in answer.stdout + answer.stderr:
+            sys.exit(f"{words} should be refused ({reason}): {answer.stdout}{answer.stderr}")
     return 0
 
 
