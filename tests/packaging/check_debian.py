@@ -76,7 +76,7 @@ def main():
     for program in arguments.programs:
         expect("Usage" in run(root / "usr/bin" / program.name, "--help"), f"{program.name} --help")
 
-    # A program by pkg-config alone, then by CMake.
+    # A program by pkg-config, then by CMake.
     environment = dict(os.environ, PKG_CONFIG_PATH=str(root / "usr/share/pkgconfig"))
     words = run("pkg-config", "--cflags", "--libs", "gradus", "gradus-gzip", "gradus-png", env=environment).split()
     version = run("pkg-config", "--modversion", "gradus", env=environment).strip()
