@@ -32,7 +32,7 @@ def main():
     reference = {name: text for name, text in pages.items() if name.startswith("reference/")}
     shown = {html.unescape(found) for text in reference.values() for found in re.findall(r"<h1[^>]*>(gradus/[^<]+)<", text)}
     without = headers - shown
-    # A header that only includes others, or has a macro or a deduction guide alone, has nothing to show.
+    # A header that only includes others, or has nothing but a deduction guide, has no page.
     expect(len(without) < len(headers) // 8, f"{len(without)} of {len(headers)} public headers have no page: {sorted(without)}")
     expect(shown <= headers, f"pages of headers that are not public: {sorted(shown - headers)}")
     sgd = reference.get("reference/optim/sgd_hpp.html", "")
