@@ -72,9 +72,9 @@ enum {
   GRADUS_FORTRAN_ORDER = 1 /* (column, row, channel, sample), as a(x, y, channel, sample): the first axis is */
 };
 
-/* An array in the memory of the caller. In GRADUS_C_ORDER its shape is (samples, channels, rows, columns). Axes that the
- * value of the network does not have may be left out: (samples, features) for a vector, (samples, rows, columns) for
- * images of one channel, (samples) for one number each, and no axis of samples for a single one; one axis of
+/* An array in the memory of the caller. In GRADUS_C_ORDER its shape is (samples, channels, rows, columns). Axes that
+ * the value of the network does not have may be left out: (samples, features) for a vector, (samples, rows, columns)
+ * for images of one channel, (samples) for one number each, and no axis of samples for a single one; one axis of
  * channels * rows * columns may stand for all three. In GRADUS_FORTRAN_ORDER the axes are named the other way round:
  * a Fortran array a(x, y, channel, sample) is an image whose columns are x and whose rows are y (NCHW), without a copy.
  * The axis of samples may be several, if they are evenly spaced. */
@@ -161,15 +161,15 @@ enum { GRADUS_PAD_VALID = 0, GRADUS_PAD_SAME = 1, GRADUS_PAD_EXPLICIT = 2 }; /* 
 enum { GRADUS_ZEROS = 0, GRADUS_REFLECT = 1, GRADUS_REPLICATE = 2, GRADUS_CIRCULAR = 3 }; /* padding_mode */
 
 typedef struct gradus_conv2d_options {
-  int64_t out_channels;  /* above 0 */
-  int64_t kernel[2];     /* rows, columns; columns 0: as rows */
-  int64_t stride[2];     /* 0: 1 */
-  int64_t dilation[2];   /* 0: 1 */
-  int64_t groups;        /* 0: 1 */
-  int32_t padding;       /* GRADUS_PAD_VALID, GRADUS_PAD_SAME, GRADUS_PAD_EXPLICIT */
-  int32_t padding_mode;  /* GRADUS_ZEROS, ...; GRADUS_CIRCULAR for periodic domains */
-  int64_t pad[4];        /* top, bottom, left, right, of GRADUS_PAD_EXPLICIT */
-  int32_t no_bias;       /* 1: weights only */
+  int64_t out_channels; /* above 0 */
+  int64_t kernel[2];    /* rows, columns; columns 0: as rows */
+  int64_t stride[2];    /* 0: 1 */
+  int64_t dilation[2];  /* 0: 1 */
+  int64_t groups;       /* 0: 1 */
+  int32_t padding;      /* GRADUS_PAD_VALID, GRADUS_PAD_SAME, GRADUS_PAD_EXPLICIT */
+  int32_t padding_mode; /* GRADUS_ZEROS, ...; GRADUS_CIRCULAR for periodic domains */
+  int64_t pad[4];       /* top, bottom, left, right, of GRADUS_PAD_EXPLICIT */
+  int32_t no_bias;      /* 1: weights only */
   int32_t reserved_int;
   int64_t output_padding[2]; /* of gradus_network_conv_transpose2d only */
   int64_t reserved[4];
@@ -262,9 +262,9 @@ GRADUS_C_API gradus_status gradus_network_pad2d(gradus_network* network, const c
 GRADUS_C_API gradus_status gradus_network_normalize(gradus_network* network, const char* name, gradus_value input,
                                                     const double* mean, const double* deviation, int64_t count,
                                                     gradus_value* output);
-/* The layers of an ONNX file, with their weights from gradus_network_compile on. Needs -DGRADUS_C_ONNX. The network gets
- * the input `input` of the file's shape and the output `output`. rows and columns: of an image where the file leaves
- * them open, else 0. */
+/* The layers of an ONNX file, with their weights from gradus_network_compile on. Needs -DGRADUS_C_ONNX. The network
+ * gets the input `input` of the file's shape and the output `output`. rows and columns: of an image where the file
+ * leaves them open, else 0. */
 GRADUS_C_API gradus_status gradus_network_read_onnx(gradus_network* network, const char* path, const char* input,
                                                     const char* output, int64_t rows, int64_t columns);
 /* Names an output: what gradus_network_predict writes and the loss reads. Once in a network, the last layer. */
@@ -297,13 +297,14 @@ GRADUS_C_API gradus_status gradus_network_compile(gradus_network* network, const
 /* The shape of one example of a value. */
 GRADUS_C_API gradus_status gradus_network_shape(gradus_network* network, gradus_value value, int64_t* channels,
                                                 int64_t* rows, int64_t* columns);
-/* A table of the layers. Writes at most size bytes with a zero at the end; needed (may be null) gets the bytes of all of
- * it. */
+/* A table of the layers. Writes at most size bytes with a zero at the end; needed (may be null) gets the bytes of all
+ * of it. */
 GRADUS_C_API gradus_status gradus_network_summary(gradus_network* network, char* text, size_t size, size_t* needed);
 /* The number of parameters (weight, bias, ...), and of their elements. */
 GRADUS_C_API gradus_status gradus_network_parameter_count(gradus_network* network, int64_t* parameters,
                                                           int64_t* elements);
-/* The name and the number of elements of a parameter, 0 <= index < parameters. The name is valid while the network is. */
+/* The name and the number of elements of a parameter, 0 <= index < parameters. The name is valid while the network is.
+ */
 GRADUS_C_API gradus_status gradus_network_parameter(gradus_network* network, int64_t index, const char** name,
                                                     int64_t* elements);
 /* Copies a parameter, in PyTorch's order, to or from `count` contiguous elements of the network's type. */
@@ -325,8 +326,8 @@ GRADUS_C_API gradus_status gradus_network_write_onnx(gradus_network* network, co
 
 GRADUS_C_API gradus_status gradus_data_create(gradus_data** data);
 GRADUS_C_API gradus_status gradus_data_free(gradus_data* data);
-/* The samples of an input, or the targets of an output, by its name; a second call replaces the first. The memory is read
- * within later calls of the trainer and never between them: it has to exist then, and may change between calls. */
+/* The samples of an input, or the targets of an output, by its name; a second call replaces the first. The memory is
+ * read within later calls of the trainer and never between them: it has to exist then, and may change between calls. */
 GRADUS_C_API gradus_status gradus_data_set(gradus_data* data, const char* name, const gradus_array* array);
 /* A factor of each sample's loss: an array of one axis. null: none. */
 GRADUS_C_API gradus_status gradus_data_set_weights(gradus_data* data, const gradus_array* weights);
@@ -394,8 +395,9 @@ GRADUS_C_API gradus_status gradus_trainer_steps(gradus_trainer* trainer, uint64_
  * One update by all samples of `data`, which are this rank's own: ranks may bring different numbers, also none (a data
  * set whose array has 0 samples). The update is that of one process that has the samples of all. */
 GRADUS_C_API gradus_status gradus_trainer_step(gradus_trainer* trainer, gradus_data* data, gradus_report* report);
-/* `steps` updates on batches of global_batch_size samples, drawn from data that all ranks have alike; each rank computes
- * its share. Step number k of the training uses batch k mod (batches of a pass) of pass k / (batches of a pass). */
+/* `steps` updates on batches of global_batch_size samples, drawn from data that all ranks have alike; each rank
+ * computes its share. Step number k of the training uses batch k mod (batches of a pass) of pass k / (batches of a
+ * pass). */
 GRADUS_C_API gradus_status gradus_trainer_train_steps(gradus_trainer* trainer, gradus_data* data, int64_t steps,
                                                       gradus_report* report);
 /* Updates until the time is over on some rank: it ends with the step in which that happens, the same on all ranks. */

@@ -12,7 +12,8 @@
 #include <algorithm>  // std::copy, std::min
 #include <cmath>      // std::isfinite
 #include <cstring>    // std::memcpy, std::strcmp
-#include <memory>     // std::make_shared, std::make_unique
+#include <memory>     // std::make_shared, std::make_unique, std::shared_ptr
+#include <optional>   // std::optional
 #include <span>       // std::span
 #include <string>     // std::string
 #include <vector>     // std::vector
@@ -73,19 +74,25 @@ gradus_status on_trainer(std::string_view function, gradus_trainer* handle, cons
   });
 }
 
+/// What a call trains on. It fails within the training's agreement of the ranks.
+/// @param use  of the data, while the call goes on
+/// @param limits  gives the call_limits
+template <class Limits>
+[[nodiscard]] call_request request_of(trainer& of, gradus_data* data, std::shared_ptr<data_set>& set,
+                                      std::optional<in_use>& use, const Limits& limits) {
+  set = find<data_set>(data, a_data);
+  use.emplace(*set);
+  return {of.take(*set), limits()};
+}
+
 /// A call of training.
 template <class Limits>
 gradus_status train_on(std::string_view function, gradus_trainer* handle, gradus_data* data, gradus_report* report,
                        const Limits& limits) noexcept {
   return on_trainer(function, handle, [&](trainer& of) {
-    const auto set = find<data_set>(data, a_data);
-    const in_use use{*set};
-    const call_limits chosen = limits(of, *set);
-    if (!chosen.own_examples && of.settings.global_batch_size < 1) {
-      throw failure{GRADUS_CONFIGURATION_ERROR, "a global_batch_size of at least 1 in the trainer's options",
-                    {of.settings.global_batch_size}};
-    }
-    const gradus_report done = of.work->fit([&] { return of.take(*set); }, chosen, of.settings);
+    std::shared_ptr<data_set> set;
+    std::optional<in_use> use;
+    const gradus_report done = of.work->fit([&] { return request_of(of, data, set, use, limits); }, of.settings);
     if (report != nullptr) {
       *report = done;
     }
@@ -245,10 +252,10 @@ gradus_status gradus_network_create(gradus_device* on, int32_t element, gradus_n
     if (element == GRADUS_DOUBLE && !built_with_double) {
       throw failure{GRADUS_NOT_BUILT, "gradus_c.cpp compiled without -DGRADUS_C_NO_DOUBLE", "GRADUS_DOUBLE"};
     }
-    give_handle(std::make_shared<network>(on == nullptr ? std::make_shared<device>(gradus::cpu_options{})
-                                                        : find<device>(on, a_device),
-                                          element),
-                made);
+    give_handle(
+        std::make_shared<network>(
+            on == nullptr ? std::make_shared<device>(gradus::cpu_options{}) : find<device>(on, a_device), element),
+        made);
   });
 }
 
@@ -370,12 +377,11 @@ gradus_status gradus_network_norm(gradus_network* handle, const char* name, grad
     const bool shift = options->no_shift == 0;
     switch (options->kind) {
       case GRADUS_BATCH_NORM:
-        return net.add(name, "batch_norm",
-                       nn::batch_norm{.momentum = or_default(options->momentum, 0.1),
-                                      .epsilon = epsilon,
-                                      .scale = scale,
-                                      .shift = shift},
-                       {input}, output);
+        return net.add(
+            name, "batch_norm",
+            nn::batch_norm{
+                .momentum = or_default(options->momentum, 0.1), .epsilon = epsilon, .scale = scale, .shift = shift},
+            {input}, output);
       case GRADUS_GROUP_NORM:
         return net.add(name, "group_norm",
                        nn::group_norm{.groups = options->groups == 0 ? 32 : options->groups,
@@ -455,18 +461,20 @@ gradus_status gradus_network_reshape(gradus_network* handle, const char* name, g
 
 gradus_status gradus_network_add(gradus_network* handle, const char* name, gradus_value left, gradus_value right,
                                  gradus_value* output) {
-  return on_network("gradus_network_add", handle,
-                    [&](network& net) { net.add(name, "add", nn::add{}, {left, right}, output); });
+  return on_network("gradus_network_add", handle, [&](network& net) {
+    net.add(name, "add", nn::add{}, {left, right}, output);
+  });
 }
 
 gradus_status gradus_network_multiply(gradus_network* handle, const char* name, gradus_value left, gradus_value right,
                                       gradus_value* output) {
-  return on_network("gradus_network_multiply", handle,
-                    [&](network& net) { net.add(name, "multiply", nn::multiply{}, {left, right}, output); });
+  return on_network("gradus_network_multiply", handle, [&](network& net) {
+    net.add(name, "multiply", nn::multiply{}, {left, right}, output);
+  });
 }
 
-gradus_status gradus_network_concat(gradus_network* handle, const char* name, const gradus_value* inputs,
-                                    int32_t count, gradus_value* output) {
+gradus_status gradus_network_concat(gradus_network* handle, const char* name, const gradus_value* inputs, int32_t count,
+                                    gradus_value* output) {
   return on_network("gradus_network_concat", handle, [&](network& net) {
     require_pointer("inputs", inputs);
     if (count < 1 || count > 1024) {
@@ -503,9 +511,8 @@ gradus_status gradus_network_pad2d(gradus_network* handle, const char* name, gra
   });
 }
 
-gradus_status gradus_network_normalize(gradus_network* handle, const char* name, gradus_value input,
-                                       const double* mean, const double* deviation, int64_t count,
-                                       gradus_value* output) {
+gradus_status gradus_network_normalize(gradus_network* handle, const char* name, gradus_value input, const double* mean,
+                                       const double* deviation, int64_t count, gradus_value* output) {
   return on_network("gradus_network_normalize", handle, [&](network& net) {
     require_pointer("mean", mean);
     require_pointer("deviation", deviation);
@@ -526,8 +533,8 @@ gradus_status gradus_network_read_onnx(gradus_network* handle, const char* path,
     require_pointer("input", input);
     require_pointer("output", output);
 #if defined(GRADUS_C_ONNX)
-    auto model = std::make_unique<gradus::io::onnx_model>(
-        path, gradus::io::onnx_extents{.height = rows, .width = columns});
+    auto model =
+        std::make_unique<gradus::io::onnx_model>(path, gradus::io::onnx_extents{.height = rows, .width = columns});
     net.make_input(input, model->input());
     const nn::value last = net.with([&](auto& of) { return model->add_to(of.net, of.net.input()); });
     net.name_output(output, last);
@@ -691,7 +698,8 @@ gradus_status gradus_network_predict(gradus_network* handle, const char* input, 
       const examples source = examples_of(input, from, of.net.shape(of.net.input()));
       const examples target = examples_of(output, to, of.net.shape(net.output()));
       if (source.count != target.count) {
-        throw failure{GRADUS_SHAPE_ERROR, {"as many samples of '", output, "' as of '", input, "', ", source.count},
+        throw failure{GRADUS_SHAPE_ERROR,
+                      {"as many samples of '", output, "' as of '", input, "', ", source.count},
                       {target.count}};
       }
       net.predict(source, target);
@@ -709,9 +717,7 @@ gradus_status gradus_network_save_weights(gradus_network* handle, const char* pa
 gradus_status gradus_network_load_weights(gradus_network* handle, const char* path, int32_t strict) {
   return on_network("gradus_network_load_weights", handle, [&](network& net) {
     require_pointer("path", path);
-    net.with([&](auto& of) {
-      static_cast<void>(gradus::io::load_weights(of.net, path, {.strict = strict != 0}));
-    });
+    net.with([&](auto& of) { static_cast<void>(gradus::io::load_weights(of.net, path, {.strict = strict != 0})); });
   });
 }
 
@@ -832,12 +838,12 @@ gradus_status gradus_trainer_steps(gradus_trainer* handle, uint64_t* steps) {
 
 gradus_status gradus_trainer_step(gradus_trainer* handle, gradus_data* data, gradus_report* report) {
   return train_on("gradus_trainer_step", handle, data, report,
-                  [](trainer&, const data_set&) { return call_limits{.steps = 1, .own_examples = true}; });
+                  [] { return call_limits{.steps = 1, .own_examples = true}; });
 }
 
 gradus_status gradus_trainer_train_steps(gradus_trainer* handle, gradus_data* data, int64_t steps,
                                          gradus_report* report) {
-  return train_on("gradus_trainer_train_steps", handle, data, report, [&](trainer&, const data_set&) {
+  return train_on("gradus_trainer_train_steps", handle, data, report, [&] {
     if (steps < 0) {
       refuse("steps of at least 0", {steps});
     }
@@ -847,7 +853,7 @@ gradus_status gradus_trainer_train_steps(gradus_trainer* handle, gradus_data* da
 
 gradus_status gradus_trainer_train_for(gradus_trainer* handle, gradus_data* data, double milliseconds,
                                        gradus_report* report) {
-  return train_on("gradus_trainer_train_for", handle, data, report, [&](trainer&, const data_set&) {
+  return train_on("gradus_trainer_train_for", handle, data, report, [&] {
     if (!(milliseconds >= 0)) {
       refuse("milliseconds of at least 0", {milliseconds});
     }
@@ -857,21 +863,25 @@ gradus_status gradus_trainer_train_for(gradus_trainer* handle, gradus_data* data
 
 gradus_status gradus_trainer_train_epochs(gradus_trainer* handle, gradus_data* data, int64_t epochs,
                                           gradus_report* report) {
-  return train_on("gradus_trainer_train_epochs", handle, data, report, [&](trainer& of, const data_set& set) {
+  return train_on("gradus_trainer_train_epochs", handle, data, report, [&] {
     if (epochs < 0 || epochs > (int64_t{1} << 31)) {
       refuse("epochs from 0 to 2^31", {epochs});
     }
-    const index_t batch = std::max(of.settings.global_batch_size, index_t{1});
-    return call_limits{.steps = epochs * ((of.take(set).count() + batch - 1) / batch)};
+    return call_limits{.passes = epochs};
   });
 }
 
 gradus_status gradus_trainer_evaluate(gradus_trainer* handle, gradus_data* data, gradus_report* report) {
   return on_trainer("gradus_trainer_evaluate", handle, [&](trainer& of) {
-    const auto set = find<data_set>(data, a_data);
-    const in_use use{*set};
-    require_pointer("report", report);
-    *report = of.work->evaluate([&] { return of.take(*set); }, of.settings);
+    std::shared_ptr<data_set> set;
+    std::optional<in_use> use;
+    const gradus_report done = of.work->evaluate(
+        [&] {
+          require_pointer("report", report);
+          return request_of(of, data, set, use, [] { return call_limits{}; });
+        },
+        of.settings);
+    *report = done;
   });
 }
 

@@ -11,33 +11,33 @@
 
 static int failed_checks = 0;
 
-#define CHECK(condition)                                                               \
-  do {                                                                                 \
-    if (!(condition)) {                                                                \
-      printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);                   \
-      ++failed_checks;                                                                 \
-    }                                                                                  \
+#define CHECK(condition)                                             \
+  do {                                                               \
+    if (!(condition)) {                                              \
+      printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
+      ++failed_checks;                                               \
+    }                                                                \
   } while (0)
 
 /* The call succeeds. */
-#define OK(call)                                                                       \
-  do {                                                                                 \
-    const gradus_status got = (call);                                                  \
-    if (got != GRADUS_OK) {                                                            \
-      printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, gradus_last_error());       \
-      ++failed_checks;                                                                 \
-    }                                                                                  \
+#define OK(call)                                                                 \
+  do {                                                                           \
+    const gradus_status got = (call);                                            \
+    if (got != GRADUS_OK) {                                                      \
+      printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, gradus_last_error()); \
+      ++failed_checks;                                                           \
+    }                                                                            \
   } while (0)
 
 /* The call is refused with this status, and its text has these words. */
-#define REFUSED(expected, words, call)                                                 \
-  do {                                                                                 \
-    const gradus_status got = (call);                                                  \
-    if (got != (expected) || strstr(gradus_last_error(), (words)) == NULL) {           \
-      printf("%s:%d: %s: expected %s with '%s', got %s: %s\n", __FILE__, __LINE__, #call, gradus_status_name(expected), \
-             (words), gradus_status_name(got), gradus_last_error());                   \
-      ++failed_checks;                                                                 \
-    }                                                                                  \
+#define REFUSED(expected, words, call)                                                             \
+  do {                                                                                             \
+    const gradus_status got = (call);                                                              \
+    if (got != (expected) || strstr(gradus_last_error(), (words)) == NULL) {                       \
+      printf("%s:%d: %s: expected %s with '%s', got %s: %s\n", __FILE__, __LINE__, #call,          \
+             gradus_status_name(expected), (words), gradus_status_name(got), gradus_last_error()); \
+      ++failed_checks;                                                                             \
+    }                                                                                              \
   } while (0)
 
 #endif

@@ -40,7 +40,8 @@ static void test_handles(void) {
   OK(gradus_comm_free(NULL));
   OK(gradus_data_free(NULL));
   OK(gradus_trainer_free(NULL));
-  REFUSED(GRADUS_INVALID_ARGUMENT, "reserved", gradus_device_create(&(gradus_device_options){.reserved = {1}}, &device));
+  REFUSED(GRADUS_INVALID_ARGUMENT, "reserved",
+          gradus_device_create(&(gradus_device_options){.reserved = {1}}, &device));
   REFUSED(GRADUS_CONFIGURATION_ERROR, "4096", gradus_device_create(&(gradus_device_options){.threads = -3}, &device));
   REFUSED(GRADUS_INVALID_ARGUMENT, "GRADUS_FLOAT", gradus_network_create(NULL, 7, &net));
   CHECK(device == NULL);
@@ -64,16 +65,17 @@ static void test_building(void) {
   REFUSED(GRADUS_CONFIGURATION_ERROR, "", gradus_network_conv2d(net, "c", x, &(gradus_conv2d_options){0}, &y));
   REFUSED(GRADUS_CONFIGURATION_ERROR, "",
           gradus_network_conv2d(net, "c", x, &(gradus_conv2d_options){.out_channels = -1, .kernel = {3}}, &y));
-  REFUSED(GRADUS_INVALID_ARGUMENT, "padding",
-          gradus_network_conv2d(net, "c", x, &(gradus_conv2d_options){.out_channels = 1, .kernel = {3}, .padding = 9}, &y));
+  REFUSED(
+      GRADUS_INVALID_ARGUMENT, "padding",
+      gradus_network_conv2d(net, "c", x, &(gradus_conv2d_options){.out_channels = 1, .kernel = {3}, .padding = 9}, &y));
   REFUSED(GRADUS_INVALID_ARGUMENT, "padding_mode",
-          gradus_network_conv2d(net, "c", x, &(gradus_conv2d_options){.out_channels = 1, .kernel = {3}, .padding_mode = 9},
-                                &y));
+          gradus_network_conv2d(net, "c", x,
+                                &(gradus_conv2d_options){.out_channels = 1, .kernel = {3}, .padding_mode = 9}, &y));
   REFUSED(GRADUS_SHAPE_ERROR, "",
           gradus_network_conv2d(net, "c", x, &(gradus_conv2d_options){.out_channels = 1, .kernel = {9}}, &y));
   REFUSED(GRADUS_INVALID_ARGUMENT, "reserved",
-          gradus_network_conv2d(net, "c", x,
-                                &(gradus_conv2d_options){.out_channels = 1, .kernel = {3}, .reserved = {0, 0, 0, 1}}, &y));
+          gradus_network_conv2d(
+              net, "c", x, &(gradus_conv2d_options){.out_channels = 1, .kernel = {3}, .reserved = {0, 0, 0, 1}}, &y));
   REFUSED(GRADUS_INVALID_ARGUMENT, "GRADUS_RELU", gradus_network_activation(net, "a", x, 77, 0, &y));
   REFUSED(GRADUS_INVALID_ARGUMENT, "parameter", gradus_network_activation(net, "a", x, GRADUS_RELU, 1, &y));
   REFUSED(GRADUS_CONFIGURATION_ERROR, "", gradus_network_dropout(net, "o", x, 1.5, &y));
@@ -157,10 +159,12 @@ static void test_arrays(void) {
   const gradus_array ahead = array_of(2, (const int64_t[]){2, 2}, NULL);
   gradus_array back = array_of(2, (const int64_t[]){2, 2}, (const int64_t[]){-2, 1});
   back.data = memory + 2;
-  OK(gradus_network_predict(net, "x", &ahead, "y",
-                            &(gradus_array){.data = forward, .element = GRADUS_FLOAT, .rank = 1, .shape = (const int64_t[]){2}}));
-  OK(gradus_network_predict(net, "x", &back, "y",
-                            &(gradus_array){.data = backward, .element = GRADUS_FLOAT, .rank = 1, .shape = (const int64_t[]){2}}));
+  OK(gradus_network_predict(
+      net, "x", &ahead, "y",
+      &(gradus_array){.data = forward, .element = GRADUS_FLOAT, .rank = 1, .shape = (const int64_t[]){2}}));
+  OK(gradus_network_predict(
+      net, "x", &back, "y",
+      &(gradus_array){.data = backward, .element = GRADUS_FLOAT, .rank = 1, .shape = (const int64_t[]){2}}));
   CHECK(forward[0] == backward[1] && forward[1] == backward[0] && forward[0] != forward[1]);
   float values[2];
   REFUSED(GRADUS_SHAPE_ERROR, "2 elements", gradus_network_get_parameter(net, "d.weight", values, 3));
@@ -202,7 +206,8 @@ static void test_training(void) {
   const gradus_array y = array_of(1, one, NULL);
   OK(gradus_data_set(data, "x", &x));
   REFUSED(GRADUS_INVALID_ARGUMENT, "'y'", gradus_trainer_step(trainer, data, &report));
-  REFUSED(GRADUS_SHAPE_ERROR, "rank", gradus_data_set(data, "y", &(gradus_array){.data = memory, .element = 1, .shape = one}));
+  REFUSED(GRADUS_SHAPE_ERROR, "rank",
+          gradus_data_set(data, "y", &(gradus_array){.data = memory, .element = 1, .shape = one}));
   OK(gradus_data_set(data, "y", &y));
   REFUSED(GRADUS_CONFIGURATION_ERROR, "global_batch_size", gradus_trainer_train_steps(trainer, data, 1, &report));
   OK(gradus_trainer_free(trainer));
@@ -240,7 +245,8 @@ static void test_training(void) {
 
 int main(void) {
   CHECK(strcmp(gradus_last_error(), "") != 0);
-  CHECK(strcmp(gradus_status_name(99), "an unknown status") == 0 && strcmp(gradus_status_name(-1), "an unknown status") == 0);
+  CHECK(strcmp(gradus_status_name(99), "an unknown status") == 0 &&
+        strcmp(gradus_status_name(-1), "an unknown status") == 0);
   CHECK(gradus_has_feature(NULL) == 0 && gradus_has_feature("nothing") == 0);
   test_handles();
   test_building();

@@ -28,18 +28,18 @@ static gradus_network* make_network(int element, int inference) {
   gradus_value x = 0;
   OK(gradus_network_create(NULL, element, &net));
   OK(gradus_network_input(net, "state", CHANNELS, ROWS, COLUMNS, &x));
-  OK(gradus_network_conv2d(net, "conv1", x,
-                           &(gradus_conv2d_options){.out_channels = 4,
-                                                    .kernel = {3},
-                                                    .padding = GRADUS_PAD_SAME,
-                                                    .padding_mode = GRADUS_CIRCULAR},
-                           &x));
+  OK(gradus_network_conv2d(
+      net, "conv1", x,
+      &(gradus_conv2d_options){
+          .out_channels = 4, .kernel = {3}, .padding = GRADUS_PAD_SAME, .padding_mode = GRADUS_CIRCULAR},
+      &x));
   OK(gradus_network_activation(net, "tanh1", x, GRADUS_TANH, 0, &x));
   OK(gradus_network_dropout(net, "dropout1", x, 0.1, &x));
   OK(gradus_network_conv2d(net, "conv2", x, &(gradus_conv2d_options){.out_channels = 1, .kernel = {1}}, &x));
   OK(gradus_network_output(net, "rate", x));
   OK(gradus_network_loss(net, "rate", GRADUS_MEAN_SQUARED_ERROR, 0));
-  OK(gradus_network_compile(net, &(gradus_compile_options){.max_batch_size = BATCH, .seed = 3, .inference = inference}));
+  OK(gradus_network_compile(net,
+                            &(gradus_compile_options){.max_batch_size = BATCH, .seed = 3, .inference = inference}));
   return net;
 }
 
@@ -58,8 +58,8 @@ static gradus_data* make_data(void) {
 static gradus_trainer* make_trainer(gradus_network* net) {
   gradus_trainer* trainer = NULL;
   OK(gradus_trainer_create(
-      net, &(gradus_trainer_options){.learning_rate = 0.1, .momentum = 0.9, .global_batch_size = BATCH, .seed = 5}, NULL,
-      &trainer));
+      net, &(gradus_trainer_options){.learning_rate = 0.1, .momentum = 0.9, .global_batch_size = BATCH, .seed = 5},
+      NULL, &trainer));
   return trainer;
 }
 
@@ -126,13 +126,16 @@ static void test_training(void) {
   OK(gradus_trainer_train_steps(trainer, data, 2, &report));
   OK(gradus_trainer_set_learning_rate(trainer, 0.01));
   /* A step on all samples at hand, which are fewer than the batches. */
-  OK(gradus_data_set(data, "state",
-                     &(gradus_array){.data = inputs, .element = GRADUS_FLOAT, .rank = 4,
-                                     .shape = (const int64_t[]){3, CHANNELS, ROWS, COLUMNS}}));
-  REFUSED(GRADUS_SHAPE_ERROR, "as many samples of 'rate' as of the input, 3", gradus_trainer_step(trainer, data, &report));
-  OK(gradus_data_set(data, "rate",
-                     &(gradus_array){.data = targets, .element = GRADUS_FLOAT, .rank = 3,
-                                     .shape = (const int64_t[]){3, ROWS, COLUMNS}}));
+  OK(gradus_data_set(
+      data, "state",
+      &(gradus_array){
+          .data = inputs, .element = GRADUS_FLOAT, .rank = 4, .shape = (const int64_t[]){3, CHANNELS, ROWS, COLUMNS}}));
+  REFUSED(GRADUS_SHAPE_ERROR, "as many samples of 'rate' as of the input, 3",
+          gradus_trainer_step(trainer, data, &report));
+  OK(gradus_data_set(
+      data, "rate",
+      &(gradus_array){
+          .data = targets, .element = GRADUS_FLOAT, .rank = 3, .shape = (const int64_t[]){3, ROWS, COLUMNS}}));
   OK(gradus_trainer_step(trainer, data, &report));
   CHECK(report.steps == 1 && report.examples == 3);
   OK(gradus_network_free(net)); /* the trainer keeps it */
@@ -203,13 +206,23 @@ static void test_orders(void) {
     }
   }
   const gradus_array arrays[] = {
-      {.data = columns_first, .element = GRADUS_DOUBLE, .order = GRADUS_FORTRAN_ORDER, .rank = 4,
+      {.data = columns_first,
+       .element = GRADUS_DOUBLE,
+       .order = GRADUS_FORTRAN_ORDER,
+       .rank = 4,
        .shape = (const int64_t[]){COLUMNS, ROWS, CHANNELS, SAMPLES}},
-      {.data = columns_first, .element = GRADUS_DOUBLE, .order = GRADUS_FORTRAN_ORDER, .rank = 5,
+      {.data = columns_first,
+       .element = GRADUS_DOUBLE,
+       .order = GRADUS_FORTRAN_ORDER,
+       .rank = 5,
        .shape = (const int64_t[]){COLUMNS, ROWS, CHANNELS, 4, SAMPLES / 4}},
-      {.data = columns_first, .element = GRADUS_DOUBLE, .rank = 2,
+      {.data = columns_first,
+       .element = GRADUS_DOUBLE,
+       .rank = 2,
        .shape = (const int64_t[]){SAMPLES, CHANNELS * ROWS * COLUMNS}},
-      {.data = with_gaps, .element = GRADUS_FLOAT, .rank = 4,
+      {.data = with_gaps,
+       .element = GRADUS_FLOAT,
+       .rank = 4,
        .shape = (const int64_t[]){SAMPLES, CHANNELS, ROWS, COLUMNS},
        .strides = (const int64_t[]){2 * COLUMNS * CHANNELS, 1, SAMPLES * 2 * COLUMNS * CHANNELS, 2 * CHANNELS}},
   };
@@ -237,12 +250,15 @@ static void test_predictions(const char* weights) {
   OK(gradus_network_load_weights(other, weights, 1));
   static float rows_last[SAMPLES][ROWS][COLUMNS];
   static double samples_first[COLUMNS][ROWS][SAMPLES];
-  const gradus_array from = {.data = inputs, .element = GRADUS_FLOAT, .rank = 4,
-                             .shape = (const int64_t[]){SAMPLES, CHANNELS, ROWS, COLUMNS}};
-  const gradus_array to = {.data = rows_last, .element = GRADUS_FLOAT, .rank = 3,
-                           .shape = (const int64_t[]){SAMPLES, ROWS, COLUMNS}};
-  const gradus_array transposed = {.data = samples_first, .element = GRADUS_DOUBLE, .order = GRADUS_FORTRAN_ORDER,
-                                   .rank = 3, .shape = (const int64_t[]){COLUMNS, ROWS, SAMPLES},
+  const gradus_array from = {
+      .data = inputs, .element = GRADUS_FLOAT, .rank = 4, .shape = (const int64_t[]){SAMPLES, CHANNELS, ROWS, COLUMNS}};
+  const gradus_array to = {
+      .data = rows_last, .element = GRADUS_FLOAT, .rank = 3, .shape = (const int64_t[]){SAMPLES, ROWS, COLUMNS}};
+  const gradus_array transposed = {.data = samples_first,
+                                   .element = GRADUS_DOUBLE,
+                                   .order = GRADUS_FORTRAN_ORDER,
+                                   .rank = 3,
+                                   .shape = (const int64_t[]){COLUMNS, ROWS, SAMPLES},
                                    .strides = (const int64_t[]){ROWS * SAMPLES, SAMPLES, 1}};
   OK(gradus_network_predict(net, "state", &from, "rate", &to));
   OK(gradus_network_predict(other, "state", &from, "rate", &transposed));
@@ -272,12 +288,14 @@ static void test_layers(void) {
   gradus_value y = 0;
   const double mean[] = {0.1, 0.2};
   const double deviation[] = {1.5, 2};
-  OK(gradus_network_create(NULL, GRADUS_DOUBLE, &net));
+  OK(gradus_network_create(NULL, gradus_has_feature("double") ? GRADUS_DOUBLE : GRADUS_FLOAT, &net));
   OK(gradus_network_input(net, "image", 2, 8, 8, &input));
   OK(gradus_network_normalize(net, NULL, input, mean, deviation, 2, &x));
-  OK(gradus_network_conv2d(net, NULL, x, &(gradus_conv2d_options){.out_channels = 8, .kernel = {3, 3}, .dilation = {2},
-                                                                  .padding = GRADUS_PAD_EXPLICIT, .pad = {2, 2, 2, 2}},
-                           &x));
+  OK(gradus_network_conv2d(
+      net, NULL, x,
+      &(gradus_conv2d_options){
+          .out_channels = 8, .kernel = {3, 3}, .dilation = {2}, .padding = GRADUS_PAD_EXPLICIT, .pad = {2, 2, 2, 2}},
+      &x));
   OK(gradus_network_norm(net, NULL, x, &(gradus_norm_options){.kind = GRADUS_BATCH_NORM}, &x));
   OK(gradus_network_activation(net, NULL, x, GRADUS_RELU, 0, &x));
   OK(gradus_network_pool2d(net, NULL, x, NULL, &y));
@@ -287,8 +305,8 @@ static void test_layers(void) {
   OK(gradus_network_concat(net, NULL, (const gradus_value[]){x, y}, 2, &x));
   OK(gradus_network_pad2d(net, NULL, x, (const int64_t[]){1, 1, 1, 1}, GRADUS_REFLECT, &x));
   OK(gradus_network_crop2d(net, NULL, x, 1, 1, 8, 8, &x));
-  OK(gradus_network_conv_transpose2d(net, NULL, x, &(gradus_conv2d_options){.out_channels = 4, .kernel = {2}, .stride = {2}},
-                                     &x));
+  OK(gradus_network_conv_transpose2d(net, NULL, x,
+                                     &(gradus_conv2d_options){.out_channels = 4, .kernel = {2}, .stride = {2}}, &x));
   OK(gradus_network_activation(net, NULL, x, GRADUS_SILU, 0, &y));
   OK(gradus_network_add(net, NULL, x, y, &x));
   OK(gradus_network_global_average_pool2d(net, NULL, x, &y));
@@ -330,15 +348,18 @@ static void test_layers(void) {
   gradus_report report = {0};
   const int64_t count[] = {30};
   OK(gradus_data_create(&data));
-  OK(gradus_data_set(data, "image", &(gradus_array){.data = images, .element = GRADUS_DOUBLE, .rank = 4,
-                                                     .shape = (const int64_t[]){30, 2, 8, 8}}));
-  OK(gradus_data_set(data, "class", &(gradus_array){.data = classes, .element = GRADUS_INT32, .rank = 1, .shape = count}));
+  OK(gradus_data_set(
+      data, "image",
+      &(gradus_array){.data = images, .element = GRADUS_DOUBLE, .rank = 4, .shape = (const int64_t[]){30, 2, 8, 8}}));
+  OK(gradus_data_set(data, "class",
+                     &(gradus_array){.data = classes, .element = GRADUS_INT32, .rank = 1, .shape = count}));
   OK(gradus_trainer_create(net,
-                           &(gradus_trainer_options){.optimizer = GRADUS_ADAM, .learning_rate = 0.01, .clip_norm = 1,
-                                                     .global_batch_size = 6},
+                           &(gradus_trainer_options){
+                               .optimizer = GRADUS_ADAM, .learning_rate = 0.01, .clip_norm = 1, .global_batch_size = 6},
                            NULL, &trainer));
   OK(gradus_trainer_train_epochs(trainer, data, 40, &report));
-  OK(gradus_data_set(data, "class", &(gradus_array){.data = wide_classes, .element = GRADUS_INT64, .rank = 1, .shape = count}));
+  OK(gradus_data_set(data, "class",
+                     &(gradus_array){.data = wide_classes, .element = GRADUS_INT64, .rank = 1, .shape = count}));
   OK(gradus_trainer_evaluate(trainer, data, &report));
   CHECK(report.accuracy == 1.0 && report.examples == 30);
   wide_classes[4] = INT64_C(1) << 40;

@@ -68,7 +68,8 @@ struct examples {
     refuse({"order = GRADUS_C_ORDER or GRADUS_FORTRAN_ORDER of the array '", name, "'"}, {given->order});
   }
   if (given->rank < 1 || given->rank > most_axes || given->reserved != 0) {
-    throw failure{GRADUS_SHAPE_ERROR, {"rank from 1 to ", most_axes, " and reserved = 0 of the array '", name, "'"},
+    throw failure{GRADUS_SHAPE_ERROR,
+                  {"rank from 1 to ", most_axes, " and reserved = 0 of the array '", name, "'"},
                   {"rank = ", given->rank, " and reserved = ", given->reserved}};
   }
   require_pointer("shape of an array", given->shape);
@@ -79,16 +80,17 @@ struct examples {
     const int from = array.fortran ? array.rank - 1 - i : i;
     const auto axis = static_cast<std::size_t>(i);
     array.shape[axis] = given->shape[from];
-    if (array.shape[axis] < 0 ||
-        (size > 0 && array.shape[axis] > std::numeric_limits<index_t>::max() / 8 / size)) {
-      throw failure{GRADUS_SHAPE_ERROR, {"extents of at least 0, and fewer than 2^60 elements, of the array '", name, "'"},
+    if (array.shape[axis] < 0 || (size > 0 && array.shape[axis] > std::numeric_limits<index_t>::max() / 8 / size)) {
+      throw failure{GRADUS_SHAPE_ERROR,
+                    {"extents of at least 0, and fewer than 2^60 elements, of the array '", name, "'"},
                     {"the extent ", array.shape[axis], " of axis ", from}};
     }
     size *= array.shape[axis];
     if (given->strides != nullptr) {
       array.strides[axis] = given->strides[from];
       if (array.strides[axis] == 0 && array.shape[axis] > 1) {
-        throw failure{GRADUS_SHAPE_ERROR, {"strides that are not 0 of axes of more than one element of the array '", name, "'"},
+        throw failure{GRADUS_SHAPE_ERROR,
+                      {"strides that are not 0 of axes of more than one element of the array '", name, "'"},
                       {"stride 0 of axis ", from},
                       "strides are distances in elements; a null pointer stands for a contiguous array"};
       }
@@ -192,7 +194,8 @@ struct example_axes {
     uneven = true;
   }
   if (uneven) {
-    throw failure{GRADUS_SHAPE_ERROR, {"samples of the array '", name, "' that are evenly spaced"},
+    throw failure{GRADUS_SHAPE_ERROR,
+                  {"samples of the array '", name, "' that are evenly spaced"},
                   {"several axes of samples with other distances, of ", text_of(array)},
                   "copy the samples to a contiguous array, or hand over one axis of them at a time"};
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What every function of the C interface needs: handles that stay recognizable after they are freed, and exceptions that
-// become a status and a text.
+// What every function of the C interface needs: handles that stay recognizable after they are freed, and exceptions
+// that become a status and a text.
 #pragma once
 
 #include <atomic>         // std::atomic_flag
@@ -152,8 +152,8 @@ class in_use {
   object* of_;
 };
 
-/// The handles of a process. A handle is a number that is given out once, in the form of a pointer: one that was freed is
-/// never taken for another object.
+/// The handles of a process. A handle is a number that is given out once, in the form of a pointer: one that was freed
+/// is never taken for another object.
 class registry {
  public:
   /// It outlives all destructors, which may free handles.
@@ -206,7 +206,8 @@ template <class Object, class Handle>
   }
   auto found = std::dynamic_pointer_cast<Object>(registry::instance().find(reinterpret_cast<std::uintptr_t>(handle)));
   if (found == nullptr) {
-    throw failure{GRADUS_INVALID_HANDLE, {"the handle of ", what}, "one that was freed, never made, or of another kind"};
+    throw failure{
+        GRADUS_INVALID_HANDLE, {"the handle of ", what}, "one that was freed, never made, or of another kind"};
   }
   return found;
 }

@@ -52,7 +52,8 @@ class communicator final : public object {
   int initialized = 0;
   MPI_Initialized(&initialized);
   if (initialized == 0) {
-    throw failure{GRADUS_CONFIGURATION_ERROR, "a program that has called MPI_Init_thread", "MPI that is not initialized"};
+    throw failure{GRADUS_CONFIGURATION_ERROR, "a program that has called MPI_Init_thread",
+                  "MPI that is not initialized"};
   }
   const MPI_Comm ranks = MPI_Comm_f2c(static_cast<MPI_Fint>(fortran_handle));
   if (ranks == MPI_COMM_NULL) {

@@ -84,7 +84,9 @@ class network final : public object {
 
   void make_input(std::string name, const nn::value_shape& shape) {
     if (float_ != nullptr || double_ != nullptr) {
-      throw failure{GRADUS_CONFIGURATION_ERROR, {"one input of a network; it has '", input_, "'"}, {"'", name, "'"},
+      throw failure{GRADUS_CONFIGURATION_ERROR,
+                    {"one input of a network; it has '", input_, "'"},
+                    {"'", name, "'"},
                     "this version has networks of one input: put the arrays into its channels"};
     }
     if constexpr (built_with_double) {
@@ -100,7 +102,9 @@ class network final : public object {
 
   void name_output(std::string name, nn::value value) {
     if (!output_.empty()) {
-      throw failure{GRADUS_CONFIGURATION_ERROR, {"one output of a network; it has '", output_, "'"}, {"'", name, "'"},
+      throw failure{GRADUS_CONFIGURATION_ERROR,
+                    {"one output of a network; it has '", output_, "'"},
+                    {"'", name, "'"},
                     "this version has networks of one output: concatenate the values into its channels"};
     }
     output_ = std::move(name);
@@ -178,8 +182,10 @@ class network final : public object {
                       "call gradus_network_output with the value of the last layer"};
       }
       if (output_value_.index != layers) {
-        throw failure{GRADUS_CONFIGURATION_ERROR, {"an output that is the last layer, value ", layers},
-                      {"value ", output_value_.index}, "add no layers behind the output"};
+        throw failure{GRADUS_CONFIGURATION_ERROR,
+                      {"an output that is the last layer, value ", layers},
+                      {"value ", output_value_.index},
+                      "add no layers behind the output"};
       }
       if (options.inference != 0) {
         of.net.compile_for_inference({.max_batch_size = options.max_batch_size, .seed = options.seed});

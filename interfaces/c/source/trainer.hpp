@@ -3,20 +3,20 @@
 // Training behind the C interface: data of the caller as batches, and calls of some steps each.
 #pragma once
 
-#include <chrono>         // std::chrono::duration, std::chrono::steady_clock
-#include <algorithm>      // std::max, std::min
-#include <cstddef>        // std::size_t
-#include <cstdint>        // std::int32_t, std::int64_t, std::uint64_t
-#include <limits>         // std::numeric_limits
-#include <exception>      // std::current_exception, std::exception_ptr, std::rethrow_exception
-#include <functional>     // std::function, std::less
-#include <map>            // std::map
-#include <memory>         // std::make_unique, std::shared_ptr, std::unique_ptr
-#include <optional>       // std::optional
-#include <span>           // std::span
-#include <string>         // std::string
-#include <utility>        // std::move
-#include <vector>         // std::vector
+#include <algorithm>   // std::max, std::min
+#include <chrono>      // std::chrono::duration, std::chrono::steady_clock
+#include <cstddef>     // std::size_t
+#include <cstdint>     // std::int32_t, std::int64_t, std::uint64_t
+#include <exception>   // std::current_exception, std::exception_ptr, std::rethrow_exception
+#include <functional>  // std::function, std::less
+#include <limits>      // std::numeric_limits
+#include <map>         // std::map
+#include <memory>      // std::make_unique, std::shared_ptr, std::unique_ptr
+#include <optional>    // std::optional
+#include <span>        // std::span
+#include <string>      // std::string
+#include <utility>     // std::move
+#include <vector>      // std::vector
 
 #include "arrays.hpp"
 #include "calls.hpp"
@@ -68,8 +68,15 @@ struct training_data {
 /// When a call of training ends.
 struct call_limits {
   index_t steps = std::numeric_limits<index_t>::max();
+  std::optional<index_t> passes = {};  // in place of steps
   std::optional<double> milliseconds = {};
   bool own_examples = false;  // each rank trains on all of its own, in one step
+};
+
+/// What a call trains or evaluates on.
+struct call_request {
+  training_data data;
+  call_limits limits;
 };
 
 /// What calls of training have in common: what the caller has set.
@@ -86,8 +93,8 @@ struct call_settings {
 
 using clock = std::chrono::steady_clock;
 
-/// The batches of one call, which a trainer takes as a loader. They are read from the arrays of the caller when they are
-/// asked for, by the thread that trains, so that the arrays may change between calls.
+/// The batches of one call, which a trainer takes as a loader. They are read from the arrays of the caller when they
+/// are asked for, by the thread that trains, so that the arrays may change between calls.
 template <class Element>
 class call_batches {
  public:
@@ -99,10 +106,10 @@ class call_batches {
   /// Begins a call. Memory grows to that of the largest batch.
   /// @param group  the ranks that train
   /// @param step   steps of the training so far
-  void prepare(const training_data& from, const call_limits& limits, const call_settings& settings, bool stops,
-               gradus::comm::link& group, std::uint64_t step) {
-    data_ = from;
-    limits_ = limits;
+  void prepare(const call_request& request, const call_settings& settings, bool stops, gradus::comm::link& group,
+               std::uint64_t step) {
+    data_ = request.data;
+    limits_ = request.limits;
     stops_ = stops;
     group_ = &group;
     began_ = clock::now();
@@ -114,9 +121,14 @@ class call_batches {
       limits_.steps = 1;
       reserve(data_.count());
       // Behind "shared by" is what ranks compare, but not what a training that goes on must have.
-      description_ = gradus::join({"examples of each rank's own, shared by ", ranks, " ranks",
-                                   stops ? ", with a callback" : ""});
+      description_ =
+          gradus::join({"examples of each rank's own, shared by ", ranks, " ranks", stops ? ", with a callback" : ""});
       return;
+    }
+    if (settings.global_batch_size < 1) {
+      throw failure{GRADUS_CONFIGURATION_ERROR,
+                    "a global_batch_size of at least 1 in the trainer's options",
+                    {settings.global_batch_size}};
     }
     const gradus::data::shard part{.rank = rank, .ranks = ranks};
     if (sampler_ == nullptr || of_sampler_ != data_.count() || batch_of_sampler_ != settings.global_batch_size) {
@@ -128,20 +140,23 @@ class call_batches {
       of_sampler_ = data_.count();
       batch_of_sampler_ = settings.global_batch_size;
       drawn_.reset();
-      largest_ = gradus::data::share_of(std::min(settings.global_batch_size, data_.count()),
-                                        {.rank = 0, .ranks = ranks})
-                     .count;
+      largest_ =
+          gradus::data::share_of(std::min(settings.global_batch_size, data_.count()), {.rank = 0, .ranks = ranks})
+              .count;
+    }
+    if (limits_.passes) {
+      limits_.steps = *limits_.passes * sampler_->batches();
     }
     const auto per_pass = static_cast<std::uint64_t>(sampler_->batches());
     pass_ = step / per_pass;
     next_ = static_cast<index_t>(step % per_pass);
     reserve(largest_);
-    description_ = gradus::join({data_.count(), " samples of ", image_.channels, "x", image_.height, "x",
-                                 image_.width, ", batches of ", settings.global_batch_size,
-                                 settings.shuffle ? gradus::join({", shuffled with seed ", settings.seed})
-                                                  : std::string{", in order"},
-                                 ", shared by ", ranks, " ranks, ", limits_.steps, " steps",
-                                 limits_.milliseconds ? " within a time" : "", stops ? ", with a callback" : ""});
+    description_ = gradus::join(
+        {data_.count(), " samples of ", image_.channels, "x", image_.height, "x", image_.width, ", batches of ",
+         settings.global_batch_size,
+         settings.shuffle ? gradus::join({", shuffled with seed ", settings.seed}) : std::string{", in order"},
+         ", shared by ", ranks, " ranks, ", limits_.steps, " steps", limits_.milliseconds ? " within a time" : "",
+         stops ? ", with a callback" : ""});
     if (ranks > 1) {
       std::uint64_t hash = hash_of(data_.inputs, 0xcbf29ce484222325U);
       hash = hash_of(data_.labels, hash_of(data_.targets, hash));
@@ -180,9 +195,7 @@ class call_batches {
   void take_shard(const gradus::data::shard& /*part*/) {}
   [[nodiscard]] index_t steps_per_epoch() const noexcept { return limits_.steps; }
   [[nodiscard]] index_t examples_per_epoch() const noexcept { return data_.count(); }
-  [[nodiscard]] index_t local_batch_size() const noexcept {
-    return limits_.own_examples ? data_.count() : largest_;
-  }
+  [[nodiscard]] index_t local_batch_size() const noexcept { return limits_.own_examples ? data_.count() : largest_; }
   [[nodiscard]] const std::string& description() const noexcept { return description_; }
   [[nodiscard]] gradus::image_extents example() const noexcept { return image_.batch(1); }
   [[nodiscard]] int classes() const noexcept { return static_cast<int>(needed_.labels > 0 ? needed_.classes : 0); }
@@ -225,8 +238,7 @@ class call_batches {
   [[nodiscard]] bool over() {
     bool ends = stop_;
     if (limits_.milliseconds) {
-      ends = ends ||
-             std::chrono::duration<double, std::milli>(clock::now() - began_).count() >= *limits_.milliseconds;
+      ends = ends || std::chrono::duration<double, std::milli>(clock::now() - began_).count() >= *limits_.milliseconds;
     }
     if (group_->size() > 1 && (limits_.milliseconds || (stops_ && produced_ > 0))) {
       double ranks[] = {ends ? 1.0 : 0.0};
@@ -333,8 +345,8 @@ struct rate_of_step {
   [[nodiscard]] std::string description() const { return "a function of the program"; }
 };
 
-/// Gives the data of a call as the network reads it.
-using data_taker = std::function<training_data()>;
+/// Gives the data of a call as the network reads it, and how long it goes on.
+using request_taker = std::function<call_request()>;
 
 /// A training, without the types of its elements and of its update rule.
 class any_training {
@@ -346,9 +358,8 @@ class any_training {
 
   [[nodiscard]] virtual std::uint64_t steps() const = 0;
   [[nodiscard]] virtual nn::target_description needed() const = 0;
-  virtual gradus_report fit(const data_taker& take, const call_limits& limits,
-                            const call_settings& settings) = 0;
-  virtual gradus_report evaluate(const data_taker& take, const call_settings& settings) = 0;
+  virtual gradus_report fit(const request_taker& take, const call_settings& settings) = 0;
+  virtual gradus_report evaluate(const request_taker& take, const call_settings& settings) = 0;
   virtual void set_checkpoints(const std::string& folder, const gradus_checkpoint_options& options) = 0;
   virtual bool resume(const std::string& folder) = 0;
   virtual void save_weights(const std::string& path) = 0;
@@ -371,9 +382,9 @@ class training final : public any_training {
     return const_cast<trainer_type&>(trainer_).network().target_description();
   }
 
-  gradus_report fit(const data_taker& take, const call_limits& limits, const call_settings& settings) override {
+  gradus_report fit(const request_taker& take, const call_settings& settings) override {
     const bool calls = settings.callback != nullptr;
-    agree([&] { batches_.prepare(take(), limits, settings, calls, group(), trainer_.steps()); });
+    agree([&] { batches_.prepare(take(), settings, calls, group(), trainer_.steps()); });
     batches_.exchange_counts();
     gradus_report report{};
     const auto on_step = [&](const train::step_report& step) {
@@ -397,9 +408,8 @@ class training final : public any_training {
                 .seconds = epoch.seconds};
     };
     const gradus::optim::schedule rate =
-        settings.schedule == nullptr
-            ? gradus::optim::schedule{gradus::optim::constant{settings.learning_rate}}
-            : gradus::optim::schedule{rate_of_step<trainer_type>{&trainer_, &settings}};
+        settings.schedule == nullptr ? gradus::optim::schedule{gradus::optim::constant{settings.learning_rate}}
+                                     : gradus::optim::schedule{rate_of_step<trainer_type>{&trainer_, &settings}};
     // A call is an epoch of the trainer. Behind a resume, those before it count.
     const train::fit_options options{.epochs = calls_before_ + 1, .learning_rate = rate};
     calls_before_ = 0;
@@ -411,16 +421,12 @@ class training final : public any_training {
     return report;
   }
 
-  gradus_report evaluate(const data_taker& take, const call_settings& settings) override {
+  gradus_report evaluate(const request_taker& take, const call_settings& settings) override {
     call_settings in_order = settings;
     in_order.shuffle = false;
     in_order.global_batch_size =
         trainer_.network().max_batch_size() * static_cast<index_t>(trainer_.communicator().size());
-    agree([&] {
-      const training_data from = take();
-      const index_t steps = (from.count() + in_order.global_batch_size - 1) / in_order.global_batch_size;
-      evaluation_.prepare(from, {.steps = steps}, in_order, false, group(), 0);
-    });
+    agree([&] { evaluation_.prepare({take().data, {.passes = 1}}, in_order, false, group(), 0); });
     const train::evaluation_report measured = trainer_.evaluate(evaluation_);
     return {.steps = evaluation_.steps(),
             .examples = measured.examples,
@@ -431,10 +437,10 @@ class training final : public any_training {
 
   void set_checkpoints(const std::string& folder, const gradus_checkpoint_options& options) override {
     checkpoints_ = std::make_unique<train::checkpoints>(
-        folder, train::checkpoint_options{
-                    .every = static_cast<std::uint64_t>(options.every == 0 ? 1000 : options.every),
-                    .keep = options.keep == 0 ? 3 : options.keep,
-                    .signals = options.signals != 0});
+        folder,
+        train::checkpoint_options{.every = static_cast<std::uint64_t>(options.every == 0 ? 1000 : options.every),
+                                  .keep = options.keep == 0 ? 3 : options.keep,
+                                  .signals = options.signals != 0});
   }
 
   bool resume(const std::string& folder) override {
@@ -469,8 +475,10 @@ class training final : public any_training {
       std::rethrow_exception(own);
     }
     if (failed[0] > 0) {
-      throw failure{GRADUS_CONFIGURATION_ERROR, "arguments that all ranks take",
-                    {"those of ", failed[0], " other ranks, which refuse theirs"}, "their messages say why"};
+      throw failure{GRADUS_CONFIGURATION_ERROR,
+                    "arguments that all ranks take",
+                    {"those of ", failed[0], " other ranks, which refuse theirs"},
+                    "their messages say why"};
     }
   }
 
@@ -505,8 +513,10 @@ class trainer final : public object {
       map = {.channels = 1, .height = needed.labels == 1 ? 1 : map.height, .width = needed.labels == 1 ? 1 : map.width};
       result.labels = array_of(from, output, "classes of the output", map);
       if (result.labels.element < GRADUS_INT32) {
-        throw failure{GRADUS_SHAPE_ERROR, {"classes '", output, "' that are integers, GRADUS_INT32 or GRADUS_INT64"},
-                      "floating-point numbers", "a class is a number from 0 to the number of channels of the output - 1"};
+        throw failure{GRADUS_SHAPE_ERROR,
+                      {"classes '", output, "' that are integers, GRADUS_INT32 or GRADUS_INT64"},
+                      "floating-point numbers",
+                      "a class is a number from 0 to the number of channels of the output - 1"};
       }
       require_count(output, result.labels.count, result.count());
     }
@@ -551,9 +561,8 @@ void with_rule(const gradus_trainer_options& options, const Body& body) {
   const double epsilon = or_default(options.epsilon, 1e-8);
   switch (options.optimizer) {
     case GRADUS_SGD:
-      return clipped(gradus::optim::sgd{.momentum = options.momentum,
-                                        .nesterov = options.nesterov != 0,
-                                        .weight_decay = options.weight_decay});
+      return clipped(gradus::optim::sgd{
+          .momentum = options.momentum, .nesterov = options.nesterov != 0, .weight_decay = options.weight_decay});
     case GRADUS_ADAM:
       return clipped(gradus::optim::adam{.beta1 = beta1,
                                          .beta2 = beta2,
