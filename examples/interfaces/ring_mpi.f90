@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: BSL-1.0
 !
-! A simulation on several ranks that trains one network: a reaction on a periodic ring, a part of it on each rank. Each rank
+! A simulation on several ranks that trains one network: a wave on a periodic ring, a part of it on each rank. Each rank
 ! trains on points of its own, and the update is that of one process with all of them. The network learns how a point
 ! changes from its own and its neighbors' values.
 program ring_mpi
@@ -49,7 +49,7 @@ program ring_mpi
     call exchange()
     do i = 1, own
       stencil(:, i) = u(i - 1:i + 1)
-      rate(i) = u(i - 1) - 2*u(i) + u(i + 1) + 0.5_real64*u(i)*(1 - u(i)**2)
+      rate(i) = (1 + u(i)/2)*(u(i - 1) - 2*u(i) + u(i + 1))/20 - (u(i + 1) - u(i - 1))/4
     end do
     call trainer%step(data, report)
     u(1:own) = u(1:own) + dt*rate

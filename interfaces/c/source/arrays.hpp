@@ -10,7 +10,6 @@
 #include <limits>       // std::numeric_limits
 #include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <vector>       // std::vector
 
 #include "calls.hpp"
 #include "gradus/core/index.hpp"
@@ -116,29 +115,33 @@ struct example_axes {
   std::array<int, 3> axis{};  // 0: c, 1: h, 2: w
 };
 
-/// The forms of an example, the one with most axes first.
-[[nodiscard]] inline std::vector<example_axes> forms_of(const gradus::nn::value_shape& of) {
-  const index_t c = of.channels;
-  const index_t h = of.height;
-  const index_t w = of.width;
-  std::vector<example_axes> forms{{.count = 3, .extents = {c, h, w}, .axis = {0, 1, 2}}};
-  if (c == 1) {
-    forms.push_back({.count = 2, .extents = {h, w}, .axis = {1, 2}});
+/// The forms of an example, the one with most axes first. It allocates nothing.
+struct example_forms {
+  std::array<example_axes, 6> all{};
+  std::size_t count = 0;
+
+  explicit example_forms(const gradus::nn::value_shape& of) noexcept {
+    const index_t c = of.channels;
+    const index_t h = of.height;
+    const index_t w = of.width;
+    add(true, {.count = 3, .extents = {c, h, w}, .axis = {0, 1, 2}});
+    add(c == 1, {.count = 2, .extents = {h, w}, .axis = {1, 2}});
+    add(w == 1, {.count = 2, .extents = {c, h}, .axis = {0, 1}});
+    add(h == 1 && w == 1, {.count = 1, .extents = {c}, .axis = {0}});
+    add(c == 1 && w == 1, {.count = 1, .extents = {h}, .axis = {1}});
+    add(c == 1 && h == 1 && w == 1, {});
   }
-  if (w == 1) {
-    forms.push_back({.count = 2, .extents = {c, h}, .axis = {0, 1}});
+
+  [[nodiscard]] const example_axes* begin() const noexcept { return all.data(); }
+  [[nodiscard]] const example_axes* end() const noexcept { return all.data() + count; }
+
+ private:
+  void add(bool possible, const example_axes& form) noexcept {
+    if (possible) {
+      all[count++] = form;
+    }
   }
-  if (h == 1 && w == 1) {
-    forms.push_back({.count = 1, .extents = {c}, .axis = {0}});
-  }
-  if (c == 1 && w == 1) {
-    forms.push_back({.count = 1, .extents = {h}, .axis = {1}});
-  }
-  if (c == 1 && h == 1 && w == 1) {
-    forms.push_back({});
-  }
-  return forms;
-}
+};
 
 /// Whether the axes [0, count) are one evenly spaced axis, and its stride.
 [[nodiscard]] inline bool merge(const described_array& array, int count, index_t& size, index_t& stride) noexcept {
@@ -152,7 +155,7 @@ struct example_axes {
     }
     if (inner < 0) {
       stride = array.strides[axis];
-    } else if (array.strides[axis] != stride * size && array.shape[axis] > 1 && size > 0) {
+    } else if (array.strides[axis] != stride * size && size > 0) {
       return false;
     }
     inner = static_cast<index_t>(i);
@@ -167,7 +170,7 @@ struct example_axes {
   examples result{.data = array.data, .element = array.element, .shape = shape};
   const auto last = [&](int from_end) { return static_cast<std::size_t>(array.rank - from_end); };
   bool uneven = false;
-  for (const example_axes& form : forms_of(shape)) {
+  for (const example_axes& form : example_forms{shape}) {
     bool fits = form.count <= array.rank;
     for (int k = 0; fits && k < form.count; ++k) {
       fits = array.shape[last(form.count - k)] == form.extents[static_cast<std::size_t>(k)];
