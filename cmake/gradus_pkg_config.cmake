@@ -3,11 +3,11 @@
 # Files for pkg-config, in share/: gradus.pc, and gradus-COMPONENT.pc for the components whose library pkg-config can
 # name. They find the prefix by their own place, so the tree can be moved.
 
-# gradus_install_pkg_config(<name> <description> <requires> <compiler flags> <linker flags>)
+# gradus_install_pkg_config(<name> <description> <requires> <compiler flags> <linker flags> [<variables>])
 function(gradus_install_pkg_config name description requires flags libraries)
   file(RELATIVE_PATH to_prefix "/prefix/${CMAKE_INSTALL_DATADIR}/pkgconfig" "/prefix")
   string(REGEX REPLACE "/$" "" to_prefix "${to_prefix}")
-  set(text "prefix=\${pcfiledir}/${to_prefix}\nincludedir=\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}\n\n")
+  set(text "prefix=\${pcfiledir}/${to_prefix}\nincludedir=\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}\n${ARGN}\n")
   string(APPEND text "Name: ${name}\nDescription: ${description}\nVersion: ${PROJECT_VERSION}\n")
   foreach(field "Requires: ${requires}" "Cflags: ${flags}" "Libs: ${libraries}")
     if(NOT field MATCHES ": $")
@@ -20,7 +20,8 @@ function(gradus_install_pkg_config name description requires flags libraries)
 endfunction()
 
 gradus_install_pkg_config(gradus "${PROJECT_DESCRIPTION}; compile with -std=c++20 and -O2" "eigen3 >= 3.4"
-                          "-I\${includedir} -pthread" "-pthread")
+                          "-I\${includedir} -pthread" "-pthread"
+                          "sources=\${prefix}/${CMAKE_INSTALL_DATADIR}/gradus\nc_source=\${sources}/c/gradus_c.cpp\nfortran_sources=\${sources}/fortran/gradus_c_interface.f90 \${sources}/fortran/gradus.f90\n")
 gradus_install_pkg_config(gradus-gzip "gradus with compressed data sets and traces" "gradus, zlib" "" "")
 gradus_install_pkg_config(gradus-jpeg "gradus with photographs" "gradus, libturbojpeg" "" "")
 gradus_install_pkg_config(gradus-mpi "gradus with MPI; compile with the mpicxx of your MPI" "gradus"

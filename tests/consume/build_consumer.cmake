@@ -14,7 +14,7 @@ elseif(WAY STREQUAL "add_subdirectory")
   list(APPEND options "-DGRADUS_SOURCE=${GRADUS_SOURCE}")
 else()
   # The files that a consumer needs, as an archive. Tests and examples are not among them.
-  execute_process(COMMAND ${CMAKE_COMMAND} -E tar czf "${WORK}/gradus.tar.gz" CMakeLists.txt LICENSE cmake include
+  execute_process(COMMAND ${CMAKE_COMMAND} -E tar czf "${WORK}/gradus.tar.gz" CMakeLists.txt LICENSE cmake include interfaces
                   WORKING_DIRECTORY "${GRADUS_SOURCE}" COMMAND_ERROR_IS_FATAL ANY)
   list(APPEND options "-DGRADUS_URL=${WORK}/gradus.tar.gz")
 endif()

@@ -19,9 +19,13 @@ file(GLOB_RECURSE others RELATIVE "${PREFIX}" "${PREFIX}/*")
 list(FILTER others EXCLUDE REGEX "^include/")
 set(expected share/cmake/gradus/FindNCCL.cmake share/cmake/gradus/FindcuDNN.cmake
     share/cmake/gradus/gradus-config-version.cmake share/cmake/gradus/gradus-config.cmake
-    share/cmake/gradus/gradus-targets.cmake share/cmake/gradus/gradus_components.cmake share/licenses/gradus/LICENSE
-    share/pkgconfig/gradus-gzip.pc share/pkgconfig/gradus-jpeg.pc share/pkgconfig/gradus-mpi.pc
-    share/pkgconfig/gradus-onnx.pc share/pkgconfig/gradus-png.pc share/pkgconfig/gradus.pc)
+    share/cmake/gradus/gradus-targets.cmake share/cmake/gradus/gradus_components.cmake
+    share/cmake/gradus/gradus_interfaces.cmake)
+file(GLOB_RECURSE sources RELATIVE "${GRADUS_SOURCE}/interfaces" "${GRADUS_SOURCE}/interfaces/*.[cfh][p9]*")
+list(TRANSFORM sources PREPEND share/gradus/)
+list(APPEND expected ${sources} share/licenses/gradus/LICENSE
+     share/pkgconfig/gradus-gzip.pc share/pkgconfig/gradus-jpeg.pc share/pkgconfig/gradus-mpi.pc
+     share/pkgconfig/gradus-onnx.pc share/pkgconfig/gradus-png.pc share/pkgconfig/gradus.pc)
 if(NOT "${expected}" STREQUAL "${others}")
   message(FATAL_ERROR "beside the headers expected: ${expected}\ninstalled: ${others}")
 endif()

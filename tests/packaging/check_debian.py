@@ -70,7 +70,7 @@ def main():
     (admin / "status").touch()
     run("dpkg", f"--root={root}", "--force-depends,script-chrootless", "--install", *packages)
     listed = run("dpkg", f"--root={root}", "--listfiles", "libgradus-dev").splitlines()
-    headers = [path for path in listed if path.endswith((".hpp", ".cuh"))]
+    headers = [path for path in listed if "/include/gradus/" in path and path.endswith((".hpp", ".cuh"))]
     in_tree = [path for path in (arguments.source / "include").rglob("*") if path.suffix in (".hpp", ".cuh")]
     expect(len(headers) == len(in_tree), f"{len(headers)} headers are installed, {len(in_tree)} are in the tree")
     for program in arguments.programs:

@@ -52,7 +52,7 @@ def main():
     removed = set(re.findall(r"\$\{CURRENT_PACKAGES_DIR\}/([\w/]+)\"", portfile))
     for path in arguments.prefix.rglob("*"):
         name = path.relative_to(arguments.prefix).as_posix()
-        known = ("include/gradus", "share/cmake/gradus", "share/pkgconfig", *removed)
+        known = ("include/gradus", "include/gradus_c.h", "share/cmake/gradus", "share/gradus", "share/pkgconfig", *removed)
         expect(path.is_dir() or name.startswith(known), f"portfile: what is done with {name}?")
 
     usage = (port / "usage").read_text()
