@@ -23,8 +23,8 @@ def main():
     parser.add_argument("programs", nargs=3, type=pathlib.Path, help="gradus_bench, gradus_report, gradus_run as built")
     arguments = parser.parse_args()
     cpack = pathlib.Path(arguments.cmake).with_name("cpack")
-    if shutil.which("dpkg") is None or not cpack.is_file() or os.geteuid() != 0:
-        print("skipped: it needs dpkg, cpack and root")
+    if None in (shutil.which("dpkg"), shutil.which("pkg-config")) or not cpack.is_file() or os.geteuid() != 0:
+        print("skipped: it needs dpkg, pkg-config, cpack and root")
         return SKIPPED
     work, build, root = arguments.work, arguments.work / "build", arguments.work / "root"
     shutil.rmtree(work, ignore_errors=True)

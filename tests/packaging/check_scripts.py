@@ -38,7 +38,8 @@ def main():
              if line.strip() and not line.startswith("#")]
     packages = [words[0] for words in lines if words[1:2] != ["?"]]
     optional = [words[0] for words in lines if words[1:2] == ["?"]]
-    expect(optional == ["g++-11", "clang-15", "clang-19", "clang-14", "clang-tools-15", "chromium", "doxygen", "ccache"],
+    expect(optional == ["gfortran", "g++-11", "clang-15", "clang-19", "clang-14", "clang-tools-15", "chromium", "doxygen",
+                        "pkg-config", "ccache"],
            f"packages.txt: optional {optional}")
     expect(len(packages) == len(set(packages)) >= 10, f"packages.txt: {packages}")
     for package in packages + optional:
