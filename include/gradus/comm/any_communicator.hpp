@@ -92,6 +92,8 @@ class any_communicator : public typed_operations<any_communicator> {
   [[nodiscard]] int rank() const noexcept { return link_ == nullptr ? 0 : link_->rank(); }
   /// The number of ranks; 0 after a move.
   [[nodiscard]] int size() const noexcept { return link_ == nullptr ? 0 : link_->size(); }
+  /// See mpi::one_thread.
+  [[nodiscard]] bool one_thread() const noexcept { return link_ != nullptr && link_->properties().one_thread; }
   /// How long a wait takes at most.
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept {
     return link_ == nullptr ? default_time_limit : link_->time_limit();

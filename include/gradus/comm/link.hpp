@@ -31,6 +31,7 @@ struct link_properties {
   bool matches_tags = true;    ///< see comm::matches_tags
   bool makes_windows = false;  ///< ranks reach each other's memory, see link::make_window
   bool knows_nodes = false;    ///< see link::node
+  bool one_thread = false;     ///< only threads of the program may use it, within its own calls: see mpi::one_thread
   bool sums_in_tree = false;   ///< its sums are in the order of comm::tree_ordered
   const std::vector<all_reduce_rule>* all_reduce_rules = nullptr;  ///< of a comm::collectives
 };
@@ -114,8 +115,7 @@ class link {
   virtual void sum(std::span<double> values, std::source_location where = std::source_location::current()) {
     const call_description what{
         .kind = call_kind::all_reduce, .count = static_cast<index_t>(values.size()), .element = element_name<double>};
-    begin({.what = what, .input = values.data(), .output = values.data(), .element = &doubles_to_add})
-        .wait(where);
+    begin({.what = what, .input = values.data(), .output = values.data(), .element = &doubles_to_add}).wait(where);
   }
 
   // Messages.

@@ -92,6 +92,9 @@ template <class Communicator>
   if constexpr (requires { requires Communicator::sums_in_tree; }) {
     result.sums_in_tree = true;
   }
+  if constexpr (requires { communicator.one_thread(); }) {
+    result.one_thread = communicator.one_thread();
+  }
   if constexpr (requires { &communicator.options().all_reduce; }) {
     result.all_reduce_rules = &communicator.options().all_reduce;
   }

@@ -13,7 +13,7 @@
 #include <cstdint>          // std::uint64_t
 #include <cstring>          // std::memcpy
 #include <exception>        // std::exception
-#include <memory>           // std::make_unique, std::unique_ptr
+#include <memory>           // std::make_unique, std::shared_ptr, std::unique_ptr
 #include <source_location>  // std::source_location
 #include <span>             // std::span
 #include <string>           // std::string
@@ -25,6 +25,8 @@
 #include "gradus/comm/detail/mpi/blocking_calls.hpp"
 #include "gradus/comm/detail/mpi/check.hpp"
 #include "gradus/comm/detail/mpi/element.hpp"
+#include "gradus/comm/detail/mpi/guests.hpp"
+#include "gradus/comm/detail/mpi/notices.hpp"
 #include "gradus/comm/detail/mpi/operation.hpp"
 #include "gradus/comm/detail/mpi/process.hpp"
 #include "gradus/comm/mpi_environment.hpp"
@@ -50,6 +52,19 @@ inline void send_in_parts_of(int elements, mpi& world) noexcept;
 
 /// A rank among the processes of an MPI job. The collectives are those of the MPI library.
 ///
+/// In a program that begins MPI itself, the ranks of any MPI communicator make one, and no others:
+///
+/// @code
+///   MPI_Comm trainers;  // some ranks of the job
+///   MPI_Comm_split(MPI_COMM_WORLD, color, 0, &trainers);
+///   comm::mpi world{trainers};
+/// @endcode
+///
+/// Destructors of such objects wait for no other rank. When MPI_Finalize begins, those that still exist end, and
+/// MPI_Finalize waits for the ranks of their communicators, as it always may. Destructors that run later do nothing.
+/// With MPI_THREAD_MULTIPLE threads of the library call MPI; below it only threads of the program do, within its calls
+/// of the library, and below MPI_THREAD_SERIALIZED only the thread that has begun MPI: one_thread() is true then.
+///
 /// Every wait polls MPI, so that it has a time limit and ends when another rank fails. An MPI error code becomes a
 /// communication_error with MPI's message. When the time limit is over, the message shows what the other ranks wait for
 /// and which ranks do not answer. A rank that waits for one whose communicator has been destroyed gets
@@ -72,23 +87,18 @@ class mpi : public typed_operations<mpi> {
   /// The ranks of `ranks`, with separate messages: the MPI communicator is duplicated, not taken over. Called by all
   /// its ranks.
   /// @throws communication_error if a rank fails or does not call it within mpi_options::time_limit
-  mpi(mpi_environment& environment, MPI_Comm ranks) : limit_{environment.options_.time_limit} {
-    detail::mpi_process& process = *environment.process_;
-    const detail::mpi_blocking_calls call{process, std::string_view{"comm::mpi"}, limit_, ranks == MPI_COMM_WORLD};
-    const std::uint64_t number = process.number_channel(ranks, call);
-    int rank = 0;
-    int size = 1;
-    if (ranks != MPI_COMM_NULL) {
-      MPI_Comm_rank(ranks, &rank);
-      MPI_Comm_size(ranks, &size);
-    }
-    // Before MPI_Comm_idup completes on any rank, which could then leave.
-    auto membership = process.join(number, rank, size);
-    const auto own = call.poll<MPI_Comm>("MPI_Comm_idup", [ranks](MPI_Comm& made, MPI_Request* request) {
-      return MPI_Comm_idup(ranks, &made, request);
-    });
-    channel_ = std::make_unique<detail::mpi_channel>(environment.process_, own, std::move(membership));
-  }
+  mpi(mpi_environment& environment, MPI_Comm ranks)
+      : mpi{environment.process_, ranks, environment.options_.time_limit, ranks == MPI_COMM_WORLD} {}
+
+  /// The ranks of `ranks`, with separate messages, in a program that begins MPI itself: the MPI communicator is
+  /// duplicated, not taken over, and may be freed. Called by all its ranks; no other rank of the job has to call
+  /// anything. Messages about failures count the ranks of `ranks`.
+  /// @param options  the time limit; `grace` and `exit_code` are those of an environment
+  /// @throws configuration_error if MPI has not begun or is over, or `ranks` is MPI_COMM_NULL
+  /// @throws communication_error if a rank fails or does not call it within the time limit
+  explicit mpi(MPI_Comm ranks, mpi_options options = {},
+               const std::source_location& where = std::source_location::current())
+      : mpi{detail::mpi_guests::of_process().add(ranks, options.time_limit, where), ranks, options.time_limit, true} {}
 
   /// Refuses a copy at compile time: a communicator is moved or duplicated.
   template <class Argument>
@@ -114,6 +124,13 @@ class mpi : public typed_operations<mpi> {
   [[nodiscard]] int rank() const noexcept { return channel_ == nullptr ? 0 : channel_->rank(); }
   /// The number of ranks; 0 after a move.
   [[nodiscard]] int size() const noexcept { return channel_ == nullptr ? 0 : channel_->size(); }
+
+  /// True if only threads of the program may use the communicator, within its own calls of the library: below
+  /// MPI_THREAD_MULTIPLE (in an mpi_environment below MPI_THREAD_SERIALIZED). Strategies then send between the layers
+  /// of a backward pass in place of behind them.
+  [[nodiscard]] bool one_thread() const noexcept {
+    return channel_ != nullptr && channel_->process().threads() == detail::mpi_threads::of_program;
+  }
 
   /// How long a wait takes at most.
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return limit_; }
@@ -232,6 +249,24 @@ class mpi : public typed_operations<mpi> {
   friend void detail::send_in_parts_of(int elements, mpi& world) noexcept;
 
   mpi() noexcept = default;
+
+  mpi(const std::shared_ptr<detail::mpi_process>& process, MPI_Comm ranks, std::chrono::milliseconds limit, bool world)
+      : limit_{limit} {
+    const detail::mpi_blocking_calls call{*process, std::string_view{"comm::mpi"}, limit, world};
+    const std::uint64_t number = process->number_channel(ranks, call);
+    int rank = 0;
+    int size = 1;
+    if (ranks != MPI_COMM_NULL) {
+      MPI_Comm_rank(ranks, &rank);
+      MPI_Comm_size(ranks, &size);
+    }
+    // Before MPI_Comm_idup completes on any rank, which could then leave.
+    auto membership = process->join(number, rank, size);
+    const auto own = call.poll<MPI_Comm>("MPI_Comm_idup", [ranks](MPI_Comm& made, MPI_Request* request) {
+      return MPI_Comm_idup(ranks, &made, request);
+    });
+    channel_ = std::make_unique<detail::mpi_channel>(process, own, std::move(membership));
+  }
 
   void begin_send(detail::mpi_operation& operation, const transfer& one, MPI_Datatype type) {
     for_each_part(one.what.count, [&, this](index_t begin, int part) {

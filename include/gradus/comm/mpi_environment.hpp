@@ -30,7 +30,8 @@ struct mpi_options {
   std::chrono::milliseconds time_limit = default_time_limit;
 };
 
-/// Initializes MPI, and finalizes it when it is destroyed. Make one object in main, before any `mpi` communicator.
+/// Initializes MPI, and finalizes it when it is destroyed. Make one object in main, before any `mpi` communicator. A
+/// program that begins MPI itself needs none: comm::mpi world{ranks}.
 ///
 /// @code
 ///   int main(int argc, char** argv) {
@@ -41,8 +42,8 @@ struct mpi_options {
 ///
 /// All processes of the job make one, also those that do not train: comm::mpi{environment, ranks} is a communicator of
 /// some of them. Requests MPI_THREAD_MULTIPLE. With MPI_THREAD_SERIALIZED calls of several threads take turns, and
-/// ranks that share memory wait for each other without a time limit while they allocate it. Less is refused: the
-/// library's threads call MPI. Failures are: an exception
+/// with less the thread that has begun MPI makes all calls; ranks that share memory then wait for each other without a
+/// time limit while they allocate it. Failures are: an exception
 /// in the function of `run`, an exception that destroys the environment, `fail`, a time limit. After a failure the
 /// other ranks are notified. When the environment is destroyed, it gives them the time `grace` to end with their own
 /// message. Then it ends the job by MPI_Abort, because MPI cannot be finalized while communications are under way. An
@@ -62,7 +63,7 @@ struct mpi_options {
 class mpi_environment {
  public:
   /// Initializes MPI with the arguments of main, from which MPI may remove its own.
-  /// @throws configuration_error if MPI's level of threads is below MPI_THREAD_SERIALIZED, or MPI is finalized
+  /// @throws configuration_error if MPI is finalized
   /// @throws communication_error if not all processes of the job construct one within the time limit
   mpi_environment(int& argc, char**& argv, mpi_options options = {}) : mpi_environment{&argc, &argv, options} {}
   /// Initializes MPI without arguments.
@@ -139,26 +140,8 @@ class mpi_environment {
       MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
       MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     }
-    require_threads();
-    process_ = std::make_shared<detail::mpi_process>(options.time_limit);
+    process_ = std::make_shared<detail::mpi_process>(MPI_COMM_WORLD, false, options.time_limit);
     detail::call_at_finalize(process_);
-  }
-
-  /// @throws configuration_error unless threads of the library may call MPI
-  void require_threads() const {
-    int level = MPI_THREAD_SINGLE;
-    MPI_Query_thread(&level);
-    if (level >= MPI_THREAD_SERIALIZED) {
-      return;
-    }
-    if (owner_) {
-      MPI_Finalize();
-    }
-    gradus::raise<configuration_error>(
-        "mpi_environment", "an MPI that several threads may call: MPI_THREAD_MULTIPLE, or MPI_THREAD_SERIALIZED",
-        level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE",
-        owner_ ? "this MPI library was built without threads: use another one"
-               : "begin MPI by MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided) in the place of MPI_Init");
   }
 
   mpi_options options_;

@@ -87,6 +87,13 @@ class mpi_shared : public typed_operations<mpi_shared> {
              std::source_location where = std::source_location::current())
       : channel_{open(mpi{environment, ranks}, options, where)}, limit_{environment.options_.time_limit} {}
 
+  /// The ranks of `ranks`, which must run on one node, in a program that begins MPI itself: see mpi. Shared memory
+  /// stays until MPI_Finalize, so make one and keep it.
+  /// @throws configuration_error with the ranks on other nodes, or if options are out of range or differ
+  explicit mpi_shared(MPI_Comm ranks, mpi_shared_options options = {}, mpi_options of_guest = {},
+                      std::source_location where = std::source_location::current())
+      : channel_{open(mpi{ranks, of_guest, where}, options, where)}, limit_{of_guest.time_limit} {}
+
   /// Refuses a copy at compile time: a communicator is moved or duplicated.
   template <class Argument>
   requires std::same_as<Argument, mpi_shared&> mpi_shared(Argument&& world) : mpi_shared{std::move(world)} {
@@ -104,6 +111,9 @@ class mpi_shared : public typed_operations<mpi_shared> {
   [[nodiscard]] int rank() const noexcept { return channel_ == nullptr ? 0 : channel_->rank(); }
   /// The number of ranks; 0 after a move.
   [[nodiscard]] int size() const noexcept { return channel_ == nullptr ? 0 : channel_->size(); }
+
+  /// See mpi::one_thread.
+  [[nodiscard]] bool one_thread() const noexcept { return channel_ != nullptr && channel_->messages().one_thread(); }
 
   /// How long a wait takes at most.
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return limit_; }

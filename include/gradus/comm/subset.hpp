@@ -254,6 +254,10 @@ class subset : public typed_operations<subset<Communicator>> {
   [[nodiscard]] auto& recorder() noexcept requires requires(Communicator& base) { base.recorder(); }
   { return parts_->base.recorder(); }
 
+  /// See mpi::one_thread. Only if the underlying communicator says it.
+  [[nodiscard]] bool one_thread() const noexcept requires requires(const Communicator& base) { base.one_thread(); }
+  { return parts_ != nullptr && parts_->base.one_thread(); }
+
   /// How long a wait takes at most.
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept {
     return parts_ == nullptr ? default_time_limit : parts_->base.time_limit();

@@ -113,7 +113,8 @@ class checkpoint_writer {
   [[nodiscard]] const std::string& job() const noexcept { return family_.job; }
 
   /// Begins a save and returns when this rank's share is copied; a thread writes it. All ranks call it at the same
-  /// step. It waits for the save before.
+  /// step. It waits for the save before. Over a communicator that only threads of the program may use
+  /// (mpi::one_thread) it returns when the save has ended.
   /// @param everywhere  also to folders whose turn it is not, e.g. at the end of a job
   void start(const checkpoint_content& content, bool everywhere = false) {
     wait();
@@ -196,6 +197,10 @@ class checkpoint_writer {
     plans_[0].behind = plans_[1].behind = true;
     began_ = std::chrono::steady_clock::now();
     done_.store(false, std::memory_order_relaxed);
+    if (group_.properties().one_thread) {
+      work();
+      return;
+    }
     try {
       thread_ = start_thread(
           "checkpoint", [](void* self) { static_cast<checkpoint_writer*>(self)->work(); }, this);

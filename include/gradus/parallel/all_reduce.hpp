@@ -53,7 +53,8 @@ struct all_reduce {
   index_t bucket_bytes = 25 * 1024 * 1024;
   /// The same for the bucket that is complete first.
   index_t first_bucket_bytes = 1024 * 1024;
-  /// A thread moves the communication forward during backward. Without it buckets travel after backward.
+  /// A thread moves the communication forward during backward. Without it buckets travel after backward. Where only
+  /// threads of the program may use the communicator (comm::mpi::one_thread), the program's does it between the layers.
   bool overlap = true;
   /// Longer buckets travel in parts of at most this many bytes, which more urgent parts overtake. 0: a bucket is
   /// one part.
@@ -121,16 +122,18 @@ inline void check(const all_reduce& options) {
   return result;
 }
 
-/// Of one rank of several. @throws configuration_error when options make no sense
+/// Of one rank of several. @param one_thread  see comm::mpi::one_thread
+/// @throws configuration_error when options make no sense
 [[nodiscard]] inline std::unique_ptr<bucket_exchange> make_exchange(const all_reduce& options,
                                                                     gradient_channel& channel,
                                                                     std::span<const optim::segment> segments,
                                                                     index_t elements, index_t element_bytes,
-                                                                    bool flush_denormals) {
+                                                                    bool flush_denormals, bool one_thread) {
   bucket_list buckets = buckets_of(options, segments, elements, element_bytes);
   part_list parts = in_order(parts_of(options, {buckets.data(), buckets.size()}, element_bytes), options.order);
   return std::make_unique<bucket_exchange>(channel, segments, std::move(buckets), std::move(parts),
                                            bucket_exchange::settings{.overlap = options.overlap,
+                                                                     .thread = !one_thread,
                                                                      .late = options.overlap_forward,
                                                                      .credit_bytes = options.credit_bytes,
                                                                      .element_bytes = element_bytes,
@@ -146,7 +149,9 @@ inline void check(const all_reduce& options) {
     return text;
   }
   append_text(text, {", bytes under way: ", exchange->options().credit_bytes, ", ",
-                     exchange->options().overlap ? "behind backward" : "after backward",
+                     !exchange->options().overlap ? "after backward"
+                     : exchange->options().thread ? "behind backward"
+                                                  : "between the layers of backward",
                      exchange->options().late ? " and behind forward" : ""});
   for (const part& each : exchange->parts()) {
     text += '\n';
@@ -200,7 +205,7 @@ class all_reduce_state : public strategy<Element> {
     if (channel_.communicator().size() > 1) {
       exchange_ =
           make_exchange(options, channel_, parameters.segments, static_cast<index_t>(parameters.gradients.size()),
-                        sizeof(Element), parameters.flush_denormals);
+                        sizeof(Element), parameters.flush_denormals, communicator.one_thread());
     }
   }
 

@@ -147,7 +147,7 @@ class scattered_update final : public partial_strategy<Element> {
                                .first_bucket_bytes = options.first_bucket_bytes,
                                .overlap = options.overlap},
                               channel_, parameters.segments, static_cast<index_t>(parameters.gradients.size()),
-                              sizeof(Element), parameters.flush_denormals);
+                              sizeof(Element), parameters.flush_denormals, communicator.one_thread());
     for (const bucket& each : exchange_->buckets()) {
       const parameter_blocks blocks{each.begin, each.end, values_.size(), sizeof(Element)};
       const auto within = parameters.segments.subspan(each.first_segment, each.segments);

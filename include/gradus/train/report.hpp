@@ -27,6 +27,14 @@ struct run_information {
   index_t parameters = 0;          ///< elements of all parameters
 };
 
+/// What a call of trainer.train_steps or trainer.train_for has done.
+struct steps_report {
+  index_t steps = 0;      ///< that it has made, the same on all ranks
+  double local_loss = 0;  ///< mean over their examples on this rank; 0 without examples
+  double seconds = 0;     ///< that the call took on this rank
+  bool over = false;      ///< the training has ended: with the last of its epochs, or by a callback
+};
+
 /// One step. The loss is that of this rank only: a report needs no communication.
 struct step_report {
   int epoch = 0;                ///< from 0

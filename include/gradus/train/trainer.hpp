@@ -3,6 +3,7 @@
 // The trainer: composes a network, an update rule, a strategy and a loader into epochs of steps.
 #pragma once
 
+#include <chrono>           // std::chrono::nanoseconds
 #include <concepts>         // std::derived_from
 #include <memory>           // std::unique_ptr
 #include <source_location>  // std::source_location
@@ -32,6 +33,7 @@
 #include "gradus/train/detail/trainer/parts.hpp"
 #include "gradus/train/detail/trainer/recipe.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
+#include "gradus/train/evaluate_every.hpp"
 #include "gradus/train/execution.hpp"
 #include "gradus/train/fit_options.hpp"
 #include "gradus/train/report.hpp"
@@ -190,6 +192,41 @@ class trainer final : public detail::trainer_base<Network> {
     }
   }
 
+  /// Begins a training that goes on in calls of train_steps and train_for, between which the program does other things.
+  /// The program includes gradus/train/stepwise.hpp. Called by all ranks. The loader must outlive it, and so must
+  /// callbacks with a name; others are kept. It ends by finish, and with another start or fit.
+  /// @throws configuration_error when options make no sense, or ranks differ
+  template <class Loader, class... Callbacks>
+  void start(Loader&& loader, const stepwise_options& options, Callbacks&&... callbacks) {
+    static_assert(detail::explain_started<Loader>());
+    static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
+    static_assert((detail::explain_callback<std::remove_reference_t<Callbacks>, trainer>() && ...));
+    static_assert(
+        requires { start_training(*this, loader, options, std::forward<Callbacks>(callbacks)...); },
+        "gradus: to train step by step, include gradus/train/stepwise.hpp");
+    finish(options.where);
+    session_ = start_training(*this, loader, options, std::forward<Callbacks>(callbacks)...);
+  }
+  /// Makes `steps` steps of the training that start has begun; fewer if it ends. Then the weights are those of the last
+  /// one, for any use. Called by all ranks with the same number.
+  /// @throws what fit throws; then the training has ended
+  steps_report train_steps(index_t steps, error_location where = error_location::current()) {
+    return detail::going_on(session_, "trainer.train_steps", where).train(steps, {}, where);
+  }
+  /// The same for a time: begins steps until it is over on a rank, so it takes at most the time of a step longer.
+  /// Called by all ranks. They compare after each step whether it is over, so all make the same steps; ranks that train
+  /// independently of each other do not.
+  /// @param budget  without one, no step is made
+  steps_report train_for(std::chrono::nanoseconds budget, error_location where = error_location::current()) {
+    return detail::going_on(session_, "trainer.train_for", where).train(-1, budget, where);
+  }
+  /// Ends the training that start has begun, if there is one: callbacks get on_finish. Called by all ranks.
+  void finish(error_location where = error_location::current()) {
+    if (const auto ended = std::move(session_); ended != nullptr) {
+      ended->finish(where);
+    }
+  }
+
   /// Options come before callbacks.
   template <class Loader, class... Others>
   requires(!detail::first_is_fit_options<Others...>) void fit(Loader&& /*loader*/, Others&&... /*others*/) {
@@ -288,6 +325,8 @@ class trainer final : public detail::trainer_base<Network> {
  private:
   friend struct detail::trainer_access;
   friend struct detail::watched_fit;
+  template <class, class, class...>
+  friend class detail::session_of;
 
   /// What the trainer has made.
   struct parts {
@@ -314,10 +353,11 @@ class trainer final : public detail::trainer_base<Network> {
 
   template <class Loader>
   void fit_with(Loader& loader, const fit_options& options, detail::callback_list callbacks, const around_fit& around) {
+    finish(options.where);
     this->share_batches(*group_, detail::refuse_fit, loader, "trainer.fit", options.where);
     detail::batches_of_loader<Network, Loader> source{loader};
     const std::string description{loader.description()};
-    fit_source(source, this->run_of(*group_, loader, options), description, options, callbacks, around);
+    fit_source(source, this->run_of(*group_, loader, options.epochs), description, options, callbacks, around);
   }
 
   void fit_source(batch_source<Network>& source, const run_information& run, const std::string& loader,
@@ -418,6 +458,7 @@ class trainer final : public detail::trainer_base<Network> {
   step_end* end_ = nullptr;
   comm::link* group_ = nullptr;  // the ranks that train
   std::unique_ptr<detail::fit_watch<Network>> watch_;
+  std::unique_ptr<detail::any_session> session_;  // null: no training goes on step by step
 };
 
 template <class Network, class Update>
@@ -447,46 +488,5 @@ struct watched_fit {
 };
 
 }  // namespace detail
-
-/// A callback that evaluates on another data set every `every` epochs, and after the last; it fills
-/// epoch_report::evaluation, so put it before callbacks that show it.
-///
-/// The ranks share the work, and all get the result.
-template <class Loader>
-class evaluate_every {
- public:
-  /// @param loader  batches of the other data set; it must outlive the callback
-  /// @param every   epochs from one evaluation to the next
-  /// @throws configuration_error if `every` is below 1
-  explicit evaluate_every(Loader& loader, int every = 1, error_location where = error_location::current())
-      : loader_{&loader}, every_{every} {
-    if (every < 1) {
-      raise<configuration_error>("evaluate_every", "every at least 1 epoch", {every}, {}, where);
-    }
-  }
-  /// The loader must outlive the callback.
-  template <class Argument>
-  requires not_kept<Argument, Loader>
-  explicit evaluate_every(Argument&& loader, int every = 1) : evaluate_every{const_cast<Loader&>(loader), every} {
-    static_assert(explain_kept<Argument>());
-  }
-
-  /// Sets report.evaluation after each `every` epochs and after the last one. All ranks that train call it.
-  template <class Trainer>
-  void on_epoch(Trainer& trainer, epoch_report& report) {
-    const bool due = (report.epoch + 1) % every_ == 0 || report.epoch + 1 == report.epochs;
-    if (due) {
-      report.evaluation = trainer.evaluate(*loader_);
-    }
-  }
-
- private:
-  Loader* loader_;
-  int every_;
-};
-
-template <class Loader>
-requires(!std::is_lvalue_reference_v<Loader>) evaluate_every(Loader&&, int = 1)
-->evaluate_every<Loader>;
 
 }  // namespace gradus::train

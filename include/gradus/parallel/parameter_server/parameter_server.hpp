@@ -183,6 +183,17 @@ namespace detail {
   return make_server_plan(segments, element_bytes, who, options.placed, pull_priorities);
 }
 
+/// @throws configuration_error where only threads of the program may use the communicator
+inline void require_threads(const comm::any_communicator& communicator) {
+  if (communicator.one_thread()) {
+    raise<configuration_error>(
+        "parallel::parameter_server", "a communicator that threads of the library may use",
+        "MPI below MPI_THREAD_MULTIPLE in a program that has begun it",
+        "begin MPI by MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided), or train by all_reduce, "
+        "sharded_update or hybrid");
+  }
+}
+
 [[nodiscard]] inline std::string describe(const parameter_server& options, std::string_view communicator,
                                           const parameter_server_plan& plan) {
   return gradus::join({parameter_server::name, " by ", communicator, ", ", options.settings().describe(),
@@ -338,6 +349,7 @@ class parameter_server_state final : public server_strategy<Element> {
  private:
   static roles worker_roles(const parameter_server& options, const comm::any_communicator& communicator,
                             bool may_stand_by) {
+    require_threads(communicator);
     roles who = options.roles_among(communicator.size());
     if (who.worker_index(communicator.rank()) < 0 && !may_stand_by) {
       raise<configuration_error>("parallel::parameter_server", {"a worker, of ", who.describe()},
@@ -394,6 +406,7 @@ template <class Element, class Rule>
 server_summary serve(comm::any_communicator communicator, const Rule& rule, const parameter_server& options,
                      error_location where = error_location::current()) {
   return at_call(where, [&] {
+    detail::require_threads(communicator);
     const roles who = options.roles_among(communicator.size());
     const int server = who.server_index(communicator.rank());
     if (server < 0 || who.worker_index(communicator.rank()) >= 0) {

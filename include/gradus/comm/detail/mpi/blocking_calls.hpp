@@ -8,6 +8,7 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
 
+#include "gradus/comm/detail/mpi/notices.hpp"
 #include "gradus/comm/detail/mpi/poll_mpi.hpp"
 #include "gradus/comm/detail/mpi/process.hpp"
 #include "gradus/comm/detail/mpi/run_on_thread.hpp"
@@ -44,7 +45,7 @@ class mpi_blocking_calls {
   /// @throws communication_error if a rank fails or does not call it in time; and what function() throws
   template <class Function>
   auto operator()(Function function) const {
-    if (process_->one_thread_at_a_time()) {
+    if (process_->threads() != mpi_threads::any) {
       return process_->enter(function);
     }
     return run_on_thread(std::move(function), watch{*this});

@@ -37,19 +37,28 @@ struct mpi_notice {
   char text[500];  // only the first `length` bytes are sent
 };
 
-/// Sends and receives notices. Any thread may call it.
+/// Which threads may call MPI.
+enum class mpi_threads {
+  any,         ///< MPI_THREAD_MULTIPLE
+  in_turn,     ///< any, one at a time: MPI_THREAD_SERIALIZED, where only the library calls MPI
+  of_program,  ///< those of the program that call the library: the program calls MPI too
+};
+
+/// Sends and receives notices. Any thread that may call MPI may call it.
 class mpi_notices {
  public:
-  /// Called by all processes of the job. @param limit  how long it waits for the others
-  explicit mpi_notices(std::chrono::milliseconds limit) : start_limit_{limit} {
-    int level = MPI_THREAD_SINGLE;
-    MPI_Query_thread(&level);
-    one_thread_at_a_time_ = level != MPI_THREAD_MULTIPLE;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-    MPI_Comm_size(MPI_COMM_WORLD, &size_);
-    communicator_ = call_at_start<MPI_Comm>("MPI_Comm_idup", [](MPI_Comm& own, MPI_Request* request) {
-      return MPI_Comm_idup(MPI_COMM_WORLD, &own, request);
-    });
+  /// Called by all ranks of `base`, which is the world of the notices.
+  /// @param guest  the program has begun MPI, and calls it too: no thread of the library may
+  /// @param limit  how long it waits for the others
+  mpi_notices(MPI_Comm base, bool guest, std::chrono::milliseconds limit) : start_limit_{limit}, guest_{guest} {
+    MPI_Query_thread(&level_);
+    threads_ = level_ == MPI_THREAD_MULTIPLE                ? mpi_threads::any
+               : level_ == MPI_THREAD_SERIALIZED && !guest_ ? mpi_threads::in_turn
+                                                            : mpi_threads::of_program;
+    MPI_Comm_rank(base, &rank_);
+    MPI_Comm_size(base, &size_);
+    communicator_ = call_at_start<MPI_Comm>(
+        "MPI_Comm_idup", [base](MPI_Comm& own, MPI_Request* request) { return MPI_Comm_idup(base, &own, request); });
     MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
     sent_ = dynamic_array<std::int64_t>(static_cast<std::size_t>(size_));
   }
@@ -59,26 +68,42 @@ class mpi_notices {
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
-  /// The communicator of the notices: all ranks of the world. MPI_COMM_NULL after free().
+  /// The communicator of the notices: all ranks of its world. MPI_COMM_NULL after free().
   [[nodiscard]] MPI_Comm communicator() const noexcept { return communicator_; }
 
-  /// True if the MPI library requires that one thread at a time calls it.
-  [[nodiscard]] bool one_thread_at_a_time() const noexcept { return one_thread_at_a_time_; }
+  /// Which threads may call MPI.
+  [[nodiscard]] mpi_threads threads() const noexcept { return threads_; }
+  /// True if the calling thread may call MPI: below MPI_THREAD_SERIALIZED only the one that has begun MPI.
+  [[nodiscard]] bool allows_this_thread() const noexcept {
+    if (level_ >= MPI_THREAD_SERIALIZED) {
+      return true;
+    }
+    int main = 0;
+    return MPI_Is_thread_main(&main) == MPI_SUCCESS && main != 0;
+  }
 
   /// A nonblocking collective, when notices cannot be polled yet. See poll_mpi.
   template <class Result, class Begin>
   Result call_at_start(std::string_view function, const Begin& begin, Result result = {}) {
     return poll_mpi<Result>(
-        "mpi_environment", function, begin, [](const auto& call) { return call(); },
+        guest_ ? "comm::mpi" : "mpi_environment", function, begin, [](const auto& call) { return call(); },
         [this, deadline = clock::now() + start_limit_] {
+          if (clock::now() >= deadline && guest_) {
+            gradus::raise<communication_error>(
+                "comm::mpi", {},
+                {"not complete within ", seconds_text(start_limit_), ": not all of the ", size_,
+                 " ranks of the MPI communicator have constructed one"},
+                "every rank of the MPI communicator constructs it, and no other rank; mpi_options::time_limit allows "
+                "longer waits");
+          }
           if (clock::now() >= deadline) {
             gradus::raise<communication_error>(
                 "mpi_environment", {},
                 {"not complete within ", seconds_text(start_limit_), ": not all of the ", size_,
                  " processes of MPI_COMM_WORLD have constructed one"},
                 "every process of the job constructs an mpi_environment, also one that does not train; "
-                "comm::mpi{environment, ranks} is for those of an MPI communicator. mpi_options::time_limit allows "
-                "longer waits");
+                "comm::mpi{ranks} needs only those of an MPI communicator, and no environment. "
+                "mpi_options::time_limit allows longer waits");
           }
         },
         std::move(result));
@@ -205,14 +230,14 @@ class mpi_notices {
   class turn {
    public:
     explicit turn(mpi_notices& notices) : notices_{notices} {
-      if (notices.one_thread_at_a_time_) {
+      if (notices.threads_ == mpi_threads::in_turn) {
         notices.entering_.lock();
       }
     }
     turn(const turn&) = delete;
     turn& operator=(const turn&) = delete;
     GRADUS_NEVER_INLINE ~turn() {
-      if (notices_.one_thread_at_a_time_) {
+      if (notices_.threads_ == mpi_threads::in_turn) {
         notices_.entering_.unlock();
       }
     }
@@ -225,7 +250,9 @@ class mpi_notices {
   MPI_Comm communicator_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;
-  bool one_thread_at_a_time_ = false;
+  bool guest_;
+  int level_ = MPI_THREAD_SINGLE;
+  mpi_threads threads_ = mpi_threads::any;
   std::recursive_mutex entering_;
   std::mutex looking_;
   std::mutex mutex_;                // protects the outbox and sent_

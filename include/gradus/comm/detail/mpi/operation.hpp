@@ -116,7 +116,7 @@ class mpi_channel {
     MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
     membership_->communicator = communicator_;
     int relation = MPI_UNEQUAL;
-    MPI_Comm_compare(communicator_, MPI_COMM_WORLD, &relation);
+    MPI_Comm_compare(communicator_, process_->notices().communicator(), &relation);
     world_ = relation == MPI_CONGRUENT || relation == MPI_IDENT;
   }
 
@@ -150,6 +150,12 @@ class mpi_channel {
     if (process_->over()) {
       gradus::raise<communication_error>(what.describe(), "a running MPI", "an MPI that has been finalized",
                                          "keep the mpi_environment until the end of main");
+    }
+    if (!process_->notices().allows_this_thread()) {
+      gradus::raise<communication_error>(
+          what.describe(), "the thread that has begun MPI", "another thread",
+          "MPI below MPI_THREAD_SERIALIZED is called by one thread only: train in that one, or begin MPI by "
+          "MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided)");
     }
     const std::scoped_lock lock{mutex_};
     mpi_operation& operation = operations_.idle(*this);

@@ -54,8 +54,10 @@ class activity {
 /// calls MPI any more, except for notices and the end of the job, and buffers that MPI may still use are not written.
 class mpi_process {
  public:
+  /// Called by all ranks of `base`, which is the world of this process. See mpi_notices.
   /// @param limit  how long it waits for the other ranks
-  explicit mpi_process(std::chrono::milliseconds limit) : limit_{limit}, notices_{limit} {
+  mpi_process(MPI_Comm base, bool guest, std::chrono::milliseconds limit)
+      : limit_{limit}, notices_{base, guest, limit} {
     spins_ = static_cast<unsigned>(ranks_on_node()) <= std::thread::hardware_concurrency() ? 2000 : 20;
     answers_ = dynamic_array<std::string>(static_cast<std::size_t>(size()));
     ended_ = dynamic_array<int>(static_cast<std::size_t>(size()));
@@ -71,8 +73,10 @@ class mpi_process {
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   [[nodiscard]] bool over() const noexcept { return over_.load(std::memory_order_acquire); }
 
-  /// True if the MPI library requires that one thread at a time calls it.
-  [[nodiscard]] bool one_thread_at_a_time() const noexcept { return notices_.one_thread_at_a_time(); }
+  /// Which threads may call MPI.
+  [[nodiscard]] mpi_threads threads() const noexcept { return notices_.threads(); }
+  /// The notices of this process.
+  [[nodiscard]] mpi_notices& notices() noexcept { return notices_; }
   /// Calls MPI, from one thread at a time if the MPI library requires that.
   template <class Function>
   auto enter(Function&& function) {
@@ -143,17 +147,12 @@ class mpi_process {
       MPI_Request request = MPI_REQUEST_NULL;
     };
     try {
-      for (const std::weak_ptr<mpi_membership>& each : departures_.memberships()) {
-        if (const std::shared_ptr<mpi_membership> mine = each.lock(); mine != nullptr) {
-          leave(*mine, false);
-        }
-      }
+      leave_all();
       auto counts = std::make_unique<counting>();
       const bool arrived = poll_at_end(
           *counts, [&, this] { return MPI_Ibarrier(notices_.communicator(), &counts->request); }, [] { return true; },
           true);
-      // From here on no rank asks or answers, so what is counted is all that comes.
-      at_end_.store(true, std::memory_order_release);
+      stop_answering();  // and no rank asks: what is counted is all that comes
       if (arrived) {
         counts->sent = notices_.sent();
         poll_at_end(
@@ -183,11 +182,13 @@ class mpi_process {
       meet_at_end();
     }
     if (failed()) {
-      over_.store(true, std::memory_order_release);  // MPI may still use the communicator
+      abandon();
     } else {
       end();
     }
   }
+  /// Ends a process that has failed: MPI may still use the communicator.
+  void abandon() noexcept { over_.store(true, std::memory_order_release); }
 
   /// Turns an unfinished communication into a failure.
   void look_at_unfinished() noexcept {
@@ -313,6 +314,17 @@ class mpi_process {
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::abort();
   }
+
+  /// Leaves all channels of this process.
+  void leave_all() {
+    for (const std::weak_ptr<mpi_membership>& each : departures_.memberships()) {
+      if (const std::shared_ptr<mpi_membership> mine = each.lock(); mine != nullptr) {
+        leave(*mine, false);
+      }
+    }
+  }
+  /// From here on this process answers no questions.
+  void stop_answering() noexcept { at_end_.store(true, std::memory_order_release); }
 
   /// Called before MPI is finalized, or when its owner has finalized it.
   void end() noexcept {

@@ -39,11 +39,13 @@ class gradient_channel {
 
 /// The parts of the buckets of one rank's step, begun in a fixed order, the same on all ranks, each as soon as the
 /// gradients of its bucket are complete and little enough is under way. A thread of its own moves them forward while
-/// the program computes; in wait_next the program's thread does. One thread at a time touches the channel.
+/// the program computes; in wait_next the program's thread does. One thread at a time touches the channel. Without a
+/// thread the program's moves them forward whenever gradients of a layer are complete.
 class bucket_exchange {
  public:
   struct settings {
-    bool overlap = true;       ///< with a thread
+    bool overlap = true;       ///< they travel behind backward
+    bool thread = true;        ///< a thread moves them forward; else segments_ready does
     bool late = false;         ///< buckets may still be taken when the next step has begun
     index_t credit_bytes = 0;  ///< under way at most; a single part may be longer
     index_t element_bytes = 1;
@@ -61,7 +63,7 @@ class bucket_exchange {
         parts_{std::move(parts)},
         options_{options},
         under_way_(parts_.size()) {
-    if (options_.overlap && !buckets_.empty()) {
+    if (options_.overlap && options_.thread && !buckets_.empty()) {
       poller_ = start_thread(
           "gradus buckets", [](void* self) { static_cast<bucket_exchange*>(self)->poll(); }, this);
     }
@@ -88,7 +90,10 @@ class bucket_exchange {
     all_taken_ = false;
     const std::size_t ready = ready_.load(std::memory_order_relaxed) + count;
     ready_.store(ready, std::memory_order_release);
-    if (options_.overlap && next_complete_ < buckets_.size() && ready >= buckets_[next_complete_].end_segment()) {
+    if (options_.overlap && !options_.thread) {
+      move_forward();
+    } else if (options_.overlap && next_complete_ < buckets_.size() &&
+               ready >= buckets_[next_complete_].end_segment()) {
       while (next_complete_ < buckets_.size() && ready >= buckets_[next_complete_].end_segment()) {
         ++next_complete_;
       }

@@ -188,6 +188,8 @@ struct training_position {
   double seconds = 0;          ///< that these steps took on this rank
 };
 
+class stepwise;
+
 /// The state of a training: how far it has come.
 class loop {
  public:
@@ -237,9 +239,7 @@ class loop {
   /// The epochs of one call of fit. If one ends in an exception, the other ranks get its message.
   /// @throws configuration_error when options make no sense or ranks differ
   void fit(batch_runner& data, step_end& update, comm::link& group, const fit_facts& fit, callback_list callbacks) {
-    require_same_fit(group, fit);
-    require_loader_of_state(fit);
-    require_same_replicas(group, fit);
+    check(group, fit);
     try {
       at_call(fit.where, [&, this] { run_epochs(data, update, group, fit, callbacks); });
     } catch (const interrupted&) {  // all ranks end alike
@@ -251,6 +251,14 @@ class loop {
   }
 
  private:
+  friend class stepwise;
+
+  void check(comm::link& group, const fit_facts& fit) const {
+    require_same_fit(group, fit);
+    require_loader_of_state(fit);
+    require_same_replicas(group, fit);
+  }
+
   /// @throws configuration_error on all ranks when parameters differ that are the same when a trainer has been made
   static void require_same_replicas(comm::link& group, const fit_facts& fit) {
     if (fit.replicas == nullptr || group.size() == 1) {
@@ -278,11 +286,7 @@ class loop {
     }
     for (int epoch = first; epoch < fit.run.epochs; ++epoch) {
       epoch_report report = run_epoch(data, update, group, fit, epoch, callbacks);
-      bool stop = false;
-      for (any_callback* const each : callbacks) {
-        stop = each->on_epoch(report) || stop;
-      }
-      if (any_rank(group, stop)) {
+      if (stops_after(report, group, callbacks)) {
         break;
       }
     }
@@ -351,59 +355,89 @@ class loop {
     return description.substr(0, description.rfind(", shared by "));
   }
 
+  /// The epoch that goes on.
+  struct open_epoch {
+    epoch_report report;
+    clock::time_point began = clock::now();  // this part of it, which follows `seconds_before`
+    double seconds_before = 0;
+  };
+
+  /// @param epoch  its number in the fit
+  open_epoch begin_epoch(batch_runner& data, const fit_facts& fit, int epoch) const {
+    open_epoch begun{.report = {.epoch = epoch, .epochs = fit.run.epochs, .steps = position_.step_in_epoch}};
+    begun.seconds_before = position_.seconds;
+    data.start_epoch(static_cast<std::uint64_t>(position_.epochs), position_.step_in_epoch);
+    return begun;
+  }
+
   GRADUS_COLD epoch_report run_epoch(batch_runner& data, step_end& update, comm::link& group, const fit_facts& fit,
                                      int epoch, callback_list callbacks) {
-    const auto began = clock::now();
-    const run_information& run = fit.run;
-    epoch_report report{.epoch = epoch, .epochs = run.epochs, .steps = position_.step_in_epoch};
-    batch_counts batch;
-    const double seconds_before = position_.seconds;
-    data.start_epoch(static_cast<std::uint64_t>(position_.epochs), position_.step_in_epoch);
-    for (;;) {
-      const auto before_input = clock::now();
-      const bool more = data.next(batch);
-      report.input_seconds += seconds_since(before_input);
-      if (!more) {
-        break;
-      }
-      const auto per_epoch = static_cast<std::uint64_t>(run.steps_per_epoch);
-      const double rate = fit.learning_rate.at(
-          {.step = static_cast<std::uint64_t>(position_.epochs) * per_epoch + static_cast<std::uint64_t>(report.steps),
-           .steps_per_epoch = per_epoch});
-      const nn::step_options options{.step = position_.steps,
-                                     .first_example = batch.first_example,
-                                     .global_examples = batch.global_examples,
-                                     .loss_scale = update.scale_of_loss()};
-      const kernels::loss_sums part = data.train_step(options, update);
-      if (!is_finite(part.loss)) {
-        raise_not_finite(data.first_not_finite(options), options, group.rank(), epoch, part.loss, rate);
-      }
-      const auto before_exchange = clock::now();
-      update.update({rate, position_.steps});
-      report.synchronization_seconds += seconds_since(before_exchange);
-      const step_report step{.epoch = epoch,
-                             .step_in_epoch = report.steps,
-                             .steps_per_epoch = run.steps_per_epoch,
-                             .step = position_.steps,
-                             .global_examples = batch.global_examples,
-                             .local_examples = batch.examples,
-                             .local_loss = batch.examples > 0 ? part.loss / static_cast<double>(batch.examples) : 0.0,
-                             .learning_rate = rate,
-                             .gradient_norm = update.gradient_norm()};
-      ++report.steps;
-      position_.epoch.add(part, batch.examples);
-      position_.step_in_epoch = report.steps;
-      position_.examples += static_cast<std::uint64_t>(batch.global_examples);
-      ++position_.steps;
-      position_.seconds = seconds_before + seconds_since(began);
-      loader_was_used_ = false;
-      for (any_callback* const each : callbacks) {
-        each->on_step(step);
-      }
-      if (loader_was_used_) {
-        data.start_epoch(static_cast<std::uint64_t>(position_.epochs), report.steps);
-      }
+    open_epoch own = begin_epoch(data, fit, epoch);
+    while (run_step(data, update, group, fit, own, callbacks)) {
     }
+    return close_epoch(data, update, group, own);
+  }
+
+  /// A step of the epoch; false, without one, after its last.
+  bool run_step(batch_runner& data, step_end& update, comm::link& group, const fit_facts& fit, open_epoch& own,
+                callback_list callbacks) {
+    const run_information& run = fit.run;
+    epoch_report& report = own.report;
+    batch_counts batch;
+    const auto before_input = clock::now();
+    const bool more = data.next(batch);
+    report.input_seconds += seconds_since(before_input);
+    if (!more) {
+      return false;
+    }
+    const auto per_epoch = static_cast<std::uint64_t>(run.steps_per_epoch);
+    const double rate = fit.learning_rate.at(
+        {.step = static_cast<std::uint64_t>(position_.epochs) * per_epoch + static_cast<std::uint64_t>(report.steps),
+         .steps_per_epoch = per_epoch});
+    const nn::step_options options{.step = position_.steps,
+                                   .first_example = batch.first_example,
+                                   .global_examples = batch.global_examples,
+                                   .loss_scale = update.scale_of_loss()};
+    const kernels::loss_sums part = data.train_step(options, update);
+    if (!is_finite(part.loss)) {
+      raise_not_finite(data.first_not_finite(options), options, group.rank(), report.epoch, part.loss, rate);
+    }
+    const auto before_exchange = clock::now();
+    update.update({rate, position_.steps});
+    report.synchronization_seconds += seconds_since(before_exchange);
+    const step_report step{.epoch = report.epoch,
+                           .step_in_epoch = report.steps,
+                           .steps_per_epoch = run.steps_per_epoch,
+                           .step = position_.steps,
+                           .global_examples = batch.global_examples,
+                           .local_examples = batch.examples,
+                           .local_loss = batch.examples > 0 ? part.loss / static_cast<double>(batch.examples) : 0.0,
+                           .learning_rate = rate,
+                           .gradient_norm = update.gradient_norm()};
+    ++report.steps;
+    position_.epoch.add(part, batch.examples);
+    position_.step_in_epoch = report.steps;
+    position_.examples += static_cast<std::uint64_t>(batch.global_examples);
+    ++position_.steps;
+    position_.seconds = own.seconds_before + seconds_since(own.began);
+    loader_was_used_ = false;
+    for (any_callback* const each : callbacks) {
+      each->on_step(step);
+    }
+    go_back_to_position(data);
+    return true;
+  }
+
+  /// To the batch that comes next, if a callback or the program has used the loader.
+  void go_back_to_position(batch_runner& data) {
+    if (loader_was_used_) {
+      data.start_epoch(static_cast<std::uint64_t>(position_.epochs), position_.step_in_epoch);
+      loader_was_used_ = false;
+    }
+  }
+
+  epoch_report close_epoch(batch_runner& data, step_end& update, comm::link& group, open_epoch& own) {
+    epoch_report& report = own.report;
     loss_totals total = position_.epoch;
     update.complete_update();
     data.sum_ranks(group, total);
@@ -412,10 +446,19 @@ class loop {
     report.accuracy = total.accuracy();
     report.labels = static_cast<index_t>(total.labels());
     update.end_epoch(report);
-    report.seconds = seconds_before + seconds_since(began);
+    report.seconds = own.seconds_before + seconds_since(own.began);
     report.images_per_second = report.seconds > 0 ? total.examples() / report.seconds : 0.0;
     end_epoch(1);
     return report;
+  }
+
+  /// The callbacks of the end of an epoch. True if all ranks stop.
+  static bool stops_after(epoch_report& report, comm::link& group, callback_list callbacks) {
+    bool stop = false;
+    for (any_callback* const each : callbacks) {
+      stop = each->on_epoch(report) || stop;
+    }
+    return any_rank(group, stop);
   }
 
   /// Whether a rank says so; every rank gets the same answer.

@@ -3,12 +3,14 @@
 // What a trainer is without its communicator, its strategy and its update rule.
 #pragma once
 
+#include <chrono>       // std::chrono::nanoseconds
 #include <cstdint>      // std::uint64_t
 #include <memory>       // std::addressof, std::make_unique, std::unique_ptr
+#include <optional>     // std::optional
 #include <span>         // std::as_writable_bytes, std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <type_traits>  // std::is_convertible_v
+#include <type_traits>  // std::is_convertible_v, std::is_lvalue_reference_v
 #include <utility>      // std::move
 
 #include "gradus/comm/link.hpp"
@@ -121,6 +123,43 @@ template <class Network, class Strategy>
   }
 }
 
+/// A training that goes on step by step.
+class any_session {
+ public:
+  any_session() = default;
+  any_session(const any_session&) = delete;
+  any_session& operator=(const any_session&) = delete;
+  virtual ~any_session() = default;
+
+  /// @param most    steps; negative: any number
+  /// @param budget  of time; none: any
+  virtual steps_report train(index_t most, std::optional<std::chrono::nanoseconds> budget, error_location where) = 0;
+  virtual void finish(error_location where) = 0;
+};
+
+/// See any_session.
+template <class Network, class Loader, class... Callbacks>
+class session_of;
+
+/// Reports at compile time why a training cannot be started with a loader. Returns true if it compiles.
+template <class Loader>
+consteval bool explain_started() {
+  static_assert(std::is_lvalue_reference_v<Loader>,
+                "gradus: trainer.start: the loader is a temporary that is destroyed at the end of this statement, but "
+                "the training goes on: give it a name on the line before and pass the name");
+  return true;
+}
+
+/// @throws configuration_error if there is none
+[[nodiscard]] inline any_session& going_on(const std::unique_ptr<any_session>& session, std::string_view operation,
+                                           error_location where) {
+  if (session == nullptr) {
+    raise<configuration_error>(operation, "a training that has been started", "none",
+                               "call trainer.start(loader, {.learning_rate = ...}) first", where);
+  }
+  return *session;
+}
+
 /// What gradus/train/state.hpp reaches of a trainer.
 struct trainer_access;
 
@@ -167,6 +206,7 @@ class trainer_base {
 
   [[nodiscard]] train::execution<Network>& execution() noexcept { return *execution_; }
   [[nodiscard]] const Network& network_of() const noexcept { return *network_; }
+  [[nodiscard]] loop& progress() noexcept { return loop_; }
 
   /// @throws configuration_error when ranks differ
   void require_same(comm::link& group, const std::string& rule, const std::string& strategy) {
@@ -208,10 +248,10 @@ class trainer_base {
 
   /// The facts of a fit that a loader gives.
   template <class Loader>
-  [[nodiscard]] run_information run_of(comm::link& group, Loader& loader, const fit_options& options) const {
+  [[nodiscard]] run_information run_of(comm::link& group, Loader& loader, int epochs) const {
     return {.rank = group.rank(),
             .ranks = group.size(),
-            .epochs = options.epochs,
+            .epochs = epochs,
             .steps_per_epoch = loader.steps_per_epoch(),
             .examples_per_epoch = loader.examples_per_epoch(),
             .parameters = network_->parameter_count()};
