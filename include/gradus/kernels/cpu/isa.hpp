@@ -21,12 +21,12 @@
 
 namespace gradus::kernels {
 
-/// Instruction sets of the matrix product and the convolutions. A program contains the code for all of them, whatever
+/// Instruction sets of the kernels. A program contains the code for all of them, whatever
 /// its compiler options.
 enum class instruction_set : unsigned char {
   portable,     ///< vectors of 16 bytes with the instructions that the compiler may use anyway: SSE2, NEON, ...
-  avx2,         ///< vectors of 32 bytes, fused multiply-add (x86-64-v3)
-  avx512,       ///< vectors of 64 bytes (AVX-512F)
+  avx2,         ///< vectors of 32 bytes, fused multiply-add (AVX2, FMA, F16C: x86-64-v3)
+  avx512,       ///< vectors of 64 bytes (AVX-512 F, BW, DQ and VL: x86-64-v4)
   avx512_bf16,  ///< avx512 and products of pairs of bfloat16 (AVX512-BF16), which treat subnormal numbers as 0
   amx_bf16,     ///< avx512_bf16 and products of whole tiles of pairs (AMX-BF16), which treat subnormal numbers as 0
 };
@@ -92,7 +92,8 @@ namespace detail {
     case instruction_set::avx2:
       return avx2;
     case instruction_set::avx512:
-      return avx2 && __builtin_cpu_supports("avx512f") != 0;
+      return avx2 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+             __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
     case instruction_set::avx512_bf16:
       return is_available(instruction_set::avx512) && __builtin_cpu_supports("avx512bf16") != 0;
     case instruction_set::amx_bf16:

@@ -3,10 +3,10 @@
 // Convolutions whose groups have fewer channels than a vector, for one instruction set. Part of tile_body.hpp, and like
 // it included several times.
 
-// No `#pragma once`: GRADUS_TILE_NAMESPACE says what to compile.
-#if defined(GRADUS_TILE_NAMESPACE)
+// No `#pragma once`: GRADUS_TARGET says what to compile.
+#if defined(GRADUS_TARGET)
 
-namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE {
+namespace gradus::kernels::detail::GRADUS_TARGET {
 
 template <class Element, int Pixels, int Vectors>
 void multiply_taps_of(const taps_call<Element>& call, const Element* x, const Element* w, index_t step, Element* to) {
@@ -212,6 +212,6 @@ void spread_groups(const Element* from, index_t step, index_t pixels, index_t ch
   spread(from, step, pixels, channels, to);
 }
 
-}  // namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE
+}  // namespace gradus::kernels::detail::GRADUS_TARGET
 
 #endif

@@ -175,57 +175,9 @@ using plane_tiles = std::array<void (*)(const plane_call<Element>&), most_tile_r
 
 }  // namespace gradus::kernels::detail
 
-// Few heights: a tile of 4 rows uses the multipliers as well as a higher one, a lower tile takes as long as one of 4
-// rows, and every user compiles every height.
-//
-// GCC lowers vector types before it inlines, so the target attribute must be on the code that uses them: the body is
-// included once for every instruction set, each time in its own namespace.
-#define GRADUS_TILE_NAMESPACE portable
-#define GRADUS_TILE_BYTES 16
-#if defined(__aarch64__)
-#define GRADUS_TILE_ROWS 6
-#define GRADUS_TILE_HEIGHTS 4, 6
-#define GRADUS_TILE_VECTORS 4
-#else  // processors before 2013: one height suffices
-#define GRADUS_TILE_ROWS 4
-#define GRADUS_TILE_HEIGHTS 4
-#define GRADUS_TILE_VECTORS 2
-#endif
-#include "gradus/kernels/cpu/detail/simd/tile_body.hpp"
-
-#if defined(__x86_64__)
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#define GRADUS_TILE_NAMESPACE avx2
-#define GRADUS_TILE_BYTES 32
-#define GRADUS_TILE_ROWS 6
-#define GRADUS_TILE_HEIGHTS 4, 6
-#define GRADUS_TILE_VECTORS 2
-#include "gradus/kernels/cpu/detail/simd/tile_body.hpp"
-#if defined(__clang__)
-#pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx512f,avx2,fma"))), apply_to = function)
-#else
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx2,fma")
-#endif
-#define GRADUS_TILE_NAMESPACE avx512
-#define GRADUS_TILE_BYTES 64
-#define GRADUS_TILE_ROWS 14
-#define GRADUS_TILE_HEIGHTS 4, 8, 14
-#define GRADUS_TILE_VECTORS 2
-#include "gradus/kernels/cpu/detail/simd/tile_body.hpp"
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
+#define GRADUS_TARGET_BODY "gradus/kernels/cpu/detail/simd/tile_body.hpp"
+#define GRADUS_TARGET_FUSES
+#include "gradus/kernels/cpu/detail/simd/for_each_target.hpp"
 
 namespace gradus::kernels::detail {
 

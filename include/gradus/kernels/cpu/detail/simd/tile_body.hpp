@@ -2,16 +2,34 @@
 //
 // The code of tile.hpp for one instruction set. The file is included several times, each time into another namespace.
 
-// No `#pragma once`. GRADUS_TILE_NAMESPACE, _BYTES (of a vector), _ROWS and _VECTORS (of the largest tile) say what to
-// compile, and are undefined at the end. Only code for this instruction set is included here: the includer's function
-// target applies to it.
-#if defined(GRADUS_TILE_NAMESPACE)
+// No `#pragma once`: for_each_target.hpp says what to compile. Only code for the same instruction set is included here.
+#if defined(GRADUS_TARGET)
+
+// The rows and vectors of the largest tile. Few heights: a tile of 4 rows uses the multipliers as well as a higher one,
+// a lower tile takes as long as one of 4 rows, and every user compiles every height.
+#if GRADUS_TARGET_BYTES == 64
+#define GRADUS_TILE_ROWS 14
+#define GRADUS_TILE_HEIGHTS 4, 8, 14
+#define GRADUS_TILE_VECTORS 2
+#elif GRADUS_TARGET_BYTES == 32
+#define GRADUS_TILE_ROWS 6
+#define GRADUS_TILE_HEIGHTS 4, 6
+#define GRADUS_TILE_VECTORS 2
+#elif defined(__aarch64__)
+#define GRADUS_TILE_ROWS 6
+#define GRADUS_TILE_HEIGHTS 4, 6
+#define GRADUS_TILE_VECTORS 4
+#else  // processors before 2013: one height suffices
+#define GRADUS_TILE_ROWS 4
+#define GRADUS_TILE_HEIGHTS 4
+#define GRADUS_TILE_VECTORS 2
+#endif
 
 #include "gradus/kernels/cpu/detail/simd/transpose_body.hpp"
 
 #include "gradus/kernels/cpu/detail/simd/small_groups_body.hpp"
 
-namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE {
+namespace gradus::kernels::detail::GRADUS_TARGET {
 
 /// The number of elements in a cache line.
 template <class Element>
@@ -437,7 +455,7 @@ template <class Element>
 inline constexpr plane_tiles<Element> plane_tiles_of = plane_tiles_by_rows<Element, GRADUS_TILE_HEIGHTS>();
 
 template <class Element>
-inline constexpr tile_kernels<Element> tile_kernels_of{.set = instruction_set::GRADUS_TILE_NAMESPACE,
+inline constexpr tile_kernels<Element> tile_kernels_of{.set = instruction_set::GRADUS_TARGET,
                                                        .lanes = vector_of<Element>::lanes,
                                                        .rows = GRADUS_TILE_ROWS,
                                                        .width = GRADUS_TILE_VECTORS* vector_of<Element>::lanes,
@@ -454,10 +472,8 @@ inline constexpr tile_kernels<Element> tile_kernels_of{.set = instruction_set::G
                                                        .copy_rows = &copy_rows<Element>,
                                                        .transpose = &transpose<Element>};
 
-}  // namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE
+}  // namespace gradus::kernels::detail::GRADUS_TARGET
 
-#undef GRADUS_TILE_NAMESPACE
-#undef GRADUS_TILE_BYTES
 #undef GRADUS_TILE_ROWS
 #undef GRADUS_TILE_HEIGHTS
 #undef GRADUS_TILE_VECTORS

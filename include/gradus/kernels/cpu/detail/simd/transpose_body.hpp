@@ -2,18 +2,18 @@
 //
 // Transpositions for one instruction set. Part of tile_body.hpp, and like it included several times.
 
-// No `#pragma once`: GRADUS_TILE_NAMESPACE and GRADUS_TILE_BYTES say what to compile.
-#if defined(GRADUS_TILE_NAMESPACE)
+// No `#pragma once`: GRADUS_TARGET and GRADUS_TARGET_BYTES say what to compile.
+#if defined(GRADUS_TARGET)
 
-namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE {
+namespace gradus::kernels::detail::GRADUS_TARGET {
 
 /// Vectors of the instruction set.
 template <class Element>
 struct vector_of {
-  typedef Element type __attribute__((vector_size(GRADUS_TILE_BYTES)));
+  typedef Element type __attribute__((vector_size(GRADUS_TARGET_BYTES)));
   /// The same, at any address that is aligned for an element.
-  typedef Element stored __attribute__((vector_size(GRADUS_TILE_BYTES), aligned(sizeof(Element)), may_alias));
-  static constexpr index_t lanes = GRADUS_TILE_BYTES / static_cast<index_t>(sizeof(Element));
+  typedef Element stored __attribute__((vector_size(GRADUS_TARGET_BYTES), aligned(sizeof(Element)), may_alias));
+  static constexpr index_t lanes = GRADUS_TARGET_BYTES / static_cast<index_t>(sizeof(Element));
 };
 
 /// Vectors of 16 bytes.
@@ -48,7 +48,7 @@ struct square {
   }
 };
 
-#if GRADUS_TILE_BYTES >= 32
+#if GRADUS_TARGET_BYTES >= 32
 /// The same for eight floats. Prefetches rows some squares ahead: there are more than the hardware prefetcher follows.
 struct square_of_eight {
   typedef float eight __attribute__((vector_size(32), aligned(sizeof(float)), may_alias));
@@ -104,7 +104,7 @@ void transpose_squares(const Element* from, index_t step, index_t columns, index
 /// to[k * width + j] = from[j * step + k] for k < count, j < columns
 template <class Element>
 void transpose(const Element* from, index_t step, index_t columns, index_t count, index_t width, Element* to) {
-#if GRADUS_TILE_BYTES >= 32
+#if GRADUS_TARGET_BYTES >= 32
   if constexpr (sizeof(Element) == 4) {
     if (columns >= 8 && count >= 8) {
       transpose_squares<square_of_eight>(from, step, columns, count, width, to);
@@ -123,6 +123,6 @@ void transpose(const Element* from, index_t step, index_t columns, index_t count
   }
 }
 
-}  // namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE
+}  // namespace gradus::kernels::detail::GRADUS_TARGET
 
 #endif

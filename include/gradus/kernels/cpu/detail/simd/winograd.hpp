@@ -112,34 +112,9 @@ struct winograd_table {
 
 }  // namespace gradus::kernels::detail
 
-#define GRADUS_WINOGRAD_NAMESPACE portable
-#include "gradus/kernels/cpu/detail/simd/winograd_body.hpp"
-
-#if defined(__x86_64__)
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#define GRADUS_WINOGRAD_NAMESPACE avx2
-#include "gradus/kernels/cpu/detail/simd/winograd_body.hpp"
-#if defined(__clang__)
-#pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx512f,avx2,fma"))), apply_to = function)
-#else
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx2,fma")
-#endif
-#define GRADUS_WINOGRAD_NAMESPACE avx512
-#include "gradus/kernels/cpu/detail/simd/winograd_body.hpp"
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
+#define GRADUS_TARGET_BODY "gradus/kernels/cpu/detail/simd/winograd_body.hpp"
+#define GRADUS_TARGET_FUSES
+#include "gradus/kernels/cpu/detail/simd/for_each_target.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -3,11 +3,10 @@
 // The code of winograd.hpp for one instruction set. The file is included several times, each time into another
 // namespace.
 
-// No `#pragma once`. GRADUS_WINOGRAD_NAMESPACE is that of the tiles of the instruction set, and is undefined at the
-// end. Nothing is included here: the includer's function target would apply to it.
-#if defined(GRADUS_WINOGRAD_NAMESPACE)
+// No `#pragma once`: for_each_target.hpp says what to compile.
+#if defined(GRADUS_TARGET)
 
-namespace gradus::kernels::detail::GRADUS_WINOGRAD_NAMESPACE {
+namespace gradus::kernels::detail::GRADUS_TARGET {
 
 /// The sum over i of factors[i] * x[First + 2 * i].
 template <class Element, int First, std::size_t Count>
@@ -203,7 +202,6 @@ inline constexpr winograd_table<Element> winograd_transforms_of{.square_3 = wino
                                                                 .line_3 = winograd_lines<Element, 3>(),
                                                                 .line_7 = winograd_lines<Element, 7>()};
 
-}  // namespace gradus::kernels::detail::GRADUS_WINOGRAD_NAMESPACE
+}  // namespace gradus::kernels::detail::GRADUS_TARGET
 
-#undef GRADUS_WINOGRAD_NAMESPACE
 #endif
