@@ -49,6 +49,16 @@ enum class weight_channels : unsigned char {
   second_of_a_group  ///< (I, O / groups, ...): output channel o of a group has the weights w(i, o, ...) of its inputs
 };
 
+/// How often the kernels of a layer read whole values from memory in a training step: memory_traffic counts bytes by it.
+/// No plan depends on it. The defaults are those of a layer whose passes read everything once.
+struct value_reads {
+  unsigned char forward = 1;                  ///< forward reads each input
+  unsigned char inputs_for_inputs = 1;        ///< of backward_reads_inputs: for the gradients of the inputs
+  unsigned char inputs_for_parameters = 0;    ///< likewise: for those of the parameters, or for sums over the batch
+  unsigned char gradient_for_inputs = 1;      ///< backward reads the gradient of the output for those of the inputs
+  unsigned char gradient_for_parameters = 0;  ///< likewise for those of the parameters, or for sums over the batch
+};
+
 /// Properties of a layer that the execution plan depends on. The defaults hold for every layer and use the most memory.
 /// tests/conformance/nn checks that a layer behaves as its traits say.
 struct layer_traits {
@@ -82,6 +92,7 @@ struct layer_traits {
   /// Output channels are linear in parameter 0, and forward adds parameter 1 to each channel if there is one, also
   /// where parameters() has none. Then an affine layer behind this one can be computed by it.
   weight_channels folds_affine = weight_channels::none;
+  value_reads reads = {};  ///< what nn::memory_traffic counts
 };
 
 /// Memory of a layer in bytes, besides values and parameters.

@@ -113,7 +113,12 @@ class batch_norm_base : public layer_base {
             .writes_residual_gradient = true,
             .skips_parameter_gradients = true,
             .recomputable = true,
-            .affine_outside_training = true};
+            .affine_outside_training = true,
+            .reads = {.forward = 2,
+                      .inputs_for_inputs = 1,
+                      .inputs_for_parameters = 1,
+                      .gradient_for_inputs = 1,
+                      .gradient_for_parameters = 1}};
   }
 
   void write_affine(std::span<const std::vector<double>> parameters, std::span<const std::vector<double>> buffers,

@@ -131,7 +131,11 @@ class conv2d_base : public layer_base {
             .masks_input_gradients = true,
             .any_activation = true,
             .skips_parameter_gradients = true,
-            .folds_affine = weight_channels::first};
+            .folds_affine = weight_channels::first,
+            .reads = {.inputs_for_inputs = 0,
+                      .inputs_for_parameters = 1,
+                      .gradient_for_inputs = 1,
+                      .gradient_for_parameters = 1}};
   }
 
   [[nodiscard]] index_t multiply_adds() const noexcept override { return geometry_.multiply_adds(); }

@@ -140,7 +140,11 @@ class conv_transpose2d_base : public layer_base {
             .masks_input_gradients = true,
             .any_activation = true,
             .skips_parameter_gradients = true,
-            .folds_affine = weight_channels::second_of_a_group};
+            .folds_affine = weight_channels::second_of_a_group,
+            .reads = {.inputs_for_inputs = 0,
+                      .inputs_for_parameters = 1,
+                      .gradient_for_inputs = 1,
+                      .gradient_for_parameters = static_cast<unsigned char>(options_.bias ? 2 : 1)}};
   }
 
   [[nodiscard]] index_t weight_groups() const noexcept override { return options_.groups; }

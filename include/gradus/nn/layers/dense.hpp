@@ -77,7 +77,11 @@ class dense_base : public layer_base {
             .masks_input_gradients = true,
             .any_activation = true,
             .skips_parameter_gradients = true,
-            .folds_affine = weight_channels::first};
+            .folds_affine = weight_channels::first,
+            .reads = {.inputs_for_inputs = 0,
+                      .inputs_for_parameters = 1,
+                      .gradient_for_inputs = 1,
+                      .gradient_for_parameters = static_cast<unsigned char>(options_.bias ? 2 : 1)}};
   }
 
   [[nodiscard]] index_t multiply_adds() const noexcept override { return options_.out_features * in_features_; }

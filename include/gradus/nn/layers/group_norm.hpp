@@ -95,7 +95,12 @@ class set_norm_base : public layer_base {
             .masks_input_gradients = true,
             .any_activation = true,
             .skips_parameter_gradients = true,
-            .recomputable = true};
+            .recomputable = true,
+            .reads = {.forward = 2,
+                      .inputs_for_inputs = 1,
+                      .inputs_for_parameters = 1,
+                      .gradient_for_inputs = 1,
+                      .gradient_for_parameters = 1}};
   }
 
   void set_activation(kernels::activation act) override { activation_ = act; }

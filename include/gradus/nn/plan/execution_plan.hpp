@@ -139,6 +139,7 @@ struct memory_forecast {
   std::size_t gradients = 0;   ///< gradients of parameters; with micro-batches also their partial sums
   std::size_t buffers = 0;     ///< statistics that are not trained, such as running means
   std::size_t copies = 0;      ///< folded and prepared weights of a network for inference
+  dynamic_array<layer_memory> layers = {};  ///< state and workspace of each layer
 
   /// The sum of all parts.
   [[nodiscard]] std::size_t total() const noexcept {

@@ -116,13 +116,14 @@ class layer_execution {
 
   /// The memory of a plan, without that of gradients and copies of weights.
   [[nodiscard]] memory_forecast forecast(const graph& net, plan_options planning) const {
-    const dynamic_array<layer_memory> needed = prepare_plan(net, planning);
+    dynamic_array<layer_memory> needed = prepare_plan(net, planning);
     memory_forecast result;
     result.plan = plan_execution(net.describe_for_plan(needed, sizeof(Element)), planning);
     for (const layer_memory& each : needed) {
       result.workspace = std::max(result.workspace, planning.streams * each.workspace);
     }
     result.arena = result.plan.arena_bytes;
+    result.layers = std::move(needed);
     return result;
   }
 
