@@ -128,9 +128,9 @@ GRADUS_C_API gradus_status gradus_device_threads(gradus_device* device, int32_t*
 /* One process. */
 GRADUS_C_API gradus_status gradus_comm_create_self(gradus_comm** comm);
 /* The ranks of an MPI communicator, which is duplicated, by Fortran's handle of it (the integer of `use mpi`,
- * comm%mpi_val of mpi_f08, MPI_Comm_c2f in C). The program has called MPI_Init_thread, with MPI_THREAD_SERIALIZED or
- * more. Called by all ranks of the communicator; the first call of a program by all of MPI_COMM_WORLD. Needs
- * gradus_c.cpp compiled with -DGRADUS_C_MPI. Free communicators and trainers before MPI_Finalize. */
+ * comm%mpi_val of mpi_f08, MPI_Comm_c2f in C). The program has called MPI_Init or MPI_Init_thread; below
+ * MPI_THREAD_SERIALIZED the thread that did makes all calls. Called by all ranks of the communicator, and by no other.
+ * What lives when MPI_Finalize begins ends there. Needs gradus_c.cpp compiled with -DGRADUS_C_MPI. */
 GRADUS_C_API gradus_status gradus_comm_create_mpi_fortran(int fortran_handle, gradus_comm** comm);
 GRADUS_C_API gradus_status gradus_comm_free(gradus_comm* comm);
 GRADUS_C_API gradus_status gradus_comm_rank(gradus_comm* comm, int32_t* rank);

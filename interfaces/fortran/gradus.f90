@@ -12,9 +12,9 @@
 ! gradus_status, errmsg says what was expected, what came and what to do. Without stat an error is an ERROR STOP with
 ! that text.
 !
-! Objects end by themselves, where they leave their scope or are created again; free ends them sooner, and has to come
-! before MPI_Finalize. Variables of a main program live until it ends. A copy by assignment stands for the same object,
-! which ends with the first of the copies: the others are recognized as freed.
+! Objects end by themselves, where they leave their scope or are created again; free ends them sooner. What is made of an
+! MPI communicator ends when MPI_Finalize begins. Variables of a main program live until it ends. A copy by assignment
+! stands for the same object, which ends with the first of the copies: the others are recognized as freed.
 module gradus
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: int32, int64, real32, real64

@@ -52,16 +52,14 @@ class communicator final : public object {
   int initialized = 0;
   MPI_Initialized(&initialized);
   if (initialized == 0) {
-    throw failure{GRADUS_CONFIGURATION_ERROR, "a program that has called MPI_Init_thread",
+    throw failure{GRADUS_CONFIGURATION_ERROR, "a program that has called MPI_Init or MPI_Init_thread",
                   "MPI that is not initialized"};
   }
   const MPI_Comm ranks = MPI_Comm_f2c(static_cast<MPI_Fint>(fortran_handle));
   if (ranks == MPI_COMM_NULL) {
     refuse("a communicator with ranks", "MPI_COMM_NULL");
   }
-  // It lives as long as the process: MPI_Finalize ends it.
-  static auto* const environment = new gradus::comm::mpi_environment;
-  return std::make_shared<communicator>(std::make_unique<gradus::comm::mpi>(*environment, ranks));
+  return std::make_shared<communicator>(std::make_unique<gradus::comm::mpi>(ranks));
 #else
   throw failure{GRADUS_NOT_BUILT, "gradus_c.cpp compiled with -DGRADUS_C_MPI", "one without MPI",
                 "gradus_add_c_library(target MPI) in CMake"};
