@@ -491,12 +491,17 @@ class training final : public any_training {
 
 class trainer final : public object {
  public:
+  explicit trainer(std::shared_ptr<network> trained) : of{std::move(trained)} { ++of->trainers; }
+
   std::shared_ptr<network> of;
   std::shared_ptr<communicator> ranks;
   std::unique_ptr<any_training> work;  // ends before what it refers to
   call_settings settings;
 
-  ~trainer() override { work.reset(); }
+  ~trainer() override {
+    work.reset();
+    --of->trainers;
+  }
 
   /// The data as the network reads it. @throws failure if arrays are missing, or of other shapes
   [[nodiscard]] training_data take(const data_set& from) {
