@@ -6,7 +6,7 @@
 //
 // -DGRADUS_C_MPI      communicators of MPI (compile with mpicxx)
 // -DGRADUS_C_ONNX     ONNX files (needs protozero)
-// -DGRADUS_C_NO_DOUBLE  networks of float only, in half the compiler's time
+// -DGRADUS_C_NO_DOUBLE  networks of float only, in less of the compiler's time
 #include "gradus_c.h"
 
 #include <algorithm>  // std::copy, std::min
