@@ -157,7 +157,7 @@ class call_batches {
          settings.shuffle ? gradus::join({", shuffled with seed ", settings.seed}) : std::string{", in order"},
          ", shared by ", ranks, " ranks, ", limits_.steps, " steps", limits_.milliseconds ? " within a time" : "",
          stops ? ", with a callback" : ""});
-    if (ranks > 1) {
+    if (ranks > 1) {  // some of the content
       std::uint64_t hash = hash_of(data_.inputs, 0xcbf29ce484222325U);
       hash = hash_of(data_.labels, hash_of(data_.targets, hash));
       gradus::append_text(description_, {", content ", hash});
