@@ -52,7 +52,8 @@ def main():
     removed = set(re.findall(r"\$\{CURRENT_PACKAGES_DIR\}/([\w/]+)\"", portfile))
     for path in arguments.prefix.rglob("*"):
         name = path.relative_to(arguments.prefix).as_posix()
-        known = ("include/gradus", "share/cmake/gradus", *removed)
+        # share/gradus is the folder of the port; vcpkg_fixup_pkgconfig takes share/pkgconfig.
+        known = ("include/gradus", "share/cmake/gradus", "share/gradus/", "share/pkgconfig/", *removed)
         expect(path.is_dir() or name.startswith(known), f"portfile: what is done with {name}?")
 
     usage = (port / "usage").read_text()
