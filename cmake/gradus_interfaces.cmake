@@ -11,7 +11,7 @@ endfunction()
 # gradus_add_c_library(<target> [STATIC | SHARED | OBJECT] [MPI] [ONNX] [NO_DOUBLE])
 #
 # A library with the functions of <gradus_c.h>. MPI: communicators of MPI; ONNX: files of ONNX; NO_DOUBLE: networks of
-# float only, in about half the compiler's time. The project has the language CXX.
+# float only, in less of the compiler's time. The project has the language CXX.
 function(gradus_add_c_library target)
   cmake_parse_arguments(PARSE_ARGV 1 chosen "STATIC;SHARED;OBJECT;MPI;ONNX;NO_DOUBLE" "" "")
   if(chosen_UNPARSED_ARGUMENTS)

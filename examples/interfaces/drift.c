@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSL-1.0
  *
- * A simulation that trains a network while it runs: heat that spreads and drifts on a periodic square. In each time step
- * the network learns from the last states what the solver computes, the rate of change. drift.f90 is the same program in
- * Fortran. */
+ * A simulation that trains a network while it runs: heat that spreads and drifts on a periodic square. In each time
+ * step the network learns from the last states what the solver computes, the rate of change. drift.f90 is the same
+ * program in Fortran. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,10 +64,10 @@ int main(void) {
       net, &(gradus_trainer_options){.optimizer = GRADUS_ADAM, .learning_rate = 0.005, .global_batch_size = 8}, NULL,
       &trainer));
   require(gradus_data_create(&data));
-  require(gradus_data_set(
-      data, "u", &(gradus_array){.data = states, .element = GRADUS_FLOAT, .rank = 3, .shape = shape}));
-  require(gradus_data_set(
-      data, "rate", &(gradus_array){.data = rates, .element = GRADUS_FLOAT, .rank = 3, .shape = shape}));
+  require(
+      gradus_data_set(data, "u", &(gradus_array){.data = states, .element = GRADUS_FLOAT, .rank = 3, .shape = shape}));
+  require(gradus_data_set(data, "rate",
+                          &(gradus_array){.data = rates, .element = GRADUS_FLOAT, .rank = 3, .shape = shape}));
 
   for (int j = 0; j < NY; ++j) {
     for (int i = 0; i < NX; ++i) {
@@ -82,7 +82,8 @@ int main(void) {
     memcpy(states[(step - 1) % WINDOW], u, sizeof(u));
     memcpy(rates[(step - 1) % WINDOW], rate, sizeof(rate));
     if (step >= WINDOW) {
-      require(gradus_trainer_train_steps(trainer, data, 4, &report)); /* or gradus_trainer_train_for(trainer, data, 5, ...) */
+      require(gradus_trainer_train_steps(trainer, data, 4,
+                                         &report)); /* or gradus_trainer_train_for(trainer, data, 5, ...) */
     }
     for (int k = 0; k < NX * NY; ++k) {
       (&u[0][0])[k] += 0.1F * (&rate[0][0])[k];

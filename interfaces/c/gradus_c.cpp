@@ -6,7 +6,7 @@
 //
 // -DGRADUS_C_MPI      communicators of MPI (compile with mpicxx)
 // -DGRADUS_C_ONNX     ONNX files (needs protozero)
-// -DGRADUS_C_NO_DOUBLE  networks of float only, in half the compiler's time
+// -DGRADUS_C_NO_DOUBLE  networks of float only, in less of the compiler's time
 #include "gradus_c.h"
 
 #include <algorithm>  // std::copy, std::min
@@ -778,8 +778,7 @@ gradus_status gradus_trainer_create(gradus_network* handle, const gradus_trainer
     require_pointer("trainer", made);
     require_reserved(*options);
     net.require_compiled();
-    auto one = std::make_shared<trainer>();
-    one->of = find<network>(handle, a_network);
+    auto one = std::make_shared<trainer>(find<network>(handle, a_network));
     one->ranks = comm == nullptr ? std::make_shared<communicator>() : find<communicator>(comm, a_comm);
     const bool adaptive = options->optimizer != GRADUS_SGD;
     one->settings = {.global_batch_size = options->global_batch_size,

@@ -174,6 +174,24 @@ static void test_arrays(void) {
   OK(gradus_network_free(net));
 }
 
+static void test_order_of_calls(void) {
+  gradus_network* net = small_network();
+  gradus_trainer* trainer = NULL;
+  gradus_value x = 0;
+  const gradus_compile_options compiling = {.max_batch_size = 4};
+  REFUSED(GRADUS_CONFIGURATION_ERROR, "", gradus_network_flatten(net, "f", 1, &x));
+  REFUSED(GRADUS_CONFIGURATION_ERROR, "", gradus_network_loss(net, "y", GRADUS_MEAN_SQUARED_ERROR, 0));
+  REFUSED(GRADUS_CONFIGURATION_ERROR, "one output", gradus_network_output(net, "z", 1));
+  REFUSED(GRADUS_CONFIGURATION_ERROR, "compile once", gradus_network_compile(net, &compiling));
+  OK(gradus_trainer_create(net, &(gradus_trainer_options){0}, NULL, &trainer));
+  const gradus_compile_options for_inference = {.max_batch_size = 4, .inference = 1};
+  REFUSED(GRADUS_CONFIGURATION_ERROR, "without a trainer", gradus_network_compile(net, &for_inference));
+  OK(gradus_trainer_free(trainer));
+  OK(gradus_network_compile(net, &for_inference));
+  REFUSED(GRADUS_CONFIGURATION_ERROR, "", gradus_trainer_create(net, &(gradus_trainer_options){0}, NULL, &trainer));
+  OK(gradus_network_free(net));
+}
+
 static int call_again(const gradus_step_report* report, void* context) {
   (void)report;
   gradus_trainer* trainer = *(gradus_trainer**)context;
@@ -251,6 +269,7 @@ int main(void) {
   test_handles();
   test_building();
   test_arrays();
+  test_order_of_calls();
   test_training();
   CHECK(gradus_open_handles() == 0);
   printf("%d failed checks\n", failed_checks);

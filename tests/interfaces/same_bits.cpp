@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The training of case.h, by the library and through the C interface. The weights are compared, and with those of the file
-// that the first argument names, which a Fortran program has written.
+// The training of case.h, by the library and through the C interface. The weights are compared, and with those of the
+// file that the first argument names, which a Fortran program has written.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -107,7 +107,8 @@ void ok(gradus_status status) {
   ok(gradus_trainer_train_steps(trainer, data, STEPS - 4, nullptr));
   weights result = sizes;
   for (std::size_t i = 0; i < 4; ++i) {
-    ok(gradus_network_get_parameter(net, names[i], result.of[i].data(), static_cast<std::int64_t>(result.of[i].size())));
+    ok(gradus_network_get_parameter(net, names[i], result.of[i].data(),
+                                    static_cast<std::int64_t>(result.of[i].size())));
   }
   ok(gradus_trainer_free(trainer));
   ok(gradus_data_free(data));

@@ -280,6 +280,42 @@ static void test_predictions(const char* weights) {
   OK(gradus_network_free(other));
 }
 
+/* A network as an ONNX file. */
+static void test_onnx(const char* weights) {
+  char path[4096];
+  snprintf(path, sizeof(path), "%s.onnx", weights);
+  gradus_network* net = make_network(GRADUS_FLOAT, 0);
+  gradus_network* read = NULL;
+  OK(gradus_network_create(NULL, GRADUS_FLOAT, &read));
+  if (!gradus_has_feature("onnx")) {
+    REFUSED(GRADUS_NOT_BUILT, "GRADUS_C_ONNX", gradus_network_write_onnx(net, path));
+    REFUSED(GRADUS_NOT_BUILT, "GRADUS_C_ONNX", gradus_network_read_onnx(read, path, "x", "y", 0, 0));
+  } else {
+    static float expected[SAMPLES][ROWS][COLUMNS];
+    static float outputs[SAMPLES][ROWS][COLUMNS];
+    const gradus_array from = {.data = inputs,
+                               .element = GRADUS_FLOAT,
+                               .rank = 4,
+                               .shape = (const int64_t[]){SAMPLES, CHANNELS, ROWS, COLUMNS}};
+    gradus_array to = {
+        .data = expected, .element = GRADUS_FLOAT, .rank = 3, .shape = (const int64_t[]){SAMPLES, ROWS, COLUMNS}};
+    OK(gradus_network_write_onnx(net, path));
+    REFUSED(GRADUS_FORMAT_ERROR, "", gradus_network_read_onnx(read, "/nowhere.onnx", "x", "y", 0, 0));
+    OK(gradus_network_read_onnx(read, path, "x", "y", 0, 0));
+    OK(gradus_network_compile(read, &(gradus_compile_options){.max_batch_size = 7, .inference = 1}));
+    OK(gradus_network_predict(net, "state", &from, "rate", &to));
+    to.data = outputs;
+    OK(gradus_network_predict(read, "x", &from, "y", &to));
+    double largest = 0;
+    for (int k = 0; k < SAMPLES * ROWS * COLUMNS; ++k) {
+      largest = fmax(largest, fabs((&expected[0][0][0])[k] - (&outputs[0][0][0])[k]));
+    }
+    CHECK(largest < 1e-5 && fabs(expected[1][2][3]) > 0);
+  }
+  OK(gradus_network_free(net));
+  OK(gradus_network_free(read));
+}
+
 /* Classes, a network of most layers, double, and Adam. */
 static void test_layers(void) {
   gradus_network* net = NULL;
@@ -380,6 +416,7 @@ int main(int count, char** arguments) {
   test_same_steps(arguments[1]);
   test_orders();
   test_predictions(arguments[2]);
+  test_onnx(arguments[2]);
   test_layers();
   CHECK(gradus_open_handles() == 0);
   printf("%d failed checks\n", failed_checks);

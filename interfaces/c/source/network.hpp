@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>  // std::min
+#include <atomic>     // std::atomic
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::int64_t
 #include <memory>     // std::make_shared, std::make_unique, std::shared_ptr, std::unique_ptr
@@ -175,6 +176,10 @@ class network final : public object {
   }
 
   void compile(const gradus_compile_options& options) {
+    if (trainers.load() > 0) {
+      throw failure{GRADUS_CONFIGURATION_ERROR, "a network without a trainer", "one that a trainer works on",
+                    "call gradus_trainer_free first, or make another network"};
+    }
     with([&](auto& of) {
       const std::size_t layers = of.net.structure().nodes().size();
       if (output_.empty()) {
@@ -229,6 +234,8 @@ class network final : public object {
       }
     });
   }
+
+  std::atomic<int> trainers{0};  ///< that refer to the memory of the compiled network
 
 #if defined(GRADUS_C_ONNX)
   std::unique_ptr<gradus::io::onnx_model> model;  // until its weights have been assigned

@@ -157,7 +157,7 @@ class call_batches {
          settings.shuffle ? gradus::join({", shuffled with seed ", settings.seed}) : std::string{", in order"},
          ", shared by ", ranks, " ranks, ", limits_.steps, " steps", limits_.milliseconds ? " within a time" : "",
          stops ? ", with a callback" : ""});
-    if (ranks > 1) {
+    if (ranks > 1) {  // some of the content
       std::uint64_t hash = hash_of(data_.inputs, 0xcbf29ce484222325U);
       hash = hash_of(data_.labels, hash_of(data_.targets, hash));
       gradus::append_text(description_, {", content ", hash});
@@ -491,12 +491,17 @@ class training final : public any_training {
 
 class trainer final : public object {
  public:
+  explicit trainer(std::shared_ptr<network> trained) : of{std::move(trained)} { ++of->trainers; }
+
   std::shared_ptr<network> of;
   std::shared_ptr<communicator> ranks;
   std::unique_ptr<any_training> work;  // ends before what it refers to
   call_settings settings;
 
-  ~trainer() override { work.reset(); }
+  ~trainer() override {
+    work.reset();
+    --of->trainers;
+  }
 
   /// The data as the network reads it. @throws failure if arrays are missing, or of other shapes
   [[nodiscard]] training_data take(const data_set& from) {
