@@ -3,9 +3,10 @@
 // A guest in a program that begins and ends MPI itself: the ranks of a communicator train at any level of threads, the
 // others call nothing, and MPI_Finalize ends the program in every order of destructors.
 // Cases of 4 ranks: train_single train_funneled train_serialized train_multiple two_trainings leave exception
-// Cases of 4 ranks: finalize_first global_object many other_thread refusals mixed
+// Cases of 4 ranks: finalize_first global_object many other_thread refusals mixed own_data
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <functional>
 #include <memory>
@@ -20,9 +21,12 @@
 #include "../support/training_runs.hpp"
 #include "gradus/comm/mpi_shared.hpp"
 #include "gradus/comm/self.hpp"
+#include "gradus/data/distributed.hpp"
+#include "gradus/nn/losses.hpp"
 #include "gradus/parallel/compressed_all_reduce.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
+#include "gradus/train/stepwise.hpp"
 
 namespace {
 
@@ -249,6 +253,51 @@ void mixed() {
   suite::require(data[0] == 8.0F, "a sum of sums");
 }
 
+/// Ranks with 5, 0 and 16 examples of their own train as one process that has all of them, in calls of some steps.
+void own_data() {
+  MPI_Comm own = ranks_of(own_rank < 3 ? 0 : -1);
+  if (own == MPI_COMM_NULL) {
+    return;
+  }
+  const auto train = [](auto& world, int first, int count, gradus::index_t steps) {
+    std::vector<double> inputs;
+    std::vector<double> targets;
+    for (int i = first * 12; i < (first + count) * 12; ++i) {
+      inputs.push_back(std::sin(i));
+      targets.push_back(std::cos(i));
+    }
+    const auto set = gradus::data::distributed(world, gradus::data::examples_of(inputs, {1, 1, 3, 4}),
+                                               gradus::data::examples_of(targets, {1, 1, 3, 4}));
+    gradus::cpu device{{.intra_op_threads = 1}};
+    gradus::data::loader<double, gradus::nhwc> loader{device, set, {.global_batch_size = 6, .seed = 4}};
+    gradus::nn::network<double, gradus::nhwc> net{device, {1, 3, 4}};
+    const auto field = net.add("c", gradus::nn::conv2d{.out_channels = 1, .kernel = {1, 1}}, net.input());
+    net.loss(gradus::nn::mean_squared_error{}, field);
+    net.compile({.max_batch_size = 6, .seed = 2});
+    gradus::train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9}, world};
+    trainer.start(loader, {.learning_rate = 0.1});
+    for (gradus::index_t done = 0; done < 12; done += steps) {
+      suite::require(trainer.train_steps(steps).steps == steps, "steps of a call");
+    }
+    const std::vector<double> weights(net.values().begin(), net.values().end());
+    const auto more = static_cast<double>(trainer.train_for(std::chrono::milliseconds{own_rank == 1 ? 2 : 2000}).steps);
+    double sums[] = {more};
+    trainer.communicator().link().sum(sums);
+    suite::require(more >= 1 && sums[0] == more * world.size(),
+                   "the same steps on all ranks, as long as the budget lasts");
+    return weights;
+  };
+  {
+    comm::mpi world{own, {.time_limit = limit}};
+    const int firsts[] = {0, 5, 5, 21};
+    const std::vector<double> have = train(world, firsts[own_rank], firsts[own_rank + 1] - firsts[own_rank], 4);
+    comm::mpi alone{MPI_COMM_SELF, {.time_limit = limit}};
+    const double apart = gradus_test::largest_difference(have, train(alone, 0, 21, 3));
+    suite::require(apart < 1e-9, "weights differ by " + std::to_string(apart));
+  }
+  MPI_Comm_free(&own);
+}
+
 void run(const std::string& name) {
   int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -272,6 +321,8 @@ void run(const std::string& name) {
     other_thread();
   } else if (name == "refusals") {
     refusals();
+  } else if (name == "own_data") {
+    own_data();
   } else if (name == "mixed") {
     mixed();
   } else {
@@ -293,9 +344,10 @@ int main(int argc, char** argv) {
   if (name == "train_single") {
     MPI_Init(&argc, &argv);
   } else {
-    const int wanted = name == "train_funneled" || name == "other_thread" || name == "exception" ? MPI_THREAD_FUNNELED
-                       : name == "train_serialized" || name == "many"                            ? MPI_THREAD_SERIALIZED
-                                                                                                 : MPI_THREAD_MULTIPLE;
+    const int wanted = name == "train_funneled" || name == "other_thread" || name == "exception" || name == "own_data"
+                           ? MPI_THREAD_FUNNELED
+                       : name == "train_serialized" || name == "many" ? MPI_THREAD_SERIALIZED
+                                                                      : MPI_THREAD_MULTIPLE;
     int level = MPI_THREAD_SINGLE;
     MPI_Init_thread(&argc, &argv, wanted, &level);
   }

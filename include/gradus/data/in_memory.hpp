@@ -244,6 +244,12 @@ class in_memory_dataset {
   [[nodiscard]] image_extents example() const noexcept { return one_of(inputs_.shape); }
   /// A hash of inputs, targets and weights.
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
+  /// A hash of input, target and weight i. @pre 0 <= i < size()
+  [[nodiscard]] std::uint64_t hash(index_t i) const noexcept {
+    const double weight = weights_[static_cast<std::size_t>(i)];
+    return detail::hash_bytes({reinterpret_cast<const std::uint8_t*>(&weight), sizeof(weight)},
+                              hash_of(inputs_, i, hash_of(targets_, i, 0)));
+  }
   /// Writes input i, plane after plane. @pre 0 <= i < size()
   template <class Element>
   void read(index_t i, Element* planes) const noexcept {
@@ -297,11 +303,16 @@ class in_memory_dataset {
   template <class From>
   static std::uint64_t hash_of(const example_array<From>& array, std::uint64_t hash) noexcept {
     for (index_t i = 0; i < array.shape.n; ++i) {
-      for_each(array, i, [&](const From& number) {
-        const auto value = hashed(number);
-        hash = detail::hash_bytes({reinterpret_cast<const std::uint8_t*>(&value), sizeof(value)}, hash);
-      });
+      hash = hash_of(array, i, hash);
     }
+    return hash;
+  }
+  template <class From>
+  static std::uint64_t hash_of(const example_array<From>& array, index_t i, std::uint64_t hash) noexcept {
+    for_each(array, i, [&](const From& number) {
+      const auto value = hashed(number);
+      hash = detail::hash_bytes({reinterpret_cast<const std::uint8_t*>(&value), sizeof(value)}, hash);
+    });
     return hash;
   }
 

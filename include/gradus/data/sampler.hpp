@@ -53,6 +53,17 @@ struct share {
   return {rank * each + std::min(rank, more), each + (rank < more ? 1 : 0)};
 }
 
+/// The examples that this rank has of a set that is spread over ranks: see data::distributed.
+struct held_examples {
+  index_t begin = 0;                         ///< number of the first one, in the order of the ranks
+  index_t count = 0;                         ///< number of them; may be 0
+  index_t most = 0;                          ///< the largest count of a rank
+  data::shard of = {.rank = 0, .ranks = 0};  ///< this rank among those that have the set; 0 ranks: each of them has all
+
+  /// True if the set is spread over ranks.
+  [[nodiscard]] constexpr bool spread() const noexcept { return of.ranks > 0; }
+};
+
 /// How a set is divided into batches.
 struct sampler_options {
   index_t global_batch_size = 0;  ///< examples of a batch over all ranks; all of the set if it has fewer
@@ -60,13 +71,16 @@ struct sampler_options {
   std::uint64_t seed = 0;         ///< of the random orders
   data::shard shard = {};         ///< the shard of this rank
   bool drop_last = false;         ///< leave out the last batch of an epoch if it is smaller than the others
+  held_examples held = {};        ///< what this rank has, if it does not have all
 };
 
 /// One rank's shard of a batch.
 struct sample {
   std::span<const index_t> examples;  ///< indices in the set of this rank's examples; may be empty
-  std::uint64_t first_example = 0;    ///< position of the first of them in the order of the epoch
-  index_t global_examples = 0;        ///< examples of the batch over all ranks
+  /// Position of the first of them in the order of the epoch, in which the batches of a set that is spread over ranks
+  /// are in the order of the ranks.
+  std::uint64_t first_example = 0;
+  index_t global_examples = 0;  ///< examples of the batch over all ranks
 };
 
 /// The order of the examples of an epoch.
@@ -75,7 +89,7 @@ struct sample {
 /// function of (seed, epoch): the same on all ranks and for any number of ranks. Batch b of G examples has the
 /// positions [b * G, (b + 1) * G) of that order, and each rank has its `share_of` it. So each epoch uses every example
 /// of the set once, on one rank, except those that drop_last leaves out. The shards of all ranks together are the batch
-/// of a single process.
+/// of a single process. Of a set that is spread over ranks, a rank's shard is what it has of the batch.
 class sampler {
  public:
   /// @throws configuration_error if the set is empty, the batch size is below 1, or with drop_last above the size of
@@ -84,6 +98,10 @@ class sampler {
     check(examples, options);
     options_.global_batch_size = std::min(options_.global_batch_size, examples);
     order_ = std::vector<index_t>(static_cast<std::size_t>(examples));
+    if (options.held.spread()) {
+      own_.reserve(static_cast<std::size_t>(options.held.count));
+      of_batch_ = std::vector<held_batch>(static_cast<std::size_t>(batches()));
+    }
     draw_order(0);
   }
 
@@ -102,6 +120,11 @@ class sampler {
   [[nodiscard]] sample batch(index_t b) const noexcept {
     const index_t begin = b * options_.global_batch_size;
     const index_t global = std::min(options_.global_batch_size, static_cast<index_t>(order_.size()) - begin);
+    if (options_.held.spread()) {
+      const held_batch& held = of_batch_[static_cast<std::size_t>(b)];
+      return {std::span<const index_t>{own_}.subspan(held.first, held.count),
+              static_cast<std::uint64_t>(begin + held.before), global};
+    }
     const share mine = share_of(global, options_.shard);
     const std::span<const index_t> order{order_};
     return {order.subspan(static_cast<std::size_t>(begin + mine.begin), static_cast<std::size_t>(mine.count)),
@@ -120,8 +143,12 @@ class sampler {
     return std::min(batches() * options_.global_batch_size, static_cast<index_t>(order_.size()));
   }
 
-  /// The largest number of examples of a rank in a batch: ceil(global_batch_size / ranks), the same on all ranks.
+  /// The largest number of examples of a rank in a batch: ceil(global_batch_size / ranks), the same on all ranks. Of a
+  /// set that is spread over ranks, all of a batch may be on one of them.
   [[nodiscard]] index_t largest_share() const noexcept {
+    if (options_.held.spread()) {
+      return std::min(options_.global_batch_size, options_.held.most);
+    }
     return share_of(options_.global_batch_size, {.rank = 0, .ranks = options_.shard.ranks}).count;
   }
 
@@ -129,18 +156,46 @@ class sampler {
   [[nodiscard]] const sampler_options& options() const noexcept { return options_; }
 
  private:
+  /// What this rank has of a batch.
+  struct held_batch {
+    std::size_t first = 0;  // in own_
+    std::size_t count = 0;
+    index_t before = 0;  // examples of the batch on ranks before this one
+  };
+
   void draw_order(std::uint64_t epoch) noexcept {
     epoch_ = epoch;
     for (std::size_t i = 0; i < order_.size(); ++i) {
       order_[i] = static_cast<index_t>(i);
     }
-    if (!options_.shuffle) {
-      return;
+    if (options_.shuffle) {
+      shuffle(epoch);
     }
+    find_own();
+  }
+
+  void shuffle(std::uint64_t epoch) noexcept {
     const random_stream stream{random_stream{options_.seed, "shuffle"}.bits(epoch), "order"};
     for (std::uint64_t i = order_.size() - 1; i > 0; --i) {
       const std::uint64_t j = stream.below(i + 1, i);
       std::swap(order_[i], order_[j]);
+    }
+  }
+
+  /// Of a set that is spread over ranks: what this rank has of each batch, in the order of the batch.
+  void find_own() noexcept {
+    const held_examples& held = options_.held;
+    own_.clear();
+    for (std::size_t b = 0; b < of_batch_.size(); ++b) {
+      const auto size = static_cast<std::size_t>(options_.global_batch_size);
+      held_batch& one = of_batch_[b] = {.first = own_.size()};
+      for (std::size_t i = b * size; i < std::min((b + 1) * size, order_.size()); ++i) {
+        one.before += order_[i] < held.begin ? 1 : 0;
+        if (order_[i] >= held.begin && order_[i] < held.begin + held.count) {
+          own_.push_back(order_[i]);
+        }
+      }
+      one.count = own_.size() - one.first;
     }
   }
 
@@ -167,6 +222,9 @@ class sampler {
   sampler_options options_;
   std::vector<index_t> order_;
   std::uint64_t epoch_ = 0;
+  // Of a set that is spread over ranks.
+  std::vector<index_t> own_;
+  std::vector<held_batch> of_batch_;
 };
 
 }  // namespace gradus::data

@@ -64,6 +64,14 @@ class loader_base {
     if (part.ranks < 1 || part.rank < 0 || part.rank >= part.ranks) {
       raise<configuration_error>("loader.take_shard", "a rank from 0 to ranks - 1", shard_text(part), {}, where);
     }
+    if (set_.held.spread() && part != set_.held.of) {
+      raise<configuration_error>(
+          "loader.take_shard", {"the ranks of the distributed data set: ", shard_text(set_.held.of)},
+          {"the trainer's ", part.nested ? "virtual workers on " : "", shard_text(part)},
+          "make data::distributed and the trainer with one communicator; parallel::reproducible and pipelines need data "
+          "that all ranks have",
+          where);
+    }
     if (fixed_shard_ && part != shard_) {
       raise<configuration_error>("loader.take_shard", {shard_text(shard_), ", the shard of the loader's options"},
                                  {shard_text(part), ", the shard of the trainer's rank"},
@@ -77,9 +85,10 @@ class loader_base {
   [[nodiscard]] index_t steps_per_epoch() const noexcept { return batches_; }
   /// Examples of an epoch over all ranks.
   [[nodiscard]] index_t examples_per_epoch() const noexcept { return sampler_.examples(); }
-  /// The largest number of images of any rank in a batch: ceil(global_batch_size / ranks).
+  /// The largest number of images of any rank in a batch: sampler::largest_share.
   [[nodiscard]] index_t local_batch_size() const noexcept {
-    return share_of(global_batch_size_, {.rank = 0, .ranks = shard_.ranks}).count;
+    return set_.held.spread() ? sampler_.largest_share()
+                              : share_of(global_batch_size_, {.rank = 0, .ranks = shard_.ranks}).count;
   }
   /// The number of ranks that share each batch.
   [[nodiscard]] int ranks() const noexcept { return shard_.ranks; }
@@ -107,13 +116,14 @@ class loader_base {
       : set_{set},
         global_batch_size_{std::min(options.global_batch_size, std::max(set.size, index_t{1}))},
         fixed_shard_{options.shard != loader_options{}.shard},
-        shard_{fixed_shard_ ? options.shard : data::shard{}},
+        shard_{fixed_shard_ ? options.shard : set.held.spread() ? set.held.of : data::shard{}},
         sampler_{set.size,
                  {.global_batch_size = options.global_batch_size,
                   .shuffle = options.shuffle,
                   .seed = options.seed,
                   .shard = shard_,
-                  .drop_last = options.drop_last}},
+                  .drop_last = options.drop_last,
+                  .held = set.held}},
         largest_batch_{local_batch_size()},
         description_{describe(set, options)},
         batches_{sampler_.batches()},

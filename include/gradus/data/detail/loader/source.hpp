@@ -9,6 +9,7 @@
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/data/dataset.hpp"
+#include "gradus/data/sampler.hpp"
 
 namespace gradus::data::detail {
 
@@ -23,6 +24,7 @@ struct set_facts {
   bool ignores = false;        // a label may be `ignored`
   std::int32_t ignored = 0;
   std::uint64_t hash = 0;
+  held_examples held = {};  // where the set is spread over ranks
 };
 
 /// Where an example's targets are written; a pointer is null where the set has no such targets.
@@ -64,6 +66,9 @@ template <class Plane, class Dataset>
   } else if constexpr (requires { set.ignored_label(); }) {
     facts.ignores = true;
     facts.ignored = static_cast<std::int32_t>(set.ignored_label());
+  }
+  if constexpr (requires { set.held(); }) {
+    facts.held = set.held();
   }
   facts.weighted = requires {
     set.weight(index_t{});
