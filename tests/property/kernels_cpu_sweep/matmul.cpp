@@ -94,7 +94,6 @@ matmul_shape draw_shape(sweep_case& test) {
 template <class Element, class Factor, class Result>
 void check_product(sweep_case& test) {
   using real = parameter_element_t<Result>;
-  const drawn_instructions instructions{test};
   cpu& device = device_of(test);
   const matmul_shape shape = draw_shape(test);
   const auto a = filled<Element>(test, shape.m * shape.k);
@@ -162,7 +161,6 @@ void check_product(sweep_case& test) {
 
 template <class Element>
 void check_sums(sweep_case& test) {
-  const drawn_instructions instructions{test};
   cpu& device = device_of(test);
   const index_t rows = test.between("rows", 0, 40);
   const index_t columns = test.note("columns", test.once_in(10) ? 250 + test.below(300) : test.below(70));

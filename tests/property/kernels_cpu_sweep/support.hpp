@@ -42,9 +42,29 @@ using gradus_test::for_each_place;
 using gradus_test::guarded_array;
 using gradus_test::sweep_case;
 
-/// Calls body(an element of the type) with a type that the case draws.
+/// While it lives, an instruction set that the case draws is in use.
+class drawn_instructions {
+ public:
+  explicit drawn_instructions(sweep_case& test) : before_{gradus::kernels::current_instruction_set()} {
+    gradus::kernels::instruction_set which{};
+    do {
+      which = gradus::kernels::detail::all_instruction_sets[test.below(5)];
+    } while (!gradus::kernels::is_available(which));
+    test.note(gradus::kernels::name_of(which));
+    gradus::kernels::set_instruction_set(which);
+  }
+  ~drawn_instructions() { gradus::kernels::set_instruction_set(before_); }
+  drawn_instructions(const drawn_instructions&) = delete;
+  drawn_instructions& operator=(const drawn_instructions&) = delete;
+
+ private:
+  gradus::kernels::instruction_set before_;
+};
+
+/// Calls body(an element of the type) with a type and an instruction set that the case draws.
 template <class Body>
 void with_element(sweep_case& test, const Body& body) {
+  const drawn_instructions instructions{test};
   const auto call = [&]<class Element>(Element) {
     test.note(gradus::element_name<Element>);
     body(Element{});
@@ -81,25 +101,6 @@ void with_layout(sweep_case& test, const Body& body) {
   const index_t threads = test.note("threads", test.once_in(4) ? 2 + test.below(2) : 1);
   return devices[static_cast<std::size_t>(threads - 1)];
 }
-
-/// While it lives, an instruction set that the case draws is in use.
-class drawn_instructions {
- public:
-  explicit drawn_instructions(sweep_case& test) : before_{gradus::kernels::current_instruction_set()} {
-    gradus::kernels::instruction_set which{};
-    do {
-      which = gradus::kernels::detail::all_instruction_sets[test.below(5)];
-    } while (!gradus::kernels::is_available(which));
-    test.note(gradus::kernels::name_of(which));
-    gradus::kernels::set_instruction_set(which);
-  }
-  ~drawn_instructions() { gradus::kernels::set_instruction_set(before_); }
-  drawn_instructions(const drawn_instructions&) = delete;
-  drawn_instructions& operator=(const drawn_instructions&) = delete;
-
- private:
-  gradus::kernels::instruction_set before_;
-};
 
 /// Rounded once.
 template <class Element>

@@ -20,6 +20,8 @@
 #include "gradus/kernels/conv2d.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
 #include "gradus/kernels/cpu/detail/norm/batch_norm.hpp"
+#include "gradus/kernels/cpu/detail/norm/batch_norm_runs.hpp"
+#include "gradus/kernels/cpu/detail/simd/packets.hpp"
 #include "gradus/layout/layout_policy.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 
@@ -37,6 +39,9 @@ struct batch_norm_split {
   index_t rows = 0;    ///< planes * plane: values of a channel
   index_t pieces = 0;  ///< number of pieces of images or rows
   index_t piece = 0;   ///< images or rows of one piece
+
+  /// Adjacent elements of all channels or of one channel.
+  [[nodiscard]] index_t run() const noexcept { return channels_adjacent ? channels : plane; }
 };
 
 template <layout_policy Layout>
@@ -140,48 +145,57 @@ template <class Element>
       device, split, sums,
       [&](index_t offset, index_t planes, index_t channel, double& first, double& second) {
         const auto shift = static_cast<computed<Element>>(x[first_of_channel(split, channel)]);
-        sum_runs(planes, split.channels * split.plane, split.plane, x + offset, shift, first, second);
+        sum_runs(norm_terms<Element>{x + offset}, planes, split.channels * split.plane, split.plane, shift, first,
+                 second);
       },
       [&](index_t offset, index_t rows, double* first, double* second) {
-        sum_rows(rows, split.channels, x + offset, x, first, second);
+        sum_rows(norm_terms<Element>{x + offset}, rows, split.channels, x, first, second);
       });
   return add_pieces(device, split, sums);
 }
 
-/// Calls body(per_lane<false>, offset, count, channel) for planes, or body(per_lane<true>, offset, count, 0) for rows.
+/// The sums of g and of g * (x - mean) over each channel; see norm_terms.
+/// @return those of g of all channels, then those of the products
+template <class Element>
+[[nodiscard]] const double* gradient_sums_of_channels(cpu& device, const batch_norm_split& split,
+                                                      const norm_terms<Element>& terms, const computed<Element>* mean,
+                                                      double* sums) {
+  const auto from = [&](index_t offset) {
+    return norm_terms<Element>{terms.x + offset, terms.y == nullptr ? nullptr : terms.y + offset, terms.dy + offset,
+                               terms.derivative};
+  };
+  sum_pieces(
+      device, split, sums,
+      [&](index_t offset, index_t planes, index_t channel, double& first, double& second) {
+        sum_runs(from(offset), planes, split.channels * split.plane, split.plane, mean[channel], first, second);
+      },
+      [&](index_t offset, index_t rows, double* first, double* second) {
+        sum_rows(from(offset), rows, split.channels, mean, first, second);
+      });
+  return add_pieces(device, split, sums);
+}
+
+/// Calls body(begin, end) on all threads for ranges of the runs of a batch.
 template <class Body>
 void for_each_run(cpu& device, const batch_norm_split& split, const Body& body) {
-  const index_t length = split.channels_adjacent ? split.channels : split.plane;
   const index_t runs = split.channels_adjacent ? split.rows : split.planes * split.channels;
-  const index_t grain = std::max(index_t{1}, (index_t{1} << 14U) / std::max(index_t{1}, length));
-  device.parallel_for(runs, grain, [&](index_t begin, index_t end) {
-    for (index_t run = begin; run < end; ++run) {
-      if (split.channels_adjacent) {
-        body(per_lane<true>{}, run * length, length, index_t{0});
-      } else {
-        body(per_lane<false>{}, run * length, length, run % split.channels);
-      }
-    }
-  });
+  device.parallel_for(runs, std::max(index_t{1}, (index_t{1} << 14U) / std::max(index_t{1}, split.run())), body);
 }
 
 /// y = act((x - mean) * scale + shift + residual) with the coefficients (mean, scale, shift) of every channel.
 template <class Element>
 void normalize(cpu& device, const batch_norm_split& split, const Element* x, Element* y,
                const computed<Element>* coefficients, const batch_norm_epilogue<Element>& epilogue) {
-  const held_activation<computed<Element>> act{epilogue.act};
-  for_each_run(device, split, [&](auto lanes, index_t offset, index_t count, index_t channel) {
-    const computed<Element>* const mean = coefficients + channel;
-    const Element* const residual = epilogue.residual == nullptr ? nullptr : epilogue.residual + offset;
-    if (residual == nullptr && !act.any()) {
-      normalize_run<lanes.value, false, false>(count, x + offset, y + offset, residual, act, mean, split.channels);
-    } else if (residual == nullptr) {
-      normalize_run<lanes.value, false, true>(count, x + offset, y + offset, residual, act, mean, split.channels);
-    } else if (!act.any()) {
-      normalize_run<lanes.value, true, false>(count, x + offset, y + offset, residual, act, mean, split.channels);
-    } else {
-      normalize_run<lanes.value, true, true>(count, x + offset, y + offset, residual, act, mean, split.channels);
-    }
+  const normalized_runs<Element> runs{.x = x,
+                                      .y = y,
+                                      .residual = epilogue.residual,
+                                      .coefficients = coefficients,
+                                      .act = held_activation<computed<Element>>{epilogue.act},
+                                      .channels = split.channels,
+                                      .length = split.run(),
+                                      .per_lane = split.channels_adjacent};
+  for_each_run(device, split, [&](index_t begin, index_t end) {
+    on_target([&](auto target) { normalize_runs(target, runs, begin, end); });
   });
 }
 
@@ -234,31 +248,23 @@ void differentiate(cpu& device, const batch_norm_split& split, const Element* in
                    const Element* gradient, Element* dx, const computed<Element>* mean,
                    const computed<Element>* coefficients, const batch_norm_gradients<Element>& gradients,
                    const backward_epilogue<Element>& epilogue, const activation& act = activation::relu) {
-  const held_derivative<computed<Element>> of_y{act};
-  const held_derivative<computed<Element>> of_relu_output{epilogue.mask};
-  for_each_run(device, split, [&](auto lanes, index_t offset, index_t length, index_t channel) {
-    gradients_run<Element> run;
-    run.x = input + offset;
-    run.y = output == nullptr ? nullptr : output + offset;
-    run.dy = gradient + offset;
-    run.dx = dx == nullptr ? nullptr : dx + offset;
-    run.dresidual = gradients.residual == nullptr ? nullptr : gradients.residual + offset;
-    run.relu_output = epilogue.relu_output == nullptr ? nullptr : epilogue.relu_output + offset;
-    run.mean = mean + channel;
-    run.coefficients = coefficients + channel;
-    run.channels = split.channels;
-    run.of_y = of_y;
-    run.of_relu_output = of_relu_output;
-    run.accumulate = epilogue.accumulate;
-    run.accumulate_residual = gradients.accumulate_residual;
-    const bool plain = run.dresidual == nullptr && run.dx != nullptr && run.relu_output == nullptr && !run.accumulate;
-    if (output == nullptr) {
-      plain ? differentiate_run<lanes.value, false, true>(length, run)
-            : differentiate_run<lanes.value, false, false>(length, run);
-    } else {
-      plain ? differentiate_run<lanes.value, true, true>(length, run)
-            : differentiate_run<lanes.value, true, false>(length, run);
-    }
+  const gradient_runs<Element> runs{.x = input,
+                                    .y = output,
+                                    .dy = gradient,
+                                    .dx = dx,
+                                    .dresidual = gradients.residual,
+                                    .relu_output = epilogue.relu_output,
+                                    .mean = mean,
+                                    .coefficients = coefficients,
+                                    .channels = split.channels,
+                                    .length = split.run(),
+                                    .per_lane = split.channels_adjacent,
+                                    .of_y = held_derivative<computed<Element>>{act},
+                                    .of_relu_output = held_derivative<computed<Element>>{epilogue.mask},
+                                    .accumulate = epilogue.accumulate,
+                                    .accumulate_residual = gradients.accumulate_residual};
+  for_each_run(device, split, [&](index_t begin, index_t end) {
+    on_target([&](auto target) { differentiate_runs(target, runs, begin, end); });
   });
 }
 
@@ -364,31 +370,9 @@ void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Elem
   const detail::batch_norm_workspace<real> work{workspace, split};
   const Element* const input = x.data();
   const Element* const output = act == activation::identity ? nullptr : y.data();
-  const detail::held_derivative<real> derivative{act};
   const Element* const gradient = dy.data();
-  detail::sum_pieces(
-      device, split, work.sums,
-      [&](index_t offset, index_t planes, index_t channel, double& first, double& second) {
-        const real mean = saved.mean[channel];
-        const index_t stride = split.channels * split.plane;
-        if (output == nullptr) {
-          detail::sum_gradients_runs<false>(planes, stride, split.plane, input + offset, output, gradient + offset,
-                                            mean, first, second);
-        } else {
-          detail::sum_gradients_runs<true>(planes, stride, split.plane, input + offset, output + offset,
-                                           gradient + offset, mean, first, second, derivative);
-        }
-      },
-      [&](index_t offset, index_t rows, double* first, double* second) {
-        if (output == nullptr) {
-          detail::sum_gradients_rows<false>(rows, split.channels, input + offset, output, gradient + offset, saved.mean,
-                                            first, second);
-        } else {
-          detail::sum_gradients_rows<true>(rows, split.channels, input + offset, output + offset, gradient + offset,
-                                           saved.mean, first, second, derivative);
-        }
-      });
-  const double* const totals = detail::add_pieces(device, split, work.sums);
+  const double* const totals = detail::gradient_sums_of_channels<Element>(
+      device, split, {input, output, gradient, detail::held_derivative<real>{act}}, saved.mean, work.sums);
   const auto count = static_cast<double>(std::max(index_t{1}, split.rows));
   for (index_t c = 0; c < split.channels; ++c) {
     const auto inverse = static_cast<double>(saved.inverse_deviation[c]);

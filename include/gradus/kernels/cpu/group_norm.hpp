@@ -101,7 +101,7 @@ class group_norm_forward_pass {
     const index_t first = piece * split_.piece * split_.plane;
     const index_t count = std::min(split_.piece * split_.plane, split_.set - first);
     const Element* const set = x_ + unit * split_.set;
-    sum_runs(1, 0, count, set + first, static_cast<real>(*set), sums[0], sums[1]);
+    sum_runs(norm_terms<Element>{set + first}, 1, 0, count, static_cast<real>(*set), sums[0], sums[1]);
   }
 
   void finish_set(index_t unit) const {
@@ -137,8 +137,8 @@ class group_norm_forward_pass {
     std::fill_n(sums, 2 * channels, 0.0);
     const Element* const example = x_ + unit * split_.plane * channels;
     const index_t row = piece * split_.piece;
-    sum_rows(std::min(split_.piece, split_.plane - row), channels, example + row * channels, example, sums,
-             sums + channels);
+    sum_rows(norm_terms<Element>{example + row * channels}, std::min(split_.piece, split_.plane - row), channels,
+             example, sums, sums + channels);
   }
 
   /// Adds the channels of a group by their means and squares around them (Chan et al. 1979).

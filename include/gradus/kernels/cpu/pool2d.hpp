@@ -14,10 +14,12 @@
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/pool2d/plan.hpp"
 #include "gradus/kernels/cpu/detail/pool2d/runs.hpp"
 #include "gradus/kernels/cpu/detail/pool2d/transposed.hpp"
 #include "gradus/kernels/cpu/detail/pool2d/two_by_two.hpp"
 #include "gradus/kernels/cpu/detail/pool2d/windows.hpp"
+#include "gradus/kernels/cpu/detail/simd/packets.hpp"
 #include "gradus/kernels/pool2d.hpp"
 #include "gradus/layout/layout_policy.hpp"
 #include "gradus/layout/mapping.hpp"
@@ -26,46 +28,6 @@
 namespace gradus::kernels {
 
 namespace detail {
-
-/// Strides of a tensor in elements.
-struct pool_places {
-  template <class Layout>
-  explicit pool_places(const dense_mapping<Layout>& at) noexcept
-      : n{at.stride(axis::n)}, c{at.stride(axis::c)}, h{at.stride(axis::h)}, w{at.stride(axis::w)} {}
-
-  index_t n;
-  index_t c;
-  index_t h;
-  index_t w;
-};
-
-/// A pooling of images in some layout. If channels are adjacent, they are the SIMD lanes. Otherwise bands of rows of a
-/// few channels are transposed into buffers with adjacent channels. Rows too long for the buffers use one SIMD lane.
-struct pool_plan {
-  // Buffers are on the stack so that a training step allocates nothing.
-  static constexpr index_t band_pixels = 2048;
-  static constexpr index_t row_pixels = 1024;
-
-  template <class Layout>
-  GRADUS_COLD pool_plan(const pool2d_geometry& g, index_t batch, bool with_padding, Layout /*layout*/)
-      : rows{pool_rows(g)},
-        columns{pool_columns(g)},
-        in{dense_mapping<Layout>{g.input(batch)}},
-        out{dense_mapping<Layout>{g.output(batch)}},
-        images{batch},
-        channels{g.channels},
-        count_padding{with_padding} {}
-
-  [[nodiscard]] bool regular() const noexcept { return rows.regular() && columns.regular(); }
-
-  pool_axis rows;
-  pool_axis columns;
-  pool_places in;
-  pool_places out;
-  index_t images;
-  index_t channels;
-  bool count_padding;
-};
 
 /// True if channels are adjacent.
 template <class Layout>
@@ -124,15 +86,6 @@ template <class Element>
   epilogue.relu_output += epilogue.relu_output == nullptr ? 0 : place;
   return epilogue;
 }
-
-/// A forward pass: the function for runs of outputs, and the tensors.
-template <class Element>
-struct pool_forward {
-  void (*run)(const window_run<Element>& run, Element* y, std::uint8_t* choice);
-  const Element* x;
-  Element* y;
-  std::uint8_t* choice;  ///< null: not needed
-};
 
 /// Computes row p of the outputs. call.x is the address of pixel (0, 0) of the image, which may be outside a transposed
 /// band; call.y and call.choice point to the beginning of the row.
@@ -228,15 +181,6 @@ void pool_images(cpu& device, const pool_plan& plan, const pool_forward<Element>
                 [&](const pool_band& band) { do_band(plan, call, band); });
 }
 
-/// A backward pass: the function for a row of inputs, and the tensors.
-template <class Element>
-struct pool_backward {
-  void (*row)(const pool_plan& plan, const pool_backward& call, const input_row& row, index_t h);
-  const Element* dy;
-  const std::uint8_t* choice;  ///< null: average pooling
-  gradient_target<Element> target;
-};
-
 /// Computes the gradients of a band of adjacent channels, or of one channel.
 template <class Element>
 void plain_band_of_gradients(const pool_plan& plan, const pool_backward<Element>& call, const pool_band& band) {
@@ -313,54 +257,6 @@ void gradients_of_images(cpu& device, const pool_plan& plan, const pool_backward
                 [&](const pool_band& band) { do_band(plan, call, band); });
 }
 
-/// The gradients of a row of inputs of max pooling.
-/// @tparam Regular  rows and columns are
-template <class Element, bool Regular>
-void max_gradients_of_row(const pool_plan& plan, const pool_backward<Element>& call, const input_row& row, index_t h) {
-  gradients_of_row<Regular>(row, call.target,
-                            [=, rows = plan.rows, width = plan.columns.kernel, dy = call.dy,
-                             choice = call.choice]<class Packet, std::size_t Block>(
-                                Packet, typename Packet::type(&sum)[Block], index_t p, index_t, index_t s, index_t i) {
-                              const index_t r = rows.template entry<Regular>(h, p);
-                              if (!Regular && (r | s) < 0) {  // between the entries of a dilated kernel
-                                return;
-                              }
-                              typename Packet::index_vector mine[Block];
-                              Packet::equal_bytes(choice + i, static_cast<int>(r * width + s), mine);
-                              constexpr int block{Block};
-#pragma GCC unroll 4
-                              for (int j = 0; j < block; ++j) {
-                                sum[j] += Packet::masked(mine[j], Packet::load(dy + i + j * Packet::lanes));
-                              }
-                            });
-}
-
-/// The gradients of a row of inputs of average pooling.
-/// @tparam Regular  rows and columns are
-template <class Element, bool Regular>
-void average_gradients_of_row(const pool_plan& plan, const pool_backward<Element>& call, const input_row& row,
-                              index_t /*h*/) {
-  const pool_range rows = plan.rows.whole_divisors(plan.count_padding);
-  const pool_range columns = plan.columns.whole_divisors(plan.count_padding);
-  using real = computed<Element>;
-  const real usual = real{1} / static_cast<real>(plan.rows.kernel * plan.columns.kernel);
-  gradients_of_row<Regular>(
-      row, call.target,
-      [=, &plan, dy = call.dy]<class Packet, std::size_t Block>(Packet, typename Packet::type(&sum)[Block], index_t p,
-                                                                index_t q, index_t, index_t i) {
-        real share = usual;
-        if (!rows.holds(p) || !columns.holds(q)) [[unlikely]] {
-          share = real{1} / static_cast<real>(plan.rows.template divisor<Regular>(p, plan.count_padding) *
-                                              plan.columns.template divisor<Regular>(q, plan.count_padding));
-        }
-        constexpr int block{Block};
-#pragma GCC unroll 4
-        for (int j = 0; j < block; ++j) {
-          sum[j] += Packet::load(dy + i + j * Packet::lanes) * share;
-        }
-      });
-}
-
 /// True for 2x2 pooling with stride 2 of planes with adjacent pixels. All kernel positions are inside the image and do
 /// not overlap, and the entries left over are at the end of each row and below the last row.
 [[nodiscard]] inline bool pools_two_by_two(const pool_plan& plan) noexcept {
@@ -387,7 +283,8 @@ void max_pool2d_forward(cpu& device, const pool2d_geometry& shape,
                         std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                         image_view<Element, Layout, cpu> y, std::uint8_t* choice) {
   const detail::pool_plan plan{shape, y.extent(axis::n), false, Layout{}};
-  const detail::pool_forward<Element> call{detail::max_windows<Element>, x.data(), y.data(), choice};
+  detail::pool_forward<Element> call{nullptr, x.data(), y.data(), choice};
+  detail::on_target([&](auto target) { call.run = max_windows_of<Element>(target); });
   if constexpr (detail::pools_lanes<Layout>) {
     detail::pool_images<Element>(device, plan, call, nullptr);
   } else if (detail::pools_two_by_two(plan)) {
@@ -407,11 +304,8 @@ void max_pool2d_backward(cpu& device, const pool2d_geometry& shape,
                          image_view<Element, Layout, cpu> dx,
                          const std::type_identity_t<backward_epilogue<Element>>& epilogue) {
   const detail::pool_plan plan{shape, dx.extent(axis::n), false, Layout{}};
-  const detail::pool_backward<Element> call{
-      plan.regular() ? detail::max_gradients_of_row<Element, true> : detail::max_gradients_of_row<Element, false>,
-      dy.data(),
-      choice,
-      {dx.data(), epilogue}};
+  detail::pool_backward<Element> call{nullptr, dy.data(), choice, {dx.data(), epilogue}};
+  detail::on_target([&](auto target) { call.row = max_gradients_of<Element>(target, plan.regular()); });
   if constexpr (detail::pools_lanes<Layout>) {
     detail::gradients_of_images<Element>(device, plan, call, nullptr);
   } else if (detail::pools_two_by_two(plan)) {
@@ -431,7 +325,8 @@ void average_pool2d_forward(cpu& device, const pool2d_geometry& shape,
                             std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                             image_view<Element, Layout, cpu> y, bool count_padding) {
   const detail::pool_plan plan{shape, y.extent(axis::n), count_padding, Layout{}};
-  const detail::pool_forward<Element> call{detail::average_windows<Element>, x.data(), y.data(), nullptr};
+  detail::pool_forward<Element> call{nullptr, x.data(), y.data(), nullptr};
+  detail::on_target([&](auto target) { call.run = average_windows_of<Element>(target); });
   if constexpr (detail::pools_lanes<Layout>) {
     detail::pool_images<Element>(device, plan, call, nullptr);
   } else if (detail::pools_two_by_two(plan)) {
@@ -451,11 +346,8 @@ void average_pool2d_backward(cpu& device, const pool2d_geometry& shape,
                              image_view<Element, Layout, cpu> dx, bool count_padding,
                              const std::type_identity_t<backward_epilogue<Element>>& epilogue) {
   const detail::pool_plan plan{shape, dx.extent(axis::n), count_padding, Layout{}};
-  const detail::pool_backward<Element> call{plan.regular() ? detail::average_gradients_of_row<Element, true>
-                                                           : detail::average_gradients_of_row<Element, false>,
-                                            dy.data(),
-                                            nullptr,
-                                            {dx.data(), epilogue}};
+  detail::pool_backward<Element> call{nullptr, dy.data(), nullptr, {dx.data(), epilogue}};
+  detail::on_target([&](auto target) { call.row = average_gradients_of<Element>(target, plan.regular()); });
   if constexpr (detail::pools_lanes<Layout>) {
     detail::gradients_of_images<Element>(device, plan, call, nullptr);
   } else if (detail::pools_two_by_two(plan)) {

@@ -82,20 +82,8 @@ void batch_norm_gradient_sums(cpu& device, image_view<const Element, Layout, cpu
   if (split.rows != 0) {
     detail::require_batch_norm_workspace(detail::batch_norm_workspace<real>::bytes(split), workspace.size());
     const detail::batch_norm_workspace<real> work{workspace, split};
-    const Element* const input = x.data();
-    const Element* const gradient = dy.data();
-    const Element* const no_output = nullptr;
-    detail::sum_pieces(
-        device, split, work.sums,
-        [&](index_t offset, index_t planes, index_t channel, double& first, double& second) {
-          detail::sum_gradients_runs<false>(planes, split.channels * split.plane, split.plane, input + offset,
-                                            no_output, gradient + offset, saved.mean[channel], first, second);
-        },
-        [&](index_t offset, index_t rows, double* first, double* second) {
-          detail::sum_gradients_rows<false>(rows, split.channels, input + offset, no_output, gradient + offset,
-                                            saved.mean, first, second);
-        });
-    const double* const totals = detail::add_pieces(device, split, work.sums);
+    const double* const totals = detail::gradient_sums_of_channels<Element>(
+        device, split, {x.data(), nullptr, dy.data()}, saved.mean, work.sums);
     std::copy(totals, totals + sums.size(), sums.begin());
   }
   const std::size_t channels = sums.size() / 2;

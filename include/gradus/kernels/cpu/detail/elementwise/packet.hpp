@@ -17,13 +17,9 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/kernels/cpu/detail/simd/packets.hpp"
 
 namespace gradus::kernels::detail {
-
-/// The type of sums, coefficients and parameters in kernels for an element type: float for bfloat16 and float16, else
-/// the type itself.
-template <class Element>
-using computed = parameter_element_t<Element>;
 
 /// A packet of `Lanes` elements: a GCC vector with + - * / and ?: on every SIMD lane.
 template <class Element, int Lanes>

@@ -155,8 +155,8 @@ class group_norm_backward_pass {
       double* const sums = work_.parameter_sums + 2 * plane;
       sums[0] = sums[1] = 0;
       const index_t at = plane * split_.plane;
-      sum_gradients_runs<false, Element>(1, 0, split_.plane, x_ + at, nullptr, dy_ + at, statistics_.mean[unit],
-                                         sums[0], sums[1]);
+      sum_runs(norm_terms<Element>{x_ + at, nullptr, dy_ + at}, 1, 0, split_.plane, statistics_.mean[unit], sums[0],
+               sums[1]);
     }
   }
 
@@ -189,8 +189,8 @@ class group_norm_backward_pass {
     std::fill_n(sums, 2 * channels, 0.0);
     const index_t row = piece * split_.piece;
     const index_t at = (unit * split_.plane + row) * channels;
-    sum_gradients_rows<false, Element>(std::min(split_.piece, split_.plane - row), channels, x_ + at, nullptr, dy_ + at,
-                                       statistics_.mean + unit * channels, sums, sums + channels);
+    sum_rows(norm_terms<Element>{x_ + at, nullptr, dy_ + at}, std::min(split_.piece, split_.plane - row), channels,
+             statistics_.mean + unit * channels, sums, sums + channels);
   }
 
   void finish_rows(index_t unit) const {

@@ -5,15 +5,17 @@
 #pragma once
 
 #include <algorithm>    // std::copy_n
-#include <cstddef>      // std::size_t
 #include <type_traits>  // std::is_same_v
 
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/cpu/detail/simd/packets.hpp"
 #include "gradus/kernels/cpu/detail/simd/tile.hpp"
+
+#define GRADUS_TARGET_BODY "gradus/kernels/cpu/detail/simd/storage_body.hpp"
+#include "gradus/kernels/cpu/detail/simd/for_each_target.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -22,11 +24,8 @@ template <class Element>
 void read_run(const Element* from, index_t count, computed<Element>* to) {
   if constexpr (real_element<Element>) {
     std::copy_n(from, count, to);
-  } else if constexpr (requires { widen(from, to, std::size_t{}); }) {  // with instructions, if there are any
-    widen(from, to, static_cast<std::size_t>(count));
   } else {
-    for_each_packet<Element>(0, count,
-                             [=]<class Packet>(Packet, index_t i) { Packet::store(to + i, Packet::load(from + i)); });
+    on_target([=](auto target) { read_run(target, from, count, to); });
   }
 }
 
@@ -54,9 +53,7 @@ void add_run(const tile_kernels<computed<Element>>& kernels, const Element* from
   if constexpr (real_element<Element>) {
     kernels.add(from, count, to);
   } else {
-    for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
-      Packet::store(to + i, Packet::load(to + i) + Packet::load(from + i));
-    });
+    on_target([=](auto target) { add_run(target, from, count, to); });
   }
 }
 
@@ -113,29 +110,7 @@ void store_rows(const tile_kernels<computed<Element>>& kernels, const computed<E
         return;
       }
     }
-    const tile_output<Element> o = output;
-    for (index_t m = 0; m < rows; ++m) {
-      const computed<Element>* const row = sums + m * pitch;
-      const index_t place = c_row[m];
-      for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t j) {
-        const index_t at = place + j;
-        auto value = Packet::load(row + j);
-        if (o.bias != nullptr) {
-          value += o.bias_of_rows ? Packet::broadcast(o.bias[m]) : Packet::load(o.bias + j);
-        }
-        if (o.residual != nullptr) {
-          value += Packet::load(o.residual + at);
-        }
-        if (o.accumulate) {
-          value += Packet::load(o.c + at);
-        }
-        value = o.act.template of<Packet>(value);
-        if (o.mask != nullptr) {
-          value = o.derivative.template times<Packet>(Packet::load(o.mask + at), value);
-        }
-        Packet::store(o.c + at, value);
-      });
-    }
+    on_target([&](auto target) { store_rows(target, sums, rows, pitch, count, c_row, output); });
   }
 }
 
@@ -143,11 +118,7 @@ void store_rows(const tile_kernels<computed<Element>>& kernels, const computed<E
 template <class Element>
 void round_run([[maybe_unused]] index_t count, [[maybe_unused]] computed<Element>* values) {
   if constexpr (!real_element<Element>) {
-    for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
-      Element rounded[Packet::lanes];
-      Packet::store(rounded, Packet::load(values + i));
-      Packet::store(values + i, Packet::load(rounded));
-    });
+    on_target([=](auto target) { round_run<Element>(target, count, values); });
   }
 }
 
