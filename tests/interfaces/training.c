@@ -2,6 +2,7 @@
  *
  * Networks that a C program builds, trains, saves and uses. */
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "case.h"
@@ -239,6 +240,58 @@ static void test_orders(void) {
   OK(gradus_data_free(data));
 }
 
+/* A training of its own on a thread; other threads train other networks, and ask for one that is in use. */
+static void* train_alone(void* made) {
+  gradus_network** net = (gradus_network**)made;
+  gradus_data* data = make_data();
+  *net = make_network(GRADUS_FLOAT, 0);
+  gradus_trainer* trainer = make_trainer(*net);
+  OK(gradus_trainer_train_steps(trainer, data, 200, NULL));
+  OK(gradus_trainer_free(trainer));
+  OK(gradus_data_free(data));
+  REFUSED(GRADUS_INVALID_HANDLE, "freed", gradus_network_free((gradus_network*)data));
+  return NULL;
+}
+
+static gradus_network* shared = NULL;
+static void* predict_often(void* busy) {
+  float outputs[ROWS][COLUMNS];
+  const gradus_array from = {
+      .data = inputs, .element = GRADUS_FLOAT, .rank = 3, .shape = (const int64_t[]){CHANNELS, ROWS, COLUMNS}};
+  const gradus_array to = {
+      .data = outputs, .element = GRADUS_FLOAT, .rank = 2, .shape = (const int64_t[]){ROWS, COLUMNS}};
+  for (int i = 0; i < 2000; ++i) {
+    const gradus_status status = gradus_network_predict(shared, "state", &from, "rate", &to);
+    CHECK(status == GRADUS_OK || status == GRADUS_BUSY);
+    *(int*)busy += status == GRADUS_BUSY;
+  }
+  return NULL;
+}
+
+static void test_threads(void) {
+  gradus_network* nets[3] = {NULL, NULL, NULL};
+  pthread_t threads[3];
+  for (int i = 0; i < 3; ++i) {
+    CHECK(pthread_create(&threads[i], NULL, train_alone, &nets[i]) == 0);
+  }
+  for (int i = 0; i < 3; ++i) {
+    CHECK(pthread_join(threads[i], NULL) == 0);
+  }
+  CHECK(same_weights(nets[0], nets[1]) && same_weights(nets[0], nets[2]));
+  shared = nets[0];
+  int busy[3] = {0, 0, 0};
+  for (int i = 0; i < 3; ++i) {
+    CHECK(pthread_create(&threads[i], NULL, predict_often, &busy[i]) == 0);
+  }
+  for (int i = 0; i < 3; ++i) {
+    CHECK(pthread_join(threads[i], NULL) == 0);
+  }
+  printf("%d of 6000 predictions found the network in use\n", busy[0] + busy[1] + busy[2]);
+  for (int i = 0; i < 3; ++i) {
+    OK(gradus_network_free(nets[i]));
+  }
+}
+
 /* Predictions in C and Fortran order; files of weights; a network for inference. */
 static void test_predictions(const char* weights) {
   gradus_network* net = make_network(GRADUS_FLOAT, 0);
@@ -415,6 +468,7 @@ int main(int count, char** arguments) {
   test_training();
   test_same_steps(arguments[1]);
   test_orders();
+  test_threads();
   test_predictions(arguments[2]);
   test_onnx(arguments[2]);
   test_layers();
