@@ -3,7 +3,7 @@
 // A guest in a program that begins and ends MPI itself: the ranks of a communicator train at any level of threads, the
 // others call nothing, and MPI_Finalize ends the program in every order of destructors.
 // Cases of 4 ranks: train_single train_funneled train_serialized train_multiple two_trainings leave exception
-// Cases of 4 ranks: finalize_first global_object many other_thread refusals mixed own_data
+// Cases of 4 ranks: finalize_first global_object many other_thread refusals mixed own_data ends_once
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -39,6 +39,7 @@ int own_rank = 0;
 int arguments_count = 0;
 char** arguments = nullptr;
 std::unique_ptr<comm::mpi> global;  // dies after main
+std::atomic<int> counted_ends{0};   // that this rank has begun: see MPI_Ireduce_scatter_block below
 
 /// A crash is a complaint.
 void crashed(int signal) {
@@ -323,6 +324,12 @@ void run(const std::string& name) {
     refusals();
   } else if (name == "own_data") {
     own_data();
+  } else if (name == "ends_once") {
+    { const comm::mpi world{MPI_COMM_WORLD, {.time_limit = limit}}; }
+    const comm::mpi another{MPI_COMM_WORLD, {.time_limit = limit}};
+    MPI_Barrier(MPI_COMM_WORLD);  // the end of the first one has begun on all ranks, and is over on some
+    MPI_Finalize();
+    suite::require(counted_ends == 2, "each guest ends once, not " + std::to_string(counted_ends) + " times");
   } else if (name == "mixed") {
     mixed();
   } else {
@@ -331,6 +338,13 @@ void run(const std::string& name) {
 }
 
 }  // namespace
+
+/// Counts the ends of guests, which are such collectives.
+extern "C" int MPI_Ireduce_scatter_block(const void* input, void* output, int count, MPI_Datatype type,
+                                         MPI_Op operation, MPI_Comm ranks, MPI_Request* request) {
+  ++counted_ends;
+  return PMPI_Ireduce_scatter_block(input, output, count, type, operation, ranks, request);
+}
 
 int main(int argc, char** argv) {
   arguments_count = argc;

@@ -173,6 +173,14 @@ class mpi_guests {
 
   /// A guest has lost its last owner.
   void remove(std::shared_ptr<mpi_process> gone) noexcept {
+    {
+      const std::scoped_lock lock{mutex_};
+      for (std::weak_ptr<mpi_process>& each : living_) {
+        if (each.lock() == gone) {
+          each.reset();
+        }
+      }
+    }
     end(std::move(gone));
     poll();
   }
