@@ -105,10 +105,12 @@ struct storage_lanes<float16> {
   GRADUS_ALWAYS_INLINE static Words narrow(Floats value) noexcept {
     using signed_words = decltype(Floats{} < Floats{});
     const Words bits = std::bit_cast<Words>(value);
-    const signed_words magnitude = std::bit_cast<signed_words>(bits & 0x7FFFFFFFU);
+    const Words unsigned_magnitude = bits & 0x7FFFFFFFU;
+    const signed_words magnitude = std::bit_cast<signed_words>(unsigned_magnitude);
     // From 0.5 on, the unit of a float's fraction is 2^-24, so the addition rounds to it.
     const signed_words subnormal = std::bit_cast<signed_words>(std::bit_cast<Floats>(magnitude) + 0.5F) - 0x3F000000;
-    signed_words number = (magnitude - 0x38000000 + 0xFFF + ((magnitude >> 13) & 1)) >> 13;
+    signed_words number = std::bit_cast<signed_words>(
+        (unsigned_magnitude - 0x38000000U + 0xFFFU + ((unsigned_magnitude >> 13U) & 1U)) >> 13U);
     number = magnitude < 0x38800000 ? subnormal : number;                 // 2^-14
     number = magnitude >= 0x477FF000 ? 0x7C00 - signed_words{} : number;  // 65520
     number = magnitude > 0x7F800000 ? 0x7E00 | ((magnitude >> 13) & 0x3FF) : number;

@@ -14,7 +14,8 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/device/cpu.hpp"
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/cpu/detail/simd/packets.hpp"
+#include "gradus/kernels/cpu/elementwise.hpp"
 #include "gradus/kernels/dropout.hpp"
 #include "gradus/layout/layout_policy.hpp"
 #include "gradus/layout/mapping.hpp"
@@ -28,18 +29,10 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// 0 or `scale` in every SIMD lane.
-template <class Packet, class Scale>
-GRADUS_ALWAYS_INLINE typename Packet::type kept_factor(const std::uint8_t* kept, Scale scale) noexcept {
-  return __builtin_convertvector(Packet::load_bytes(kept), typename Packet::type) * scale;
-}
-
 /// y = kept * scale * x
 template <class Element>
-void drop_run(index_t count, const Element* x, const std::uint8_t* kept, computed<Element> scale, Element* y) noexcept {
-  for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
-    Packet::store(y + i, Packet::load(x + i) * kept_factor<Packet>(kept + i, scale));
-  });
+void drop_run(index_t count, const Element* x, const std::uint8_t* kept, computed<Element> scale, Element* y) {
+  on_target([=](auto target) { keep(target, index_t{0}, count, x, kept, scale, y, false); });
 }
 
 /// keep[0 .. 4 * blocks) = dropout_keeps of consecutive elements, starting at block `index` of the stream.
@@ -249,15 +242,8 @@ template <network_element Element>
 GRADUS_NEVER_INLINE void dropout_backward(cpu& device, index_t count, const Element* dy, const std::uint8_t* mask,
                                           double scale, Element* dx, bool accumulate) {
   const auto factor = static_cast<detail::computed<Element>>(scale);
-  device.parallel_for(count, index_t{1} << 14U, [=](index_t begin, index_t end) {
-    if (!accumulate) {
-      detail::drop_run(end - begin, dy + begin, mask + begin, factor, dx + begin);
-      return;
-    }
-    detail::for_each_packet<Element>(begin, end, [=]<class Packet>(Packet, index_t i) {
-      Packet::store(dx + i,
-                    Packet::load(dx + i) + Packet::load(dy + i) * detail::kept_factor<Packet>(mask + i, factor));
-    });
+  detail::for_each_range(device, count, [=](auto target, index_t begin, index_t end) {
+    keep(target, begin, end, dy, mask, factor, dx, accumulate);
   });
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>  // std::size_t
+#include <cstdint>  // std::uint8_t
 #include <cstring>  // std::memmove
 
 #include "gradus/core/config.hpp"
@@ -40,9 +41,8 @@ template <network_element Element>
 GRADUS_NEVER_INLINE void relu_forward(cpu& device, index_t count, const Element* x, Element* y,
                                       const activation& function = activation::relu) {
   const detail::held_activation<detail::computed<Element>> act{function};
-  detail::for_each_range(device, count, [&](auto target, index_t begin, index_t end) {
-    activate(target, begin, end, x, y, act);
-  });
+  detail::for_each_range(device, count,
+                         [&](auto target, index_t begin, index_t end) { activate(target, begin, end, x, y, act); });
 }
 
 /// See has_relu_backward.
@@ -60,9 +60,8 @@ template <network_element Element>
 void add_forward(cpu& device, index_t count, const Element* a, const Element* b, Element* y,
                  const activation& function) {
   const detail::held_activation<detail::computed<Element>> act{function};
-  detail::for_each_range(device, count, [&](auto target, index_t begin, index_t end) {
-    add(target, begin, end, a, b, y, act);
-  });
+  detail::for_each_range(device, count,
+                         [&](auto target, index_t begin, index_t end) { add(target, begin, end, a, b, y, act); });
 }
 
 /// See has_copy_or_add.

@@ -13,8 +13,7 @@ void activate(target /*of*/, index_t begin, index_t end, const Element* x, Eleme
               const held_activation<computed<Element>>& given) noexcept {
   const held_activation<computed<Element>> act = given;
   if (!act.other) {
-    for_each_packet<Element>(begin, end,
-                             [=](packet<Element> p, index_t i) { p.store(y + i, p.relu(p.load(x + i))); });
+    for_each_packet<Element>(begin, end, [=](packet<Element> p, index_t i) { p.store(y + i, p.relu(p.load(x + i))); });
     return;
   }
   for_each_packet<Element>(begin, end,
@@ -41,12 +40,23 @@ void add(target /*of*/, index_t begin, index_t end, const Element* a, const Elem
          const held_activation<computed<Element>>& given) noexcept {
   const held_activation<computed<Element>> act = given;
   if (!act.any()) {
-    for_each_packet<Element>(
-        begin, end, [=](packet<Element> p, index_t i) { p.store(y + i, p.load(a + i) + p.load(b + i)); });
+    for_each_packet<Element>(begin, end,
+                             [=](packet<Element> p, index_t i) { p.store(y + i, p.load(a + i) + p.load(b + i)); });
     return;
   }
   for_each_packet<Element>(begin, end, [=](packet<Element> p, index_t i) {
     p.store(y + i, p.activated(act, p.load(a + i) + p.load(b + i)));
+  });
+}
+
+/// y (+)= x * kept * scale, where `kept` holds 0 or 1 for each element
+template <class Element>
+void keep(target /*of*/, index_t begin, index_t end, const Element* x, const std::uint8_t* kept,
+          computed<Element> scale, Element* y, bool accumulate) noexcept {
+  for_each_packet<Element>(begin, end, [=](packet<Element> p, index_t i) {
+    const auto factor = __builtin_convertvector(p.load_bytes(kept + i), typename packet<Element>::type) * scale;
+    const auto value = p.load(x + i) * factor;
+    p.store(y + i, accumulate ? p.load(y + i) + value : value);
   });
 }
 

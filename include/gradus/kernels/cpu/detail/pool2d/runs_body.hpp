@@ -99,8 +99,8 @@ GRADUS_ALWAYS_INLINE void store_gradient(packet<Element> p, Element* dx, typenam
     value += p.load(dx + i);
   }
   if (epilogue.relu_output != nullptr) {
-    value = p.load(epilogue.relu_output + i) > typename packet<Element>::type{} ? value
-                                                                                 : typename packet<Element>::type{};
+    value =
+        p.load(epilogue.relu_output + i) > typename packet<Element>::type{} ? value : typename packet<Element>::type{};
   }
   p.store(dx + i, value);
 }
@@ -218,13 +218,14 @@ template <class Element>
 [[nodiscard]] auto average_windows_of(target /*of*/) noexcept {
   return &average_windows<Element>;
 }
+// Kernels that are dilated or adapted to the image are rare: they have the portable functions.
 template <class Element>
 [[nodiscard]] auto max_gradients_of(target /*of*/, bool regular) noexcept {
-  return regular ? &max_gradients_of_row<Element, true> : &max_gradients_of_row<Element, false>;
+  return regular ? &max_gradients_of_row<Element, true> : &portable::max_gradients_of_row<Element, false>;
 }
 template <class Element>
 [[nodiscard]] auto average_gradients_of(target /*of*/, bool regular) noexcept {
-  return regular ? &average_gradients_of_row<Element, true> : &average_gradients_of_row<Element, false>;
+  return regular ? &average_gradients_of_row<Element, true> : &portable::average_gradients_of_row<Element, false>;
 }
 
 }  // namespace gradus::kernels::detail::GRADUS_TARGET

@@ -314,15 +314,11 @@ GRADUS_ALWAYS_INLINE void for_each_packet(index_t begin, index_t end, const Body
 template <class Element, class Body>
 GRADUS_ALWAYS_INLINE void for_each_block(index_t count, const Body& body) noexcept {
   constexpr index_t lanes = packet<Element>::lanes;
+  constexpr int some = GRADUS_TARGET_BYTES == 32 ? 2 : 4;  // blocks of 16 floats are frequent
   index_t i = 0;
-  for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    body(packet<Element>{}, std::integral_constant<int, 4>{}, i);
+  for (; i + some * lanes <= count; i += some * lanes) {
+    body(packet<Element>{}, std::integral_constant<int, some>{}, i);
   }
-#if GRADUS_TARGET_BYTES == 32  // blocks of 16 floats are frequent
-  for (; i + 2 * lanes <= count; i += 2 * lanes) {
-    body(packet<Element>{}, std::integral_constant<int, 2>{}, i);
-  }
-#endif
   for (; i < count; i += lanes) {
     body(packet<Element>{count - i < lanes ? count - i : lanes}, std::integral_constant<int, 1>{}, i);
   }

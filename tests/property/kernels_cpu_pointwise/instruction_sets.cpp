@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Element-wise kernels have the same bits with every instruction set: at every offset and length, with NaN, infinities,
+// subnormal numbers and zeros of both signs.
+#include <boost/test/unit_test.hpp>
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/float16.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/cpu/batch_norm.hpp"
+#include "gradus/kernels/cpu/detail/simd/storage.hpp"
+#include "gradus/kernels/cpu/elementwise.hpp"
+#include "gradus/kernels/cpu/pool2d.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/tensor/tensor_view.hpp"
+#include "guarded_array.hpp"
+#include "instruction_sets.hpp"
+
+namespace {
+
+using gradus::bfloat16;
+using gradus::cpu;
+using gradus::float16;
+using gradus::index_t;
+using gradus::nchw;
+using gradus::nhwc;
+using gradus::kernels::activation;
+
+using elements = std::tuple<float, double, bfloat16, float16>;
+using sixteen_bits = std::tuple<bfloat16, float16>;
+
+/// Numbers of every kind.
+template <class Element>
+std::vector<Element> numbers(index_t count, std::uint64_t seed) {
+  using real = gradus::parameter_element_t<Element>;
+  using limits = std::numeric_limits<real>;
+  // Half a unit in the last place of 1, in bfloat16 and in float16, and what rounds up or down because of one bit more.
+  const real special[] = {0,
+                          -real{0},
+                          limits::infinity(),
+                          -limits::infinity(),
+                          limits::quiet_NaN(),
+                          -limits::quiet_NaN(),
+                          limits::denorm_min(),
+                          -limits::denorm_min(),
+                          limits::min() / 3,
+                          limits::min(),
+                          limits::max(),
+                          limits::lowest(),
+                          real(65504),
+                          real(65520),
+                          real(1e-7),
+                          real(-6e-5),
+                          real(1 + 1.0 / 256),
+                          real(1 + 3.0 / 256),
+                          real(1 + 1.0 / 2048),
+                          real(6)};
+  const gradus::random_stream stream{seed, "numbers"};
+  std::vector<Element> result;
+  for (index_t i = 0; i < count; ++i) {
+    const auto at = static_cast<std::uint64_t>(i);
+    const auto number = static_cast<real>(4 * stream.normal(at));
+    const auto which = static_cast<std::size_t>(stream.uniform(at + 100000) * 60);
+    result.push_back(static_cast<Element>(which < std::size(special) ? special[which] : number));
+  }
+  return result;
+}
+
+/// The bits of an element; all NaN are the same.
+template <class Element>
+std::uint64_t bits_of(Element value) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(value));
+  const auto number = static_cast<double>(static_cast<gradus::parameter_element_t<Element>>(value));
+  return std::isnan(number) ? 0x7FF8000000000000U : bits;
+}
+
+/// An array that ends at a guarded page, so its alignment follows from its length.
+template <class Element>
+class copied : public gradus_test::guarded_array<Element> {
+ public:
+  explicit copied(std::span<const Element> from) : gradus_test::guarded_array<Element>(from.size()) {
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      (*this)[i] = from[i];
+    }
+  }
+};
+
+/// Compares pass(results) of every instruction set with the portable one; `results` begins as a copy of `initial`.
+template <class Element, class Pass>
+void check_same_bits(const std::string& name, const std::vector<Element>& initial, const Pass& pass) {
+  std::vector<std::uint64_t> expected;
+  for_each_instruction_set([&](gradus::kernels::instruction_set set) {
+    BOOST_TEST_CONTEXT(name << " of " << initial.size() << " with " << gradus::kernels::name_of(set)) {
+      copied<Element> results{std::span<const Element>{initial}};
+      pass(results.data());
+      std::vector<std::uint64_t> bits;
+      for (std::size_t i = 0; i < initial.size(); ++i) {
+        bits.push_back(bits_of(results[i]));
+      }
+      if (set == gradus::kernels::instruction_set::portable) {
+        expected = bits;
+      }
+      BOOST_TEST((bits == expected));
+    }
+  });
+}
+
+BOOST_AUTO_TEST_SUITE(instruction_sets)
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(elementwise_kernels_have_the_same_bits, Element, elements) {
+  cpu device{{.intra_op_threads = 1}};
+  const activation activations[] = {activation::identity, activation::relu, {0.25, 6.0}, {0.0, 6.0}};
+  for (index_t count = 0; count < 75; ++count) {
+    const std::vector<Element> x = numbers<Element>(count, 1);
+    const std::vector<Element> y = numbers<Element>(count, 2);
+    const std::vector<Element> z = numbers<Element>(count, 3);
+    const copied<Element> a{std::span<const Element>{x}};
+    const copied<Element> b{std::span<const Element>{y}};
+    for (const activation& act : activations) {
+      check_same_bits<Element>("add_forward", z,
+                               [&](Element* to) { add_forward(device, count, a.data(), b.data(), to, act); });
+      check_same_bits<Element>("relu_forward", z, [&](Element* to) { relu_forward(device, count, a.data(), to, act); });
+      if (act != activation::identity) {
+        for (const bool accumulate : {false, true}) {
+          check_same_bits<Element>("relu_backward", z, [&](Element* to) {
+            relu_backward(device, count, a.data(), b.data(), to, accumulate, act);
+          });
+        }
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(relu_keeps_numbers_and_nan, Element, elements) {
+  cpu device{{.intra_op_threads = 1}};
+  const std::vector<Element> x = numbers<Element>(1000, 4);
+  for_each_instruction_set([&](gradus::kernels::instruction_set) {
+    std::vector<Element> y(x.size());
+    relu_forward(device, static_cast<index_t>(x.size()), x.data(), y.data());
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const auto number = static_cast<double>(static_cast<gradus::parameter_element_t<Element>>(x[i]));
+      wrong += bits_of(y[i]) != (number < 0 ? 0 : bits_of(x[i])) ? 1 : 0;
+    }
+    BOOST_TEST(wrong == 0U);
+  });
+}
+
+/// Sums of planes depend on the number of SIMD lanes, so their channels are the SIMD lanes here.
+BOOST_AUTO_TEST_CASE_TEMPLATE(batch_norm_has_the_same_bits, Element, elements) {
+  using real = gradus::parameter_element_t<Element>;
+  cpu device{{.intra_op_threads = 1}};
+  for (const index_t channels : {1, 3, 16, 24, 37, 64, 600}) {
+    const gradus::image_extents shape{3, channels, 2, 5};
+    const std::vector<Element> x = numbers<Element>(shape.size(), 5);
+    const std::vector<Element> y = numbers<Element>(shape.size(), 6);
+    const std::vector<Element> z = numbers<Element>(shape.size(), 7);
+    std::vector<std::byte> work(gradus::kernels::batch_norm_workspace_bytes<Element, nhwc>(device, shape));
+    std::vector<real> mean(static_cast<std::size_t>(channels), real{0.25});
+    std::vector<real> deviation(static_cast<std::size_t>(channels), real{1.5});
+    const gradus::image_view<const Element, nhwc> in{device, x.data(), shape};
+    const gradus::image_view<const Element, nhwc> gradient{device, y.data(), shape};
+    check_same_bits<Element>("forward", z, [&](Element* to) {
+      batch_norm_forward_training(device, in, gradus::image_view<Element, nhwc>{device, to, shape}, {}, 1e-5, {}, {},
+                                  {y.data(), activation::relu}, work);
+    });
+    check_same_bits<Element>("backward", z, [&](Element* to) {
+      batch_norm_backward(device, in, gradient, gradient, gradus::image_view<Element, nhwc>{device, to, shape}, {},
+                          {mean.data(), deviation.data()}, activation::relu, {}, {.accumulate = true}, work);
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(pooling_has_the_same_bits, Element, elements) {
+  cpu device{{.intra_op_threads = 1}};
+  const auto check = [&]<class Layout>(Layout, index_t channels) {
+    const gradus::kernels::pool2d_geometry shape{.channels = channels,
+                                                 .in_height = 7,
+                                                 .in_width = 5,
+                                                 .out_height = 4,
+                                                 .out_width = 3,
+                                                 .kernel_height = 3,
+                                                 .kernel_width = 3,
+                                                 .stride_height = 2,
+                                                 .stride_width = 2,
+                                                 .pad_top = 1,
+                                                 .pad_left = 1};
+    const std::vector<Element> x = numbers<Element>(shape.input(2).size(), 8);
+    const std::vector<Element> dy = numbers<Element>(shape.output(2).size(), 9);
+    const gradus::image_view<const Element, Layout> in{device, x.data(), shape.input(2)};
+    const gradus::image_view<const Element, Layout> gradient{device, dy.data(), shape.output(2)};
+    std::vector<std::uint8_t> choice(dy.size());
+    std::vector<std::uint8_t> first;
+    check_same_bits<Element>("max", dy, [&](Element* to) {
+      max_pool2d_forward(device, shape, in, gradus::image_view<Element, Layout>{device, to, shape.output(2)},
+                         choice.data());
+      first = first.empty() ? choice : first;
+      BOOST_TEST((choice == first));
+    });
+    check_same_bits<Element>("max backward", x, [&](Element* to) {
+      max_pool2d_backward(device, shape, gradient, choice.data(),
+                          gradus::image_view<Element, Layout>{device, to, shape.input(2)},
+                          {.accumulate = true, .relu_output = x.data()});
+    });
+    check_same_bits<Element>("average", dy, [&](Element* to) {
+      average_pool2d_forward(device, shape, in, gradus::image_view<Element, Layout>{device, to, shape.output(2)},
+                             false);
+    });
+    check_same_bits<Element>("average backward", x, [&](Element* to) {
+      average_pool2d_backward(device, shape, gradient, gradus::image_view<Element, Layout>{device, to, shape.input(2)},
+                              true, {});
+    });
+  };
+  for (const index_t channels : {1, 3, 8, 19, 64, 75}) {
+    check(nhwc{}, channels);
+    check(nchw{}, channels);
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(conversions_of_sixteen_bits_are_those_of_the_types, Element, sixteen_bits) {
+  namespace detail = gradus::kernels::detail;
+  // Every number of 16 bits, then floats around the middle of two of them.
+  std::vector<Element> all;
+  std::vector<float> floats;
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    all.push_back(std::bit_cast<Element>(static_cast<std::uint16_t>(bits)));
+    const auto exact = std::bit_cast<std::uint32_t>(static_cast<float>(all.back()));
+    for (const std::uint32_t more : {0U, 0x0FFFU, 0x1000U, 0x1001U, 0x7FFFU, 0x8000U, 0x8001U}) {
+      floats.push_back(std::bit_cast<float>(exact + more));
+    }
+  }
+  for_each_instruction_set([&](gradus::kernels::instruction_set) {
+    std::size_t wrong = 0;
+    std::vector<float> wide(all.size());
+    detail::read_run(all.data(), static_cast<index_t>(all.size()), wide.data());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      wrong += bits_of(wide[i]) != bits_of(static_cast<float>(all[i])) ? 1 : 0;
+    }
+    std::vector<float> rounded = floats;
+    detail::round_run<Element>(static_cast<index_t>(rounded.size()), rounded.data());
+    for (std::size_t i = 0; i < floats.size(); ++i) {
+      wrong += bits_of(rounded[i]) != bits_of(static_cast<float>(Element{floats[i]})) ? 1 : 0;
+    }
+    BOOST_TEST(wrong == 0U);
+  });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
