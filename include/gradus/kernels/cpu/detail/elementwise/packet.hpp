@@ -140,29 +140,6 @@ struct packet {
     std::memcpy(&value, wide.data(), sizeof(value));
     return value;
   }
-  /// Masks that say which of Count * lanes bytes equal `value`.
-  template <std::size_t Count>
-  GRADUS_ALWAYS_INLINE static void equal_bytes(const std::uint8_t* from, int value,
-                                               index_vector (&masks)[Count]) noexcept {
-#if defined(__SSE2__)
-    if constexpr (Lanes == 4 && sizeof(Element) == 4 && Count == 4) {
-      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-      const __m128i equal = _mm_cmpeq_epi8(bytes, _mm_set1_epi8(static_cast<char>(value)));
-      const __m128i low = _mm_unpacklo_epi8(equal, equal);
-      const __m128i high = _mm_unpackhi_epi8(equal, equal);
-      masks[0] = std::bit_cast<index_vector>(_mm_unpacklo_epi16(low, low));
-      masks[1] = std::bit_cast<index_vector>(_mm_unpackhi_epi16(low, low));
-      masks[2] = std::bit_cast<index_vector>(_mm_unpacklo_epi16(high, high));
-      masks[3] = std::bit_cast<index_vector>(_mm_unpackhi_epi16(high, high));
-      return;
-    }
-#endif
-    constexpr int count{Count};
-#pragma GCC unroll 4
-    for (int j = 0; j < count; ++j) {
-      masks[j] = load_bytes(from + j * lanes) == broadcast_index(value);
-    }
-  }
   /// Stores integers in [0, 255] as bytes, the first `count` of them.
   GRADUS_ALWAYS_INLINE static void store_bytes(std::uint8_t* to, index_vector value, index_t count = lanes) noexcept {
 #if defined(__SSE2__)
