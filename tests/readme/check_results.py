@@ -43,7 +43,7 @@ def main():
     expect(rows == sorted(rows, key=lambda row: row[2:12]), "the history in bench/results/README.md is not sorted by date")
     expect(all(row.count("|") == 6 for row in rows), "a line of the history has not five columns")
     members = {}
-    for kind in ("kernels", "steps", "memory", "compile_time", "pointwise"):
+    for kind in ("kernels", "steps", "memory", "compile_time", "pointwise", "loss_curves"):
         members.update(json.loads((results / f"{kind}.json").read_text())["results"])
     report = {**json.loads((results / "steps.json").read_text()), "results": members, "commit": "feed123", "quick": False}
     with tempfile.TemporaryDirectory() as temporary:
@@ -51,7 +51,7 @@ def main():
         shutil.copy(results / "README.md", folder)
         bench.keep(report, folder, with_torch_dir=False)
         made = {each.name for each in folder.iterdir()} - {"README.md"}
-        kinds = ("kernels", "pointwise", "steps", "memory", "compile_time")
+        kinds = ("kernels", "pointwise", "steps", "memory", "compile_time", "loss_curves")
         expect(made == {f"{kind}.{end}" for kind in kinds for end in ("md", "json")}, f"files of each kind: {made}")
         for kind in kinds:
             expect((folder / f"{kind}.md").read_text() == (results / f"{kind}.md").read_text().replace(
