@@ -17,6 +17,7 @@
 #include "ranks.hpp"
 #include "settings.hpp"
 #include "sweep.hpp"
+#include "traffic.hpp"
 
 namespace {
 
@@ -38,6 +39,9 @@ gradus::comm::command_line read_command_line(int argc, char** argv, driver::sett
     }
     driver::require_supported(chosen);
     require_no_launcher(chosen.what);
+    if (chosen.memory_traffic && gradus::comm::started_by_launcher()) {
+      throw std::invalid_argument{"--memory-traffic: expected one process, got ranks of mpiexec: run it without"};
+    }
     return {};
   } catch (const std::exception& failure) {
     return driver::refused(failure.what());
@@ -71,7 +75,9 @@ int run(int argc, char** argv) {
                     gradus::printable(chosen.output).c_str());
         break;
       case driver::command::measure:
-        if (chosen.dry_run) {
+        if (chosen.memory_traffic) {
+          driver::show_memory_traffic(chosen);
+        } else if (chosen.dry_run) {
           driver::dry_run(chosen, chosen.ranks);
         } else {
           driver::measure_on_threads(chosen);

@@ -200,6 +200,23 @@ void print_plan(const settings& chosen, int ranks, training& trained) {
   }
 }
 
+/// Of --memory-traffic, which counts the bytes of one step of one rank.
+/// @throws std::invalid_argument for anything else
+void require_one_step(const settings& chosen) {
+  const std::string begin = "--memory-traffic: expected ";
+  if (chosen.device != "cpu") {
+    throw std::invalid_argument{begin + "--device cpu, got --device " + chosen.device};
+  }
+  if (chosen.what != command::measure) {
+    throw std::invalid_argument{begin + "no sub-command, got " + name_of(chosen.what)};
+  }
+  if (chosen.update == variable_update::hybrid || chosen.ranks != 1 || chosen.micro_batches > 1) {
+    throw std::invalid_argument{begin +
+                                "one rank without stages and micro-batches: leave out --ranks, --stages and "
+                                "--micro-batches"};
+  }
+}
+
 #ifndef GRADUS_BENCH_WITH_CUDA
 [[noreturn]] void require_supported_on_cuda(const settings& /*chosen*/) {
   throw std::invalid_argument{
@@ -245,6 +262,9 @@ void require_supported(const settings& chosen) {
   }
   if (chosen.update == variable_update::hybrid) {
     require_supported_pipeline(chosen);
+  }
+  if (chosen.memory_traffic) {
+    require_one_step(chosen);
   }
   const index_t images =
       chosen.batch_size_per_rank > 0 ? chosen.batch_size_per_rank : find_model(chosen.model).batch_size;

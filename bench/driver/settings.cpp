@@ -240,6 +240,9 @@ void add_measurement(CLI::App& app, settings& chosen) {
       ->needs(folder);
   app.option_defaults()->group("A plan without a training");
   app.add_flag("--dry-run", chosen.dry_run, "show the plan, its memory, bytes and bounds of a step; train nothing");
+  app.add_flag("--memory-traffic", chosen.memory_traffic,
+               "show the bytes that each layer of a step reads and writes, their lower bound, and how fast it does "
+               "that compared with a copy, instead of a training; with --dry-run without times");
   app.add_option("--multiply-adds-per-second", chosen.multiply_adds_per_second, "of a rank, for --dry-run")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

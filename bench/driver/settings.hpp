@@ -109,6 +109,7 @@ struct settings {
   std::uint64_t checkpoint_every = 0;  // steps; 0: after each repeat
   bool resume = false;
   bool dry_run = false;
+  bool memory_traffic = false;             // show the bytes of a step instead
   double multiply_adds_per_second = 2e10;  // of a rank, for the bounds of a dry run
   double link_bytes_per_second = 117e6;    // likewise
   // Sweeps

@@ -2,7 +2,9 @@
 //
 // Convolutions in one run: GFLOP/s, share of the measured peak of the cores, and, where oneDNN is, the ratio to its
 // best format without reordering. Options: --threads N (1), --layers networks (default), groups, dilated or transposed,
-// --filter PART of a layer's name, --pass forward, data or weights, --rounds N (7), --json FILE.
+// --precision fp32 (default) or bf16, --filter PART of a layer's name, --pass forward, data or weights, --rounds N (7),
+// --json FILE. With bf16 images and oneDNN's weights are bfloat16, and gradients of weights float; gradus rounds and
+// packs its float weights in each call. The peak is that of float multiply-adds.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -20,6 +22,8 @@
 #include <dnnl.hpp>
 #endif
 
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/element.hpp"
 #include "gradus/core/output.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/kernels/cpu/conv2d.hpp"
@@ -166,6 +170,15 @@ std::vector<layer> transposed_layers() {
   return all;
 }
 
+/// Fills memory with elements of 0.5. Half of a float 0.5 is no bfloat16 0.5.
+void fill(void* memory, std::size_t bytes, bool narrow) {
+  if (narrow) {
+    std::fill_n(static_cast<bfloat16*>(memory), bytes / sizeof(bfloat16), bfloat16{0.5F});
+  } else {
+    std::fill_n(static_cast<float*>(memory), bytes / sizeof(float), 0.5F);
+  }
+}
+
 #if defined(BENCH_ONEDNN)
 using dims = dnnl::memory::dims;
 using tag = dnnl::memory::format_tag;
@@ -173,10 +186,12 @@ using tag = dnnl::memory::format_tag;
 /// oneDNN's convolution, or deconvolution, with every image and weight in `format` (any: its own choice).
 class peer {
  public:
-  peer(const layer& l, pass which, tag format) : engine_{dnnl::engine::kind::cpu, 0}, stream_{engine_} {
+  /// @param type  of images and of the weights that are read
+  peer(const layer& l, pass which, tag format, dnnl::memory::data_type type)
+      : engine_{dnnl::engine::kind::cpu, 0}, stream_{engine_} {
     const conv2d_geometry& g = l.geometry;
     if (l.transposed) {
-      deconvolve(l, which, format);
+      deconvolve(l, which, format, type);
       return;
     }
     const dims x{l.batch, g.in_channels, g.in_height, g.in_width};
@@ -191,11 +206,12 @@ class peer {
     const dims dilation{g.dilation_height - 1, g.dilation_width - 1};
     const dims after{(g.out_height - 1) * g.stride_height + g.reach_height() - g.in_height - g.pad_top,
                      (g.out_width - 1) * g.stride_width + g.reach_width() - g.in_width - g.pad_left};
-    const auto type = dnnl::memory::data_type::f32;
+    const auto wide = dnnl::memory::data_type::f32;
     const dnnl::memory::desc xd{x, type, format};
     const dnnl::memory::desc wd{w, type, tag::any};
+    const dnnl::memory::desc dwd{w, wide, tag::any};
     const dnnl::memory::desc yd{y, type, format};
-    const dnnl::memory::desc bd{b, type, tag::x};
+    const dnnl::memory::desc bd{b, wide, tag::x};
     const auto direct = dnnl::algorithm::convolution_direct;
     const auto training = dnnl::prop_kind::forward_training;
     const dnnl::convolution_forward::primitive_desc forward{
@@ -215,7 +231,7 @@ class peer {
       give(DNNL_ARG_DIFF_DST, backward.diff_dst_desc());
     } else {
       const dnnl::convolution_backward_weights::primitive_desc backward{
-          {direct, xd, wd, bd, yd, stride, dilation, pad, after}, engine_, forward};
+          {direct, xd, dwd, bd, yd, stride, dilation, pad, after}, engine_, forward};
       primitive_ = dnnl::convolution_backward_weights{backward};
       give(DNNL_ARG_SRC, backward.src_desc());
       give(DNNL_ARG_DIFF_WEIGHTS, backward.diff_weights_desc());
@@ -229,12 +245,14 @@ class peer {
   }
 
  private:
-  void deconvolve(const layer& l, pass which, tag format) {
+  void deconvolve(const layer& l, pass which, tag format, dnnl::memory::data_type type) {
     const conv2d_geometry& g = l.geometry;
-    const auto type = dnnl::memory::data_type::f32;
+    const auto wide = dnnl::memory::data_type::f32;
     const dnnl::memory::desc xd{dims{l.batch, g.out_channels, g.out_height, g.out_width}, type, format};
-    const dnnl::memory::desc wd{dims{g.in_channels, g.out_channels, g.kernel_height, g.kernel_width}, type, tag::any};
-    const dnnl::memory::desc bd{dims{g.in_channels}, type, tag::x};
+    const dims w{g.in_channels, g.out_channels, g.kernel_height, g.kernel_width};
+    const dnnl::memory::desc wd{w, type, tag::any};
+    const dnnl::memory::desc dwd{w, wide, tag::any};
+    const dnnl::memory::desc bd{dims{g.in_channels}, wide, tag::x};
     const dnnl::memory::desc yd{dims{l.batch, g.in_channels, g.in_height, g.in_width}, type, format};
     const dims stride{g.stride_height, g.stride_width};
     const dims pad{g.pad_top, g.pad_left};
@@ -259,7 +277,7 @@ class peer {
       give(DNNL_ARG_DIFF_DST, backward.diff_dst_desc());
     } else {
       const dnnl::deconvolution_backward_weights::primitive_desc backward{
-          {direct, xd, wd, bd, yd, stride, pad, after}, engine_, forward};
+          {direct, xd, dwd, bd, yd, stride, pad, after}, engine_, forward};
       primitive_ = dnnl::deconvolution_backward_weights{backward};
       give(DNNL_ARG_SRC, backward.src_desc());
       give(DNNL_ARG_DIFF_WEIGHTS, backward.diff_weights_desc());
@@ -269,8 +287,7 @@ class peer {
   }
   void give(int argument, const dnnl::memory::desc& description) {
     dnnl::memory memory{description, engine_};
-    auto* const values = static_cast<float*>(memory.get_data_handle());
-    std::fill_n(values, description.get_size() / sizeof(float), 0.5F);
+    fill(memory.get_data_handle(), description.get_size(), description.data_type() == dnnl::memory::data_type::bf16);
     arguments_.emplace(argument, memory);
   }
 
@@ -282,15 +299,16 @@ class peer {
 #endif
 
 /// Memory of the library's own allocator.
+template <class Element>
 class buffer {
  public:
   buffer(cpu& device, std::size_t bytes) : device_{&device}, memory_{device.allocate(bytes)}, bytes_{bytes} {
-    std::fill_n(static_cast<float*>(memory_), bytes / sizeof(float), 0.5F);
+    fill(memory_, bytes, sizeof(Element) == 2);
   }
   buffer(const buffer&) = delete;
   buffer& operator=(const buffer&) = delete;
   ~buffer() { device_->deallocate(memory_, bytes_); }
-  [[nodiscard]] float* values() const { return static_cast<float*>(memory_); }
+  [[nodiscard]] Element* values() const { return static_cast<Element*>(memory_); }
   [[nodiscard]] std::span<std::byte> bytes() const { return {static_cast<std::byte*>(memory_), bytes_}; }
 
  private:
@@ -299,51 +317,58 @@ class buffer {
   std::size_t bytes_;
 };
 
-template <class Layout>
+template <class Element, class Layout>
 struct ours {
+  using parameter = parameter_element_t<Element>;
+
   ours(cpu& d, const layer& l, pass p)
       : device{d},
         which{p},
         geometry{l.geometry},
         batch{l.batch},
         transposed{l.transposed},
-        x{d, bytes(geometry.input(batch))},
-        w{d, bytes(geometry.weights())},
-        y{d, bytes(geometry.output(batch))},
-        bias{d, static_cast<std::size_t>(transposed ? geometry.in_channels : geometry.out_channels) * sizeof(float)},
-        workspace{d, transposed ? conv_transpose2d_workspace_bytes<float, Layout>(d, geometry, batch, p)
-                                : conv2d_workspace_bytes<float, Layout>(d, geometry, batch, p)} {}
+        x{d, bytes<Element>(geometry.input(batch))},
+        w{d, bytes<parameter>(geometry.weights())},
+        y{d, bytes<Element>(geometry.output(batch))},
+        bias{d,
+             static_cast<std::size_t>(transposed ? geometry.in_channels : geometry.out_channels) * sizeof(parameter)},
+        workspace{d, transposed ? conv_transpose2d_workspace_bytes<Element, Layout>(d, geometry, batch, p)
+                                : conv2d_workspace_bytes<Element, Layout>(d, geometry, batch, p)} {}
 
-  static std::size_t bytes(const image_extents& e) { return static_cast<std::size_t>(e.size()) * sizeof(float); }
+  template <class Stored>
+  static std::size_t bytes(const image_extents& e) {
+    return static_cast<std::size_t>(e.size()) * sizeof(Stored);
+  }
 
   void operator()() {
-    using view = image_view<float, Layout>;
-    using const_view = image_view<const float, Layout>;
+    using view = image_view<Element, Layout>;
+    using const_view = image_view<const Element, Layout>;
+    using weight_view = image_view<parameter, Layout>;
     const const_view xv{device, x.values(), geometry.input(batch)};
-    const const_view wv{device, w.values(), geometry.weights()};
+    const image_view<const parameter, Layout> wv{device, w.values(), geometry.weights()};
     const const_view yv{device, y.values(), geometry.output(batch)};
     if (transposed) {
       if (which == pass::forward) {
         conv_transpose2d_forward(device, geometry, yv, wv, view{device, x.values(), geometry.input(batch)},
-                                 kernels::forward_epilogue<float>{.bias = bias.values()}, workspace.bytes());
+                                 kernels::forward_epilogue<Element>{.bias = bias.values()}, workspace.bytes());
       } else if (which == pass::backward_data) {
         conv_transpose2d_backward_data(device, geometry, xv, wv, view{device, y.values(), geometry.output(batch)},
-                                       kernels::backward_epilogue<float>{}, workspace.bytes());
+                                       kernels::backward_epilogue<Element>{}, workspace.bytes());
       } else {
-        conv_transpose2d_backward_weights(device, geometry, yv, xv, view{device, w.values(), geometry.weights()},
+        conv_transpose2d_backward_weights(device, geometry, yv, xv, weight_view{device, w.values(), geometry.weights()},
                                           bias.values(), workspace.bytes());
       }
       return;
     }
     if (which == pass::forward) {
       conv2d_forward(device, geometry, xv, wv, view{device, y.values(), geometry.output(batch)},
-                     kernels::forward_epilogue<float>{.bias = bias.values()}, workspace.bytes());
+                     kernels::forward_epilogue<Element>{.bias = bias.values()}, workspace.bytes());
     } else if (which == pass::backward_data) {
       conv2d_backward_data(device, geometry, yv, wv, view{device, x.values(), geometry.input(batch)},
-                           kernels::backward_epilogue<float>{}, workspace.bytes());
+                           kernels::backward_epilogue<Element>{}, workspace.bytes());
     } else {
-      conv2d_backward_weights(device, geometry, xv, yv, view{device, w.values(), geometry.weights()}, bias.values(),
-                              workspace.bytes());
+      conv2d_backward_weights(device, geometry, xv, yv, weight_view{device, w.values(), geometry.weights()},
+                              bias.values(), workspace.bytes());
     }
   }
 
@@ -352,7 +377,10 @@ struct ours {
   conv2d_geometry geometry;
   index_t batch;
   bool transposed;
-  buffer x, w, y, bias, workspace;
+  buffer<Element> x;
+  buffer<parameter> w;
+  buffer<Element> y;
+  buffer<parameter> bias, workspace;
 };
 
 /// Ratios and their geometric mean.
@@ -372,6 +400,7 @@ struct options {
   int threads = 1;
   int rounds = 7;
   std::string layers = "networks";
+  std::string precision = "fp32";
   std::string filter;
   std::string pass;
   std::string json;
@@ -388,6 +417,8 @@ options read(int argument_count, char** arguments) {
       result.rounds = std::max(1, std::atoi(value));
     } else if (name == "--layers") {
       result.layers = value;
+    } else if (name == "--precision") {
+      result.precision = value;
     } else if (name == "--filter") {
       result.filter = value;
     } else if (name == "--pass") {
@@ -419,10 +450,8 @@ std::vector<layer> layers_of(const std::string& name) {
   std::exit(2);
 }
 
-}  // namespace
-
-int main(int argument_count, char** arguments) {
-  const options o = read(argument_count, arguments);
+template <class Element>
+int run(const options& o) {
 #if defined(BENCH_ONEDNN)
   omp_set_num_threads(o.threads);
 #endif
@@ -431,8 +460,10 @@ int main(int argument_count, char** arguments) {
   const std::string set{name_of(kernels::current_instruction_set())};
   std::FILE* const json = o.json.empty() ? nullptr : std::fopen(o.json.c_str(), "w");
   if (json != nullptr) {
-    std::fprintf(json, "{\"instruction_set\": \"%s\", \"threads\": %d, \"peak_gflops\": %.1f, \"passes\": [",
-                 set.c_str(), o.threads, peak);
+    std::fprintf(
+        json,
+        "{\"instruction_set\": \"%s\", \"threads\": %d, \"precision\": \"%s\", \"peak_gflops\": %.1f, \"passes\": [",
+        set.c_str(), o.threads, o.precision.c_str(), peak);
   }
   std::printf("instruction set %s, %d threads, peak %.1f GFLOP/s\n", set.c_str(), o.threads, peak);
   std::printf("%-30s %-8s | %15s | %15s | %17s | %s\n", "", "", "GFLOP/s", "% of peak", "oneDNN % of peak",
@@ -451,13 +482,14 @@ int main(int argument_count, char** arguments) {
           std::string_view{pass_name}.find(o.pass) == std::string_view::npos) {
         continue;
       }
-      ours<nhwc> pixels{device, l, which};
-      ours<nchw> planes{device, l, which};
+      ours<Element, nhwc> pixels{device, l, which};
+      ours<Element, nchw> planes{device, l, which};
       std::vector<contestant> all{{"nhwc", std::ref(pixels), {}}, {"nchw", std::ref(planes), {}}};
 #if defined(BENCH_ONEDNN)
-      peer any{l, which, tag::any};
-      peer last{l, which, tag::nhwc};
-      peer channels_first{l, which, tag::nchw};
+      constexpr auto type = sizeof(Element) == 2 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+      peer any{l, which, tag::any, type};
+      peer last{l, which, tag::nhwc, type};
+      peer channels_first{l, which, tag::nchw, type};
       all.push_back({"onednn any", std::ref(any), {}});
       all.push_back({"onednn nhwc", std::ref(last), {}});
       all.push_back({"onednn nchw", std::ref(channels_first), {}});
@@ -504,4 +536,15 @@ int main(int argument_count, char** arguments) {
     std::fclose(json);
   }
   return gradus::close_output("bench_onednn_convolution", 0);
+}
+
+}  // namespace
+
+int main(int argument_count, char** arguments) {
+  const options o = read(argument_count, arguments);
+  if (o.precision != "fp32" && o.precision != "bf16") {
+    std::fprintf(stderr, "--precision takes fp32 or bf16, not %s\n", o.precision.c_str());
+    return 2;
+  }
+  return o.precision == "bf16" ? run<bfloat16>(o) : run<float>(o);
 }

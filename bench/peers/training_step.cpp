@@ -13,168 +13,28 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <limits>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "../program/statistics.hpp"
 #include "gradus/core/output.hpp"
-#include "gradus/core/random.hpp"
-#include "gradus/models/inception.hpp"
-#include "gradus/models/mnist.hpp"
-#include "gradus/models/resnet.hpp"
-#include "gradus/models/unet.hpp"
-#include "gradus/nn/network.hpp"
-#include "gradus/optim/sgd.hpp"
-#include "gradus/parallel/network_segments.hpp"
-#include "torch_network.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "sides.hpp"
 
 namespace {
 
-namespace models = gradus::models;
-namespace nn = gradus::nn;
 using gradus::index_t;
-
-/// Small, so that the first losses can be compared: with a large one rounding grows step by step.
-constexpr double learning_rate = 0.001;
-
-struct problem {
-  std::string model;
-  index_t batch = 64;
-  int threads = 2;
-  int rounds = 10;
-  nn::value_shape input;
-  std::int32_t classes = 10;
-
-  /// Labels of one example: one for each pixel of a segmentation.
-  [[nodiscard]] index_t labels() const { return model == "unet" ? input.height * input.width : 1; }
-};
-
-template <class Network>
-void build(Network& net, const problem& what, double dropout_rate) {
-  if (what.model == "mnist") {
-    models::mnist(net, {.dropout_rate = dropout_rate});
-  } else if (what.model == "resnet50") {
-    models::resnet(net, 50, {.classes = what.classes});
-  } else if (what.model == "inception3") {
-    models::inception3(net, what.classes);
-  } else if (what.model == "unet") {
-    net.loss(nn::softmax_cross_entropy{}, models::unet(net, {.out_channels = what.classes}));
-  } else {
-    nn::value x = net.add("hidden", nn::dense{.out_features = 100}, net.input());
-    x = net.add("relu", nn::relu{}, x);
-    net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 10}, x));
-  }
-}
-
-/// One side of the comparison: step() does one training step and returns the mean loss.
-template <class Layout>
-class gradus_side {
- public:
-  gradus_side(const problem& what, double dropout_rate)
-      : device_{{.intra_op_threads = what.threads}},
-        net_{device_, what.input},
-        images_{device_, what.input.batch(what.batch)} {
-    build(net_, what, dropout_rate);
-    net_.compile({.max_batch_size = what.batch, .seed = 1});
-    state_ = std::make_unique<gradus::optim::sgd::state<float>>(
-        device_, gradus::optim::sgd{.momentum = 0.9, .weight_decay = 0.0}, static_cast<index_t>(net_.values().size()));
-    segments_ = gradus::parallel::segments_of(net_.structure());
-    const gradus::random_stream stream{3, "images"};
-    for (index_t n = 0; n < what.batch; ++n) {
-      for (index_t c = 0; c < what.input.channels; ++c) {
-        for (index_t h = 0; h < what.input.height; ++h) {
-          for (index_t w = 0; w < what.input.width; ++w) {
-            const index_t i = ((n * what.input.channels + c) * what.input.height + h) * what.input.width + w;
-            images_(n, c, h, w) = static_cast<float>(2 * stream.uniform(static_cast<std::uint64_t>(i)) - 1);
-          }
-        }
-      }
-    }
-    for (index_t i = 0; i < what.batch * what.labels(); ++i) {
-      labels_.push_back(static_cast<std::int32_t>(
-          stream.below(static_cast<std::uint64_t>(what.classes), static_cast<std::uint64_t>(1'000'000'000 + i))));
-    }
-  }
-
-  double step() {
-    const auto sums = net_.train_step(images_, labels_, {.step = steps_++});
-    state_->update(device_, {segments_.data(), segments_.size()}, net_.values().data(), net_.gradients().data(),
-                   learning_rate);
-    return sums.loss / static_cast<double>(images_.extent(0));
-  }
-
-  [[nodiscard]] nn::network<float, Layout>& net() { return net_; }
-  [[nodiscard]] const gradus::image_tensor<float, Layout>& images() const { return images_; }
-  [[nodiscard]] const std::vector<std::int32_t>& labels() const { return labels_; }
-
- private:
-  gradus::cpu device_;
-  nn::network<float, Layout> net_;
-  gradus::image_tensor<float, Layout> images_;
-  std::vector<std::int32_t> labels_;
-  gradus::parallel::segment_list segments_;
-  std::unique_ptr<gradus::optim::sgd::state<float>> state_;
-  std::uint64_t steps_ = 0;
-};
-
-class torch_side {
- public:
-  /// With the weights, images and labels of `like`; without it with some of its own.
-  torch_side(const problem& what, double dropout_rate, bool channels_last, gradus_side<gradus::nchw>* like = nullptr)
-      : net_{device_, what.input} {
-    build(net_, what, dropout_rate);
-    labels_ = torch::zeros({what.batch * what.labels()}, torch::kLong);
-    images_ = torch::rand({what.batch, what.input.channels, what.input.height, what.input.width});
-    if (like != nullptr) {
-      net_.take_parameters(like->net());
-      images_.copy_(torch::from_blob(const_cast<float*>(like->images().data()), images_.sizes()));
-      const std::vector<std::int32_t>& labels = like->labels();
-      std::copy(labels.begin(), labels.end(), labels_.data_ptr<std::int64_t>());
-    }
-    if (what.labels() > 1) {
-      labels_ = labels_.view({what.batch, what.input.height, what.input.width});
-    }
-    if (channels_last) {
-      net_.use_channels_last();
-      images_ = images_.contiguous(at::MemoryFormat::ChannelsLast);
-    }
-    optimizer_ =
-        std::make_unique<torch::optim::SGD>(net_.parameters(), torch::optim::SGDOptions{learning_rate}.momentum(0.9));
-  }
-
-  double step() {
-    optimizer_->zero_grad();
-    const auto loss = torch::nn::functional::cross_entropy(net_.forward(images_), labels_);
-    loss.backward();
-    optimizer_->step();
-    return loss.item<double>();
-  }
-
- private:
-  gradus::cpu device_{{.intra_op_threads = 1}};
-  gradus_peers::torch_network<float> net_;
-  torch::Tensor images_;
-  torch::Tensor labels_;
-  std::unique_ptr<torch::optim::SGD> optimizer_;
-};
-
-template <class Side>
-double seconds_of(Side& side, int steps) {
-  const auto began = std::chrono::steady_clock::now();
-  for (int i = 0; i < steps; ++i) {
-    (void)side.step();
-  }
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / steps;
-}
+using gradus_peers::gradus_side;
+using gradus_peers::problem;
+using gradus_peers::seconds_of;
+using gradus_peers::torch_side;
 
 using program::median;
 
@@ -195,7 +55,7 @@ double status_bytes(const std::string& field) {
 
 template <class Layout>
 void run_gradus(const problem& what) {
-  gradus_side<Layout> side{what, 0.5};
+  gradus_side<float, Layout> side{what, 0.5};
   (void)seconds_of(side, 3);
 }
 
@@ -234,19 +94,7 @@ int main(int argc, char** argv) {
     std::cerr << "usage: bench_peers mnist|resnet50|inception3|mlp|unet BATCH THREADS ROUNDS | memory SIDE\n";
     return 2;
   }
-  problem what{argv[1], std::atol(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]), {1, 28, 28}, 10};
-  if (what.model == "resnet50") {
-    what.input = {3, 224, 224};
-    what.classes = 1000;
-  } else if (what.model == "inception3") {
-    what.input = {3, 299, 299};
-    what.classes = 1000;
-  } else if (what.model == "mlp") {
-    what.input = {784, 1, 1};
-  } else if (what.model == "unet") {
-    what.input = {3, 256, 256};
-    what.classes = 2;
-  }
+  const problem what = gradus_peers::problem_of(argv[1], std::atol(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]));
   torch::set_num_threads(what.threads);
   if (memory) {
     return print_memory(what, argv[5]);
@@ -256,9 +104,9 @@ int main(int argc, char** argv) {
   // rounding, faster where batch normalization divides by small deviations.
   nlohmann::json losses = nlohmann::json::array();
   {
-    gradus_side<gradus::nchw> planes{what, 0.0};
+    gradus_side<float, gradus::nchw> planes{what, 0.0};
     torch_side peer{what, 0.0, false, &planes};
-    gradus_side<gradus::nhwc> pixels{what, 0.0};
+    gradus_side<float, gradus::nhwc> pixels{what, 0.0};
     for (int step = 0; step < 5; ++step) {
       const double a = planes.step();
       const double b = pixels.step();
@@ -273,8 +121,8 @@ int main(int argc, char** argv) {
     }
   }
 
-  gradus_side<gradus::nchw> planes{what, 0.5};
-  gradus_side<gradus::nhwc> pixels{what, 0.5};
+  gradus_side<float, gradus::nchw> planes{what, 0.5};
+  gradus_side<float, gradus::nhwc> pixels{what, 0.5};
   torch_side peer_planes{what, 0.5, false, &planes};
   torch_side peer_pixels{what, 0.5, true, &planes};
   (void)seconds_of(peer_planes, 2);

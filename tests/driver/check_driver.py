@@ -555,6 +555,56 @@ class DryRun(unittest.TestCase):
         self.assertRegex(text, r"server 3: \d+ bytes\nbusiest: \d+ bytes.*\nservers:     [1-8] for 8 workers, ")
 
 
+class MemoryTraffic(unittest.TestCase):
+    """--memory-traffic: the bytes of each pass of each layer, and their rates."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.json = pathlib.Path(self.folder.name) / "traffic.json"
+
+    def rows(self, *options):
+        text = run("--model", "mnist", "--batch-size", 4, "--threads", 1, "--memory-traffic", "--json", self.json, *options)
+        found = json.loads(self.json.read_text())
+        return text, found, {(row["layer"], row["pass"]): row for row in found["memory_traffic"]}
+
+    def test_bytes_follow_from_the_shapes(self):
+        for precision, element in (("fp32", 4), ("bf16", 2)):
+            for layout in ("NCHW", "NHWC"):
+                text, found, rows = self.rows("--dry-run", "--precision", precision, "--data-format", layout,
+                                              "--optimizer", "momentum")
+                # 4 images of 28 x 28, a kernel of 5 x 5 and a bias; 32 channels, a ReLU that is fused
+                parameters = 4 * 32 * 26
+                self.assertEqual(rows["conv1", "forward"]["read_bytes"], 4 * 28 * 28 * element + parameters)
+                self.assertEqual(rows["conv1", "forward"]["written_bytes"], 32 * 4 * 28 * 28 * element)
+                # value, gradient and velocity; value and velocity
+                self.assertEqual(rows["conv1", "update"]["read_bytes"], 3 * parameters)
+                self.assertEqual(rows["conv1", "update"]["written_bytes"], 2 * parameters)
+                self.assertEqual([row["layer"] for row in rows.values() if row["kind"] == "relu"], [])
+                for key in ("read_bytes", "written_bytes", "least_read_bytes", "least_written_bytes"):
+                    self.assertEqual(sum(row[key] for row in rows.values()), found["step"][key], key)
+                step = found["step"]
+                self.assertEqual(4 * found["bytes_per_image"], step["read_bytes"] + step["written_bytes"])
+                self.assertRegex(text, r"(?m)^step +all +all +[\d.]+ +[\d.]+ +[\d.]+ +1\.\d\d +[\d.]+$")
+                self.assertNotIn("copy_bytes_per_second", found)
+
+    def test_rates_are_bytes_over_time(self):
+        text, found, rows = self.rows()
+        self.assertRegex(text, r"(?m)^copy:        [\d.]+ GB/s read and written$")
+        self.assertGreater(found["copy_bytes_per_second"], 1e8)
+        for key, row in rows.items():
+            if key[1] != "loss":
+                rate = (row["read_bytes"] + row["written_bytes"]) / row["ms"] * 1e3
+                self.assertAlmostEqual(row["bytes_per_second"] / rate, 1, 6)
+
+    def test_other_measurements_are_refused(self):
+        for options, expected in ((["--ranks", 2], "one rank without stages"), (["--micro-batches", 2], "one rank without"),
+                                  (["--optimizer", "lamb"], "an update rule of single elements"),
+                                  (["tune"], "no sub-command, got tune")):
+            said = run(*options, "--model", "mnist", "--batch-size", 4, "--memory-traffic", status=None)
+            self.assertIn(f"--memory-traffic: expected {expected}", said)
+
+
 class Pipelines(unittest.TestCase):
     """--stages: networks in stages, and what a dry run says of them."""
 
