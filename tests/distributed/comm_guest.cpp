@@ -4,11 +4,13 @@
 // others call nothing, and MPI_Finalize ends the program in every order of destructors.
 // Cases of 4 ranks: train_single train_funneled train_serialized train_multiple two_trainings leave exception
 // Cases of 4 ranks: finalize_first global_object many other_thread refusals mixed own_data ends_once
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -19,8 +21,13 @@
 
 #include "../support/communicators_mpi.hpp"
 #include "../support/training_runs.hpp"
+#include "gradus/comm/collectives.hpp"
+#include "gradus/comm/flight_recorder.hpp"
 #include "gradus/comm/mpi_shared.hpp"
+#include "gradus/comm/recorded.hpp"
 #include "gradus/comm/self.hpp"
+#include "gradus/comm/subset.hpp"
+#include "gradus/comm/tree_ordered.hpp"
 #include "gradus/data/distributed.hpp"
 #include "gradus/nn/losses.hpp"
 #include "gradus/parallel/compressed_all_reduce.hpp"
@@ -83,6 +90,15 @@ void train_on_some_ranks(bool threads) {
     comm::mpi world{some, {.time_limit = limit}};
     suite::require(world.one_thread() != threads, "one_thread()");
     suite::require(comm::any_communicator{world}.one_thread() != threads, "one_thread() of an any_communicator");
+    {
+      comm::collectives<comm::mpi> around{world.duplicate()};
+      comm::recorded<comm::mpi> recorded{world.duplicate()};
+      comm::subset<comm::mpi> pair{world.duplicate(), {1, 0}};
+      comm::tree_ordered<comm::mpi> tree{world.duplicate()};
+      const bool all[] = {comm::any_communicator{around}.one_thread(), comm::any_communicator{recorded}.one_thread(),
+                          comm::any_communicator{pair}.one_thread(), comm::any_communicator{tree}.one_thread()};
+      suite::require(std::count(std::begin(all), std::end(all), !threads) == 4, "one_thread() of what is made of it");
+    }
     require_training(world, "comm::mpi");
     comm::mpi_shared shared{some, {}, {.time_limit = limit}};
     suite::require(shared.one_thread() != threads, "one_thread() of mpi_shared");

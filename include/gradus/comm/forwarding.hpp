@@ -33,9 +33,14 @@ class forwarding : public typed_operations<Wrapper> {
   /// Sets the time limit of later waits. @throws configuration_error unless it is above 0
   void set_time_limit(std::chrono::milliseconds limit) { wrapper().inner().set_time_limit(limit); }
 
-  /// See mpi::one_thread. Only if the wrapped communicator says it.
-  [[nodiscard]] bool one_thread() const noexcept requires requires(const Wrapper& each) { each.inner().one_thread(); }
-  { return wrapper().inner().one_thread(); }
+  /// See mpi::one_thread; false if the wrapped communicator does not say it.
+  [[nodiscard]] bool one_thread() const noexcept {
+    if constexpr (requires { wrapper().inner().one_thread(); }) {
+      return wrapper().inner().one_thread();
+    } else {
+      return false;
+    }
+  }
 
   /// Makes room for more messages at a time; see comm::reserve_messages.
   void reserve_messages(std::size_t count) { comm::reserve_messages(wrapper().inner(), count); }

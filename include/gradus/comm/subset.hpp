@@ -254,9 +254,14 @@ class subset : public typed_operations<subset<Communicator>> {
   [[nodiscard]] auto& recorder() noexcept requires requires(Communicator& base) { base.recorder(); }
   { return parts_->base.recorder(); }
 
-  /// See mpi::one_thread. Only if the underlying communicator says it.
-  [[nodiscard]] bool one_thread() const noexcept requires requires(const Communicator& base) { base.one_thread(); }
-  { return parts_ != nullptr && parts_->base.one_thread(); }
+  /// See mpi::one_thread; false if the underlying communicator does not say it.
+  [[nodiscard]] bool one_thread() const noexcept {
+    if constexpr (requires { parts_->base.one_thread(); }) {
+      return parts_ != nullptr && parts_->base.one_thread();
+    } else {
+      return false;
+    }
+  }
 
   /// How long a wait takes at most.
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept {
