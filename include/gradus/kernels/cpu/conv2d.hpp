@@ -105,8 +105,8 @@ GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<compute
 }
 
 /// True if the gradients of the weights gain by tiles of pairs, for which both factors are transposed into pairs of
-/// pixels. Few channels fill few rows of a tile. Without tiles of lines, the products of pairs are twice as fast as those
-/// of floats: fewer products by Winograd are as fast, and copying a channel must pay for itself.
+/// pixels. Few channels fill few rows of a tile. Without tiles of lines, the products of pairs are twice as fast as
+/// those of floats: fewer products by Winograd are as fast, and copying a channel must pay for itself.
 template <class Element>
 [[nodiscard]] bool gains_by_pairs(const tile_kernels<computed<Element>>& kernels, const conv2d_geometry& g) noexcept {
   if (kernels.group == 1 || g.in_channels / g.groups <= 8) {

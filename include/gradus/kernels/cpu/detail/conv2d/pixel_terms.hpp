@@ -31,7 +31,7 @@ class pixel_terms {
  public:
   /// @param images, rows  largest number in a piece
   pixel_terms(const tile_kernels<real>& kernels, const correlation& c, channel_order order, index_t images,
-             index_t rows) noexcept
+              index_t rows) noexcept
       : kernels_{kernels}, c_{c}, order_{order}, images_{images}, rows_{rows} {}
 
   /// Elements of the strip.

@@ -155,7 +155,7 @@ class winograd_weight_sums {
       }
     }
     const index_t pitch = tiles_.in_place() ? c_.results : b.results;
-    const auto first_of = [&, this](index_t n) -> const float* {  // position (first_row, 0)
+    const auto first_of = [&](index_t n) -> const float* {  // position (first_row, 0)
       if constexpr (std::is_same_v<Element, float>) {
         if (tiles_.in_place()) {
           return dy + (n * plane + piece.row * c_.columns) * c_.results + b.result;
