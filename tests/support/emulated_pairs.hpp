@@ -11,6 +11,7 @@
 [[nodiscard]] inline const gradus::kernels::detail::tile_kernels<float>& emulated_pair_kernels() {
   namespace detail = gradus::kernels::detail;
   static const auto kernels = detail::emulated_pairs::with_pair_tiles(
-      detail::tile_kernels_for<float>(gradus::kernels::instruction_set::portable));
+      detail::single_term_kernels_for<gradus::bfloat16>(gradus::kernels::instruction_set::portable),
+      gradus::kernels::instruction_set::portable);
   return kernels;
 }

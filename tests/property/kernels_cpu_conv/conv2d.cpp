@@ -387,7 +387,7 @@ void check_pairs(const gradus::kernels::detail::tile_kernels<float>& kernels) {
     for (const int threads : {1, 3}) {
       gradus::cpu device{{.intra_op_threads = threads}};
       conv::results<bfloat16>& r = results[threads / 2];
-      r = conv::run<bfloat16, Layout>(p, device, s.batch);  // the gradients of the parameters stay without lines
+      r = conv::run<bfloat16, Layout>(p, device, s.batch);
       r.y_plain.assign(r.y_plain.size(), static_cast<bfloat16>(NAN));
       r.y_fused = r.y_plain;
       r.dx_plain.assign(r.dx_plain.size(), static_cast<bfloat16>(NAN));
@@ -410,16 +410,14 @@ void check_pairs(const gradus::kernels::detail::tile_kernels<float>& kernels) {
       run(pass::backward_data, dy.data(), detail::output_of(r.dx_plain.data(), backward{}));
       run(pass::backward_data, dy.data(),
           detail::output_of(r.dx_fused.data(), backward{.accumulate = true, .relu_output = mask.data()}));
-      if (kernels.rows_of_lines != nullptr) {
-        r.dw.assign(r.dw.size(), NAN);
-        r.dbias.assign(r.dbias.size(), NAN);
-        const detail::weight_gradients<bfloat16> all{kernels, p.geometry, order, s.batch, threads, false};
-        const std::size_t bytes = all.workspace_bytes();
-        auto* const workspace = static_cast<std::byte*>(device.allocate(bytes));
-        std::memset(workspace, 0xFF, bytes);
-        all.run(device, x.data(), dy.data(), r.dw.data(), r.dbias.data(), workspace);
-        device.deallocate(workspace, bytes);
-      }
+      r.dw.assign(r.dw.size(), NAN);
+      r.dbias.assign(r.dbias.size(), NAN);
+      const detail::weight_gradients<bfloat16> all{kernels, p.geometry, order, s.batch, threads, false};
+      const std::size_t bytes = all.workspace_bytes();
+      auto* const workspace = static_cast<std::byte*>(device.allocate(bytes));
+      std::memset(workspace, 0xFF, bytes);
+      all.run(device, x.data(), dy.data(), r.dw.data(), r.dbias.data(), workspace);
+      device.deallocate(workspace, bytes);
     }
     BOOST_TEST_CONTEXT(Layout::name << ": " << s) {
       BOOST_TEST((conv::worst<Layout>(p, results[0]) < tolerance<bfloat16>));

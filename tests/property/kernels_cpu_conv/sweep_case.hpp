@@ -284,10 +284,8 @@ inline sweep_case draw_call(draws& d, const shape& s) {
   do {
     const bool may_pair = c.element == element::bfloat16 && !c.transposed && s.dilation_height * s.dilation_width == 1;
     c.code = static_cast<code>(d.in(0, may_pair ? 6 : 4));
-  } while (c.code == code::emulated_pairs
-               ? c.which == pass::backward_weights  // only tiles of lines compute them in pairs
-               : c.code != code::emulated_amx &&
-                     !gradus::kernels::is_available(static_cast<gradus::kernels::instruction_set>(c.code)));
+  } while (c.code < code::emulated_pairs &&
+           !gradus::kernels::is_available(static_cast<gradus::kernels::instruction_set>(c.code)));
   c.threads = static_cast<int>(d.in(1, 3));
   c.planned = d.one_of(2) ? 0 : d.in(1, 3);
   c.own_workspace = c.planned == 0 && d.one_of(2);

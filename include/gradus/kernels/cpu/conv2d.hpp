@@ -55,24 +55,12 @@ template <class Element>
   return in_place < transposed;
 }
 
-/// True if the tiles take pairs of terms, which must be adjacent.
+/// True if the convolution runs by Winograd. Only tiles of single terms: transformed numbers need the precision of
+/// float.
 template <class Element>
-[[nodiscard]] bool takes_pairs([[maybe_unused]] const tile_kernels<computed<Element>>& kernels) noexcept {
-  if constexpr (may_pair<Element>) {
-    return kernels.pairs;
-  } else {
-    return false;
-  }
-}
-
-/// True if the convolution runs by Winograd. Not in 16 bits: transformed numbers need more precision.
-template <class Element>
-[[nodiscard]] bool takes_winograd([[maybe_unused]] const conv2d_geometry& g) {
-  if constexpr (std::is_same_v<Element, float>) {
-    return g.algorithm == convolution_algorithm::automatic && gains_by_winograd(g);
-  } else {
-    return false;
-  }
+[[nodiscard]] bool takes_winograd(const tile_kernels<computed<Element>>& kernels, const conv2d_geometry& g) {
+  return std::is_same_v<computed<Element>, float> && kernels.group == 1 &&
+         g.algorithm == convolution_algorithm::automatic && gains_by_winograd(g);
 }
 
 // The workspace is aligned to 64 bytes; all other arrays need only the alignment of their elements. Nothing outside the
@@ -82,9 +70,10 @@ template <class Element>
 
 /// Calls use(correlations) with the loops for the layout and the shape. The loops and their shapes:
 ///
-///   winograd_correlations      gains_by_winograd(): no strides, one group, channels that fill vectors; float; not with
-///                              convolution_algorithm::direct
-///   plane_correlations         nchw, no pairs, and every run as long as a tile: waste() is finite
+///   winograd_correlations      gains_by_winograd(): no strides, one group, channels that fill vectors; products in
+///   float of
+///                              single terms; not with convolution_algorithm::direct
+///   plane_correlations         nchw, single terms, and every run as long as a tile: waste() is finite
 ///   small_group_correlations   has_small_groups(): as many results as terms, several taps, few channels in a group
 ///   pixel_correlations         any shape
 ///
@@ -95,8 +84,8 @@ template <class Layout, class Element, class Use>
 GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<computed<Element>>& kernels,
                                    const conv2d_geometry& g, pass which, index_t batch, const Use& use) {
   const index_t threads = device.threads();
-  if constexpr (std::is_same_v<Element, float>) {
-    if (takes_winograd<Element>(g)) {
+  if constexpr (std::is_same_v<computed<Element>, float>) {
+    if (takes_winograd<Element>(kernels, g)) {
       return use(winograd_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
     }
   }
@@ -105,7 +94,7 @@ GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<compute
     const plane_correlations<Element> planes{kernels, g, which, threads, batch};
     // Rows that fill tiles save more than transposing them costs, except with one term in a group.
     const bool transposed = small_groups && (g.in_channels == g.groups || planes.waste() > 1.2);
-    if (!transposed && !takes_pairs<Element>(kernels) && runs_in_place(planes, kernels, g, which)) {
+    if (!transposed && kernels.group == 1 && runs_in_place(planes, kernels, g, which)) {
       return use(planes);
     }
   }
@@ -115,10 +104,23 @@ GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<compute
   return use(pixel_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
 }
 
-/// True if the gradients of the weights gain by tiles of lines. Few channels fill few lines.
-[[nodiscard]] inline bool gains_by_lines(const conv2d_geometry& g) noexcept {
-  constexpr index_t least_channels = 8;
-  return g.in_channels / g.groups > least_channels;
+/// True if the gradients of the weights gain by tiles of pairs, for which both factors are transposed into pairs of
+/// pixels. Few channels fill few rows of a tile. Without tiles of lines, the products of pairs are twice as fast as
+/// those of floats: fewer products by Winograd are as fast, and copying a channel must pay for itself.
+template <class Element>
+[[nodiscard]] bool gains_by_pairs(const tile_kernels<computed<Element>>& kernels, const conv2d_geometry& g) noexcept {
+  if (kernels.group == 1 || g.in_channels / g.groups <= 8) {
+    return false;
+  }
+  return kernels.rows_of_lines != nullptr || !(g.algorithm == convolution_algorithm::automatic && gains_by_winograd(g));
+}
+
+/// The kernels for the gradients of the weights.
+template <class Element>
+[[nodiscard]] const tile_kernels<computed<Element>>& weight_kernels_for(instruction_set which,
+                                                                        const conv2d_geometry& g) {
+  const auto& of_storage = storage_kernels_for<Element>(which);
+  return gains_by_pairs<Element>(of_storage, g) ? of_storage : single_term_kernels_for<Element>(which);
 }
 
 /// Calls use(gradients) with the loops for the gradients of the weights: for small groups, and for any shape.
@@ -127,14 +129,12 @@ template <class Layout, class Element, class Use>
 GRADUS_COLD auto with_weight_gradients(const cpu& device, instruction_set which, const conv2d_geometry& g,
                                        index_t batch, const Use& use) {
   const index_t threads = device.threads();
-  const auto& of_storage = storage_kernels_for<Element>(which);
-  const bool lines = of_storage.rows_of_lines != nullptr && gains_by_lines(g);
-  const auto& kernels = lines ? of_storage : tile_kernels_for<computed<Element>>(which);
+  const auto& kernels = weight_kernels_for<Element>(which, g);
   if (has_small_groups(kernels, g)) {
     return use(small_group_weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads});
   }
-  return use(
-      weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads, takes_winograd<Element>(g)});
+  return use(weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads,
+                                       takes_winograd<Element>(kernels, g)});
 }
 
 /// A result without its element type, for erased_convolution.

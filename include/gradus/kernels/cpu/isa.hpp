@@ -127,14 +127,34 @@ inline constexpr instruction_set all_instruction_sets[] = {instruction_set::port
   raise<configuration_error>(asked_by, "portable, avx2, avx512, avx512_bf16 or amx_bf16", {"'", name, "'"});
 }
 
-/// The default: GRADUS_INSTRUCTION_SET, or the best that the processor has.
+/// True if products of pairs of bfloat16 are as fast as this processor's other products. Intel's processors with AMX,
+/// those that have AVX512-FP16, take vdpbf16ps once in two cycles and fused multiply-adds of floats twice in one: there
+/// float is twice as fast, unless the system gives the registers of AMX.
+[[nodiscard]] inline bool has_fast_pairs() noexcept {
+#if defined(__x86_64__)
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  constexpr unsigned avx512_fp16 = 1U << 23U;
+  if (__get_cpuid(0, &a, &b, &c, &d) == 0 || b != signature_INTEL_ebx) {
+    return true;
+  }
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & avx512_fp16) == 0;
+#else
+  return false;
+#endif
+}
+
+/// The default: GRADUS_INSTRUCTION_SET, or the fastest that the processor has.
 [[nodiscard]] inline instruction_set default_instruction_set() {
   if (const char* const name = std::getenv("GRADUS_INSTRUCTION_SET"); name != nullptr && *name != '\0') {
     return instruction_set_named(name, "environment variable GRADUS_INSTRUCTION_SET");
   }
   instruction_set best = instruction_set::portable;
   for (const instruction_set which : all_instruction_sets) {
-    best = is_available(which) ? which : best;
+    const bool slow = which == instruction_set::avx512_bf16 && !has_fast_pairs();
+    best = is_available(which) && !slow ? which : best;
   }
   return best;
 }
@@ -147,7 +167,7 @@ inline constexpr instruction_set all_instruction_sets[] = {instruction_set::port
 }  // namespace detail
 
 /// The instruction set in use: that of the last `set_instruction_set`, else that of the environment variable
-/// GRADUS_INSTRUCTION_SET (portable, avx2, avx512, avx512_bf16, amx_bf16), else the best that the processor has.
+/// GRADUS_INSTRUCTION_SET (portable, avx2, avx512, avx512_bf16, amx_bf16), else the fastest that the processor has.
 /// @throws configuration_error when the variable is not an instruction set, or the processor does not have it
 [[nodiscard]] inline instruction_set current_instruction_set() {
   return detail::chosen_instruction_set().load(std::memory_order_relaxed);

@@ -30,7 +30,7 @@ class product {
 
  public:
   GRADUS_COLD product(const tile_kernels<real>& kernels, const matmul_shape& s, index_t threads)
-      : kernels_{kernels}, terms_{packed_terms<Element>(kernels, s.k)}, all_terms_{s.k}, threads_{threads} {
+      : kernels_{kernels}, terms_{units_of<Element>(kernels, s.k)}, all_terms_{s.k}, threads_{threads} {
     const side a{.count = s.m, .step = s.transpose_a ? 1 : s.k, .term_step = s.transpose_a ? s.m : 1, .place = s.n};
     const side b{.count = s.n, .step = s.transpose_b ? s.k : 1, .term_step = s.transpose_b ? 1 : s.n, .place = 1};
     swapped_ = cost(b, a) + 3.0 * static_cast<double>(s.m * s.n) < cost(a, b);
@@ -142,33 +142,9 @@ class product {
   }
   [[nodiscard]] term_blocks blocks_of_terms() const { return {1, terms_, most_terms_}; }
   /// The first term of a block, as an index in the factors.
-  [[nodiscard]] index_t first_term(const term_block& part) const {
-    return takes_pairs() ? 2 * part.offset : part.offset;
-  }
+  [[nodiscard]] index_t first_term(const term_block& part) const { return kernels_.group * part.offset; }
   [[nodiscard]] index_t count_terms(const term_block& part) const {
-    return takes_pairs() ? std::min(2 * part.length, all_terms_ - 2 * part.offset) : part.length;
-  }
-  [[nodiscard]] bool takes_pairs() const { return may_pair<Element> && kernels_.pairs; }
-  void read_terms(const Element* from, index_t count, real* to) const {
-    if constexpr (may_pair<Element>) {
-      if (kernels_.pairs) {
-        pair_run(from, count, to);
-        return;
-      }
-    }
-    read_run(from, count, to);
-  }
-  /// Copies `count` terms of some rows in the form of tiles; the terms become adjacent.
-  void copy_rows(const Element* from, index_t rows, index_t count, index_t pitch, real* to) const {
-    if constexpr (may_pair<Element>) {
-      if (rows_.term_step != 1) {
-        pair_planes(kernels_, from, rows_.term_step, count, rows, pitch, to);
-        return;
-      }
-    }
-    for (index_t r = 0; r < rows; ++r) {
-      read_terms(from + r * rows_.step, count, to + r * pitch);
-    }
+    return std::min(kernels_.group * part.length, all_terms_ - first_term(part));
   }
   [[nodiscard]] std::size_t shared_bytes() const {
     const index_t elements = shared_ ? padded_columns(kernels_, columns_.count) * terms_ : 0;
@@ -270,8 +246,12 @@ class product {
         for (index_t r = 0; r < rows; ++r) {
           m.a_row[r] = r * pitch;
         }
-        copy_rows(row_side + row * rows_.step + first_term(part) * rows_.term_step, rows, count_terms(part), pitch,
-                  m.rows);
+        const Element* const from = row_side + row * rows_.step + first_term(part) * rows_.term_step;
+        if (rows_.term_step == 1) {
+          read_rows_of_terms(kernels_, from, rows_.step, rows, count_terms(part), pitch, m.rows);
+        } else {
+          read_planes_of_terms(kernels_, from, rows_.term_step, rows, count_terms(part), pitch, m.rows);
+        }
       }
       for (index_t p = panel_begin; p < panel_end; p += group_) {
         const index_t end = std::min(p + group_, panel_end);
@@ -315,8 +295,8 @@ class product {
   }
 
   const tile_kernels<real>& kernels_;
-  index_t terms_;      // number of terms of tiles: pairs, or
-  index_t all_terms_;  // single terms
+  index_t terms_;      // of tiles: units_of()
+  index_t all_terms_;  // single ones
   index_t threads_;
   bool swapped_;  // the rows of the tiles are the columns of C
   bool thin_;     // matrix-vector product: few vectors, no tiles

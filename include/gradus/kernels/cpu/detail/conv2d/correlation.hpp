@@ -25,8 +25,9 @@ namespace gradus::kernels::detail {
 /// 2016, section 4).
 struct correlation {
   index_t groups = 1;
-  index_t terms = 0;    ///< source channels of a group, or pairs of them
-  index_t results = 0;  ///< destination channels of a group
+  index_t channels = 0;  ///< of the source, of a group
+  index_t terms = 0;     ///< the same, or as units that tiles multiply: units_of()
+  index_t results = 0;   ///< destination channels of a group
   index_t source_height = 0;
   index_t source_width = 0;
   index_t destination_height = 0;
@@ -113,6 +114,7 @@ inline constexpr channel_order channel_order_of =
 [[nodiscard]] inline correlation forward_correlation(const conv2d_geometry& g, channel_order order) noexcept {
   const auto w = weight_strides(g, order);
   return {.groups = g.groups,
+          .channels = g.in_channels / g.groups,
           .terms = g.in_channels / g.groups,
           .results = g.out_channels / g.groups,
           .source_height = g.in_height,
@@ -178,6 +180,7 @@ struct backward_axis {
   const bool any = h.taps > 0 && v.taps > 0;
   return {
       .groups = g.groups,
+      .channels = g.out_channels / g.groups,
       .terms = g.out_channels / g.groups,
       .results = g.in_channels / g.groups,
       .source_height = g.out_height,

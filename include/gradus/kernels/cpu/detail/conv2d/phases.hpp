@@ -91,12 +91,10 @@ class correlations {
   [[nodiscard]] GRADUS_COLD correlation at(index_t phase) const {
     correlation c = correlation_of(geometry_, order_, which_, phase);
     if (whole_) {
-      c.terms *= c.groups;
+      c.terms = c.channels *= c.groups;
       c.results *= std::exchange(c.groups, 1);
-      return c;
-    }
-    if constexpr (!real_element<Element>) {
-      c.terms = packed_terms<Element>(kernels_, c.terms);
+    } else {
+      c.terms = units_of<Element>(kernels_, c.channels);
     }
     return c;
   }

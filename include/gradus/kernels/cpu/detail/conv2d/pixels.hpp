@@ -42,14 +42,6 @@ class pixel_correlations final : public correlations<Element> {
     index_t rows;
   };
 
-  /// Source channels of a group; `terms` may count pairs of them.
-  [[nodiscard]] index_t source_channels([[maybe_unused]] const correlation& c) const noexcept {
-    if constexpr (std::is_same_v<Element, real>) {
-      return c.terms;
-    } else {
-      return (which_ == pass::forward ? geometry_.in_channels : geometry_.out_channels) / geometry_.groups;
-    }
-  }
   [[nodiscard]] bool channels_last() const noexcept { return order_ == channel_order::last; }
   /// True if tiles take rows that are equally far apart, with others between them. Then the pixels of a block are in
   /// the order of the strip, and all taps are multiplied.
@@ -180,8 +172,7 @@ class pixel_correlations final : public correlations<Element> {
     scratch packing;
     static_cast<void>(packing.template take<real>(taps));
     if constexpr (!std::is_same_v<Element, real>) {
-      static_cast<void>(
-          packing.template take<real>(source_channels(c) * c.taps_height * c.taps_width * kernels_.width));
+      static_cast<void>(packing.template take<real>(c.channels * c.taps_height * c.taps_width * kernels_.width));
     }
     // A batch that is smaller than planned may divide the results where the planned one does not.
     scratch of_pixels;
@@ -202,22 +193,12 @@ class pixel_correlations final : public correlations<Element> {
     const index_t columns = std::min(left, kernels_.width);
     real* const panel = to + result * c.terms_of_all_taps();
     const index_t taps = geometry_.kernel_height * geometry_.kernel_width;
-    if constexpr (std::is_same_v<Element, real>) {
-      pack_parameters(c, w, group, result, columns, width,
-                      memory.template take<real>(channels_last() ? 0 : taps * width), panel);
-    } else {
-      real* const spare = memory.template take<real>(channels_last() ? 0 : taps * kernels_.width);
-      correlation whole = c;
-      whole.terms = source_channels(c);
-      const bool pairs = may_pair<Element> && kernels_.pairs;
-      real* const packed = pairs ? memory.template take<real>(whole.terms_of_all_taps() * width) : panel;
-      pack_parameters(whole, w, group, result, columns, width, spare, packed);
-      if (pairs) {
-        kernels_.pair_rows(packed, c.taps_height * c.taps_width, whole.terms, width, panel);
-      } else {
-        round_run<Element>(width * c.terms_of_all_taps(), panel);
-      }
-    }
+    real* const spare = memory.template take<real>(channels_last() ? 0 : taps * width);
+    correlation single = c;
+    single.terms = c.channels;
+    real* const packed = kernels_.group == 1 ? panel : memory.template take<real>(single.terms_of_all_taps() * width);
+    pack_parameters(single, w, group, result, columns, width, spare, packed);
+    round_panel<Element>(kernels_, packed, c.taps_height * c.taps_width, c.channels, width, panel);
   }
 
   void pack_parameters(const correlation& c, const real* w, index_t group, index_t result, index_t columns,
@@ -230,32 +211,19 @@ class pixel_correlations final : public correlations<Element> {
     }
   }
 
-  /// Reads adjacent terms in the form of tiles: widened, or as pairs.
-  void read_terms(const Element* from, index_t count, real* to) const {
-    if constexpr (may_pair<Element>) {
-      if (kernels_.pairs) {
-        pair_run(from, count, to);
-        return;
-      }
-    }
-    read_run(from, count, to);
-  }
-
   /// Writes the rows of the source that some rows of results read, with zeros for the padding.
   void copy_strip(const correlation& c, index_t group, index_t image, index_t row, index_t rows, const Element* x,
                   real* strip) const {
-    const bool pairs = may_pair<Element> && kernels_.pairs;
-    const index_t of_group = source_channels(c);
-    const index_t channels = of_group * c.groups;
+    const index_t channels = c.channels * c.groups;
     const index_t width = strip_columns(c);
     const index_t pitch = pixel_pitch(c);
     const index_t left = std::clamp<index_t>(-c.origin_width, 0, width);
     const index_t right = std::clamp<index_t>(c.source_width - c.origin_width, left, width);
-    if (!channels_last() && !pairs && c.whole_rows(row, rows)) {
-      const index_t plane = c.source_height * c.source_width;
-      const index_t first = (c.origin_height + row * c.step_height) * c.source_width;
-      read_transposed(kernels_, x + (image * channels + group * of_group) * plane + first, plane, of_group,
-                      c.source_rows(rows) * width, pitch, strip);
+    const index_t plane = c.source_height * c.source_width;
+    const Element* const first = x + image * channels * plane + group * c.channels * (channels_last() ? 1 : plane);
+    if (!channels_last() && width == c.source_width && c.whole_rows(row, rows)) {
+      read_planes_of_terms(kernels_, first + (c.origin_height + row * c.step_height) * c.source_width, plane,
+                           c.source_rows(rows) * width, c.channels, pitch, strip);
       return;
     }
     for (index_t i = 0; i < c.source_rows(rows); ++i) {
@@ -264,31 +232,12 @@ class pixel_correlations final : public correlations<Element> {
         std::fill_n(strip, width * pitch, real{});
       } else {
         std::fill_n(strip, left * pitch, real{});
+        const index_t pixel = h * c.source_width + c.origin_width + left;
         if (channels_last()) {
-          const Element* const from =
-              x + ((image * c.source_height + h) * c.source_width + c.origin_width + left) * channels +
-              group * of_group;
-          if (c.groups == 1 && pitch == c.terms && (!pairs || of_group % 2 == 0)) {
-            read_terms(from, (right - left) * channels, strip + left * pitch);
-          } else if (pitch == of_group && !pairs) {
-            read_rows(kernels_, from, channels, right - left, of_group, strip + left * pitch);
-          } else {
-            for (index_t j = left; j < right; ++j) {
-              read_terms(from + (j - left) * channels, of_group, strip + j * pitch);
-            }
-          }
+          read_rows_of_terms(kernels_, first + pixel * channels, channels, right - left, c.channels, pitch,
+                             strip + left * pitch);
         } else {
-          const index_t plane = c.source_height * c.source_width;
-          const Element* const from =
-              x + (image * channels + group * of_group) * plane + h * c.source_width + c.origin_width + left;
-          if constexpr (may_pair<Element>) {
-            if (pairs) {
-              pair_planes(kernels_, from, plane, of_group, right - left, pitch, strip + left * pitch);
-            }
-          }
-          if (!pairs) {
-            read_transposed(kernels_, from, plane, of_group, right - left, pitch, strip + left * pitch);
-          }
+          read_planes_of_terms(kernels_, first + pixel, plane, right - left, c.channels, pitch, strip + left * pitch);
         }
         std::fill_n(strip + right * pitch, (width - right) * pitch, real{});
       }
@@ -464,7 +413,7 @@ class pixel_correlations final : public correlations<Element> {
   /// True if tiles do everything to the sums of an nchw output except transposing them. The pixels of an image in a
   /// block are adjacent in the planes of the output: dense() rows are as long as those of the output.
   [[nodiscard]] bool turns_sums(const correlation& c, const tile_output<Element>& output) const noexcept {
-    return std::is_same_v<Element, real> && !kernels_.pairs && !channels_last() && c.dense() && output.simple();
+    return std::is_same_v<Element, real> && !channels_last() && c.dense() && output.simple();
   }
   /// Stores the sums of a panel in nchw.
   /// @param transposed  the tiles have done everything else

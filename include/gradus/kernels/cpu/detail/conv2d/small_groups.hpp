@@ -224,9 +224,13 @@ class small_group_correlations final : public correlations<Element> {
     }
     for (index_t t = 0; t < block.rows; ++t) {
       const index_t row = block.row + t;
-      real* const results = m.results + (channels_last() ? 0 : t * c.columns * width(c));
+      real* results = m.results + (channels_last() ? 0 : t * c.columns * width(c));
+      const bool direct = channels_last() && stores_sums(c, stored);
+      if constexpr (std::is_same_v<Element, real>) {
+        results = direct ? stored.c + place_of(row) * c.terms : results;
+      }
       sum_row(c, row, source, first, packed, results);
-      if (channels_last()) {
+      if (channels_last() && !direct) {
         for (index_t u = 0; u < c.columns; ++u) {
           m.c_row[u] = (place_of(row) + u * c.skip_width) * c.terms;
         }
@@ -244,6 +248,12 @@ class small_group_correlations final : public correlations<Element> {
       store_planes(kernels_, c, block.row, block.rows, m.planes, count, pixels, m.c_row, static_cast<real*>(nullptr),
                    stored);
     }
+  }
+
+  /// True if the sums of a row are its results, in the same order.
+  [[nodiscard]] bool stores_sums(const correlation& c, const tile_output<Element>& output) const noexcept {
+    return std::is_same_v<Element, real> && depthwise() && c.skip_width == 1 && output.simple() &&
+           output.bias == nullptr && !output.act.relu;
   }
 
   /// Computes the results of a row, pixel after pixel.

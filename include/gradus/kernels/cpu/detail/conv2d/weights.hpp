@@ -3,9 +3,10 @@
 // The gradient of a convolution's weights: tiles of (tap, input channel) x output channels, summed over pixels.
 #pragma once
 
-#include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
+#include <algorithm>    // std::clamp, std::copy_n, std::max, std::min
 #include <cstddef>      // std::byte, std::size_t
 #include <type_traits>  // std::is_same_v
+#include <utility>      // std::pair
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/index.hpp"
@@ -13,7 +14,7 @@
 #include "gradus/kernels/conv2d.hpp"
 #include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
 #include "gradus/kernels/cpu/detail/conv2d/pixel_pairs.hpp"
-#include "gradus/kernels/cpu/detail/conv2d/strip.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/pixel_terms.hpp"
 #include "gradus/kernels/cpu/detail/conv2d/winograd_weights.hpp"
 #include "gradus/kernels/cpu/detail/simd/panels.hpp"
 
@@ -23,12 +24,8 @@ namespace gradus::kernels::detail {
 /// memory; then the chunks are added in order. Only the shape sets the division, so the sums do not depend on the
 /// number of threads.
 ///
-/// Tiles of lines take pairs of pixels instead: pixel_pairs.
-///
-/// Except for Winograd, a task copies some rows of x into a strip (rows, columns, channels) with explicit padding and
-/// one more channel of ones, whose gradient is that of the bias. dy is packed in panels. Works for any shape: row t of
-/// results and row r of taps read row t * row_step() + r of the strip, column u and tap s read column u * step_width +
-/// s. The strip ends with the last of them.
+/// Except for Winograd, a task brings both factors of a piece of the chunk into the form of the tiles: pixel_terms, or
+/// pixel_pairs for tiles of pairs.
 template <class Element>
 class weight_gradients {
   using real = computed<Element>;  // of gradients, sums and the inputs of tiles
@@ -133,15 +130,14 @@ class weight_gradients {
     real* tile;
   };
   [[nodiscard]] worker_memory take(scratch& memory) const {
-    const index_t pixels = piece_images_ * piece_rows_ * c_.columns;
     const index_t channels = largest_block();
     worker_memory m{};
     m.a_row = memory.template take<index_t>(block_rows(channels));
     m.segments = memory.template take<index_t>(piece_images_ * piece_rows_);
-    const index_t strip_pixels = piece_images_ * c_.source_rows(piece_rows_) * c_.source_columns();
-    m.strip = memory.template take<real>(reads_lines() ? lines().size(channels, kernels_.spare_lines())
-                                                       : strip_pixels * (channels + 1));
-    const index_t terms = reads_lines() ? piece_images_ * lines().terms(piece_rows_) : pixels;
+    const auto [size, terms] = with_factors([&, this](const auto& factors) {
+      return std::pair{factors.size(channels), factors.terms(piece_images_, piece_rows_)};
+    });
+    m.strip = memory.template take<real>(size);
     m.panels = memory.template take<real>(std::max(terms, block_rows(channels)) * kernels_.width);
     m.tile = memory.template take<real>(2 * kernels_.rows * kernels_.width);
     return m;
@@ -149,7 +145,7 @@ class weight_gradients {
   [[nodiscard]] std::size_t worker_bytes() const {
     scratch memory;
     static_cast<void>(take(memory));
-    if constexpr (std::is_same_v<Element, float>) {
+    if constexpr (std::is_same_v<real, float>) {
       if (winograd_) {
         return std::max(memory.used(), winograd_sums().worker_bytes());
       }
@@ -157,119 +153,31 @@ class weight_gradients {
     return memory.used();
   }
 
-  /// True if tiles multiply pairs of pixels, which a pixel_pairs copies instead of a strip.
-  [[nodiscard]] bool reads_lines() const noexcept { return kernels_.rows_of_lines != nullptr; }
-  [[nodiscard]] pixel_pairs<Element> lines() const noexcept { return {c_, order_, piece_images_, piece_rows_}; }
+  /// Calls use(factors) with the form of the factors that the tiles take.
+  template <class Use>
+  auto with_factors(const Use& use) const {
+    if constexpr (has_storage_kernels<Element>) {
+      if (kernels_.group > 1) {
+        return use(pixel_pairs<Element>{kernels_, c_, order_, piece_images_, piece_rows_});
+      }
+    }
+    return use(pixel_terms<Element>{kernels_, c_, order_, piece_images_, piece_rows_});
+  }
 
   /// Where the rows of the sums read their terms: taps, channels, then the bias.
-  void list_rows(index_t channels, index_t* offset) const {
-    const pixel_pairs<Element> pairs = lines();
-    const index_t step = reads_lines() ? pairs.line() : 1;
+  template <class Factors>
+  void list_rows(const Factors& factors, index_t channels, index_t* offset) const {
     for (index_t r = 0; r < c_.taps_height; ++r) {
       for (index_t s = 0; s < c_.taps_width; ++s) {
-        const index_t first =
-            reads_lines() ? pairs.offset(channels, r, s) : (r * c_.source_columns() + s) * (channels + 1);
         for (index_t i = 0; i < channels; ++i) {
-          *offset++ = first + i * step;
+          *offset++ = factors.offset(channels, r, s) + i * factors.channel_step();
         }
       }
     }
-    *offset = channels * step;
+    *offset = channels * factors.channel_step();
   }
 
-  [[nodiscard]] winograd_weight_sums winograd_sums() const { return {kernels_, c_, order_, largest_block()}; }
-
-  /// Copies the inputs of some rows of results, for channels [begin, end) of a group, and adds a channel of ones.
-  void copy_strip(index_t group, index_t begin, index_t end, index_t image, index_t row, index_t rows, const Element* x,
-                  real* strip) const {
-    const index_t width = c_.source_columns();
-    const index_t channels = end - begin;
-    const index_t pitch = channels + 1;
-    const index_t left = std::clamp<index_t>(-c_.origin_width, 0, width);
-    const index_t right = std::clamp<index_t>(c_.source_width - c_.origin_width, left, width);
-    const index_t all_channels = c_.groups * c_.terms;
-    const index_t first = group * c_.terms + begin;
-    const index_t plane = c_.source_height * c_.source_width;
-    constexpr index_t few_channels = 4;
-    const bool planes = order_ == channel_order::first;
-    const index_t channel_step = planes ? plane : 1;
-    const index_t pixel_step = planes ? 1 : all_channels;
-    if (planes && c_.whole_rows(row, rows)) {
-      const index_t pixels = c_.source_rows(rows) * width;
-      const index_t h = c_.origin_height + row * c_.step_height;
-      const Element* const source = x + (image * all_channels + first) * plane + h * c_.source_width;
-      if (channels <= few_channels) {
-        copy_pixels_and_ones(source, channel_step, pixel_step, channels, pixels, strip);
-      } else {
-        read_transposed(kernels_, source, plane, channels, pixels, pitch, strip);
-        write_ones(pixels, channels, strip);
-      }
-      return;
-    }
-    for (index_t i = 0; i < c_.source_rows(rows); ++i, strip += width * pitch) {
-      const index_t h = c_.origin_height + (row + i / c_.row_step()) * c_.step_height + i % c_.row_step();
-      const bool outside = h < 0 || h >= c_.source_height;
-      const index_t from = outside ? width : left;
-      const index_t to = outside ? width : right;
-      std::fill_n(strip, from * pitch, real{});
-      std::fill_n(strip + to * pitch, (width - to) * pitch, real{});
-      if (from < to) {
-        const index_t pixel = h * c_.source_width + c_.origin_width + from;
-        const Element* source = x + image * all_channels * plane + first * channel_step + pixel * pixel_step;
-        if (channels <= few_channels) {
-          copy_pixels_and_ones(source, channel_step, pixel_step, channels, to - from, strip + from * pitch);
-        } else if (planes) {
-          read_transposed(kernels_, source, plane, channels, to - from, pitch, strip + from * pitch);
-        } else {
-          for (index_t j = from; j < to; ++j, source += all_channels) {
-            read_run(source, channels, strip + j * pitch);
-          }
-        }
-      }
-      if (channels <= few_channels) {
-        write_ones(from, channels, strip);
-        write_ones(width - to, channels, strip + to * pitch);
-      } else {
-        write_ones(width, channels, strip);
-      }
-    }
-  }
-  static void write_ones(index_t pixels, index_t channels, real* strip) {
-    for (index_t j = 0; j < pixels; ++j) {
-      strip[j * (channels + 1) + channels] = real{1};
-    }
-  }
-
-  /// dy from a channel and a row of an image on, if tiles can read a panel of it in place: pixels are few cache lines
-  /// apart, so most of each fetched line is used. Otherwise null. Panels are then full, and the pixels of a piece are
-  /// adjacent: a piece has several images only if it has all of their rows.
-  [[nodiscard]] const real* gradient_in_place([[maybe_unused]] const Element* dy, [[maybe_unused]] index_t channel,
-                                              [[maybe_unused]] index_t image, [[maybe_unused]] index_t row) const {
-    constexpr index_t most_bytes = 512;  // of a pixel
-    if constexpr (std::is_same_v<Element, real>) {
-      const index_t channels = c_.groups * c_.results;
-      if (order_ == channel_order::last && c_.results % kernels_.width == 0 &&
-          channels * static_cast<index_t>(sizeof(real)) <= most_bytes) {
-        return dy + (image * c_.destination_height + row) * c_.destination_width * channels + channel;
-      }
-    }
-    return nullptr;
-  }
-
-  /// Packs `width` channels of dy for some rows of an image.
-  void pack_gradient(index_t channel, index_t columns, index_t width, index_t image, index_t row, index_t rows,
-                     const Element* dy, real* to) const {
-    const index_t plane = c_.destination_height * c_.destination_width;
-    const index_t all_channels = c_.groups * c_.results;
-    const index_t pixel = row * c_.destination_width;
-    const index_t pixels = rows * c_.destination_width;
-    if (order_ == channel_order::last) {
-      pack_panel(kernels_, dy + (image * plane + pixel) * all_channels + channel, 1, all_channels, columns, pixels,
-                 width, to);
-    } else {
-      pack_panel(kernels_, dy + (image * all_channels + channel) * plane + pixel, plane, 1, columns, pixels, width, to);
-    }
-  }
+  [[nodiscard]] winograd_weight_sums<Element> winograd_sums() const { return {kernels_, c_, order_, largest_block()}; }
 
   void sum_chunk(index_t group, index_t chunk, index_t part, index_t result_part, const Element* x, const Element* dy,
                  bool with_bias, real* sums, scratch memory) const {
@@ -283,93 +191,66 @@ class weight_gradients {
                           .images = part_begin(batch_, image_parts_, chunk / row_parts_ + 1) - first_image,
                           .row = first_row,
                           .rows = part_begin(c_.rows, row_parts_, chunk % row_parts_ + 1) - first_row};
-    if constexpr (std::is_same_v<Element, float>) {
+    if constexpr (std::is_same_v<real, float>) {
       if (winograd_) {
         winograd_sums().run(of, channel_begin(part), channel_begin(part + 1), first_result, last_result, x, dy,
                             with_bias && part == 0, sums + block_sums(part), memory);
         return;
       }
     }
+    with_factors([&, this](const auto& factors) {
+      sum_pieces(factors, of, {group, channel_begin(part), channel_begin(part + 1) - channel_begin(part)}, first_result,
+                 last_result, x, dy, with_bias && part == 0, sums + block_sums(part), memory);
+    });
+  }
+
+  /// Sums channels of x and results [first_result, last_result), which begin with a panel, over a chunk.
+  template <class Factors>
+  void sum_pieces(const Factors& factors, const result_block& of, const weight_block& block, index_t first_result,
+                  index_t last_result, const Element* x, const Element* dy, bool bias, real* sums,
+                  scratch memory) const {
     const worker_memory m = take(memory);
-    const index_t begin = channel_begin(part);
-    const index_t end = channel_begin(part + 1);
-    const index_t channels = end - begin;
-    const index_t pitch = channels + 1;
-    const index_t rows_of_sums = block_rows(channels);
-    const index_t width = c_.source_columns();
-    list_rows(channels, m.a_row);
-    const pixel_pairs<Element> pairs = lines();
-    const bool in_pairs = reads_lines();
-    const bool last = order_ == channel_order::last;
-    const index_t source_plane = c_.source_height * c_.source_width;
-    const index_t destination_plane = c_.destination_height * c_.destination_width;
-    const index_t all_results = c_.groups * c_.results;
+    const index_t rows_of_sums = block_rows(block.channels);
+    list_rows(factors, block.channels, m.a_row);
     bool first = true;
     for (index_t image = of.image; image < of.image + of.images || first; image += piece_images_) {
-      const index_t images = std::clamp<index_t>(of.image + of.images - image, 0, piece_images_);
       for (index_t row = of.row; row < of.row + of.rows; row += piece_rows_) {
-        const index_t rows = std::min(piece_rows_, of.row + of.rows - row);
-        const index_t strip_rows = c_.source_rows(rows);
-        index_t segments = 0;
-        if constexpr (may_pair<Element>) {
-          if (in_pairs) {
-            const Element* const from = x + image * c_.groups * c_.terms * source_plane +
-                                        (group * c_.terms + begin) * (last ? 1 : source_plane);
-            pairs.copy(kernels_, from, channels, images, row, m.strip);
-            for (; segments < images; ++segments) {
-              m.segments[segments] = segments * pairs.image();
-            }
-          }
-        }
-        for (index_t i = 0; i < (in_pairs ? 0 : images); ++i) {
-          copy_strip(group, begin, end, image + i, row, rows, x, m.strip + i * strip_rows * width * pitch);
-          for (index_t t = 0; t < rows; ++t) {
-            m.segments[segments++] = (i * strip_rows + t * c_.row_step()) * width * pitch;
-          }
-        }
+        const result_block piece{.image = image,
+                                 .images = std::clamp<index_t>(of.image + of.images - image, 0, piece_images_),
+                                 .row = row,
+                                 .rows = std::min(piece_rows_, of.row + of.rows - row)};
+        factors.copy(block, piece, x, m.strip);
+        tile_call<real> call;
+        call.a = m.strip;
+        call.a_row = m.a_row;
+        call.a_step = factors.step(block.channels);
+        call.line_step = factors.channel_step();
+        call.segments = m.segments;
+        call.segment_count = factors.list_segments(block.channels, piece.images, piece.rows, m.segments);
+        call.segment_length = factors.segment_length(piece.rows);
+        call.c_row = m.a_row;  // unused: the sums stay partial
         for (index_t result = first_result; result < last_result; result += kernels_.width) {
+          const index_t channel = block.group * c_.results + result;
           panel_rows<real> panel;
-          panel.rows = with_bias && part == 0 ? rows_of_sums : rows_of_sums - 1;
+          panel.rows = bias ? rows_of_sums : rows_of_sums - 1;
           panel.columns = std::min(c_.results - result, kernels_.width);
           panel.tile = m.tile;
-          const index_t panel_width = next_panel_width(kernels_, panel.columns);
-          panel.sums = sums + block_sums(part) + result * rows_of_sums;
+          panel.sums = sums + result * rows_of_sums;
           panel.first = first;
           panel.last = false;
-          const real* gradient = gradient_in_place(dy, group * c_.results + result, image, row);
-          panel.b_step = gradient == nullptr ? 0 : all_results;
-          if (gradient == nullptr) {
-            if constexpr (may_pair<Element>) {
-              if (in_pairs) {
-                const Element* const from = dy + image * destination_plane * all_results +
-                                            row * c_.destination_width * (last ? all_results : 1) +
-                                            (group * c_.results + result) * (last ? 1 : destination_plane);
-                pairs.pack(kernels_, from, panel.columns, panel_width, images, rows, m.panels);
-              }
-            }
-            for (index_t i = 0; i < (in_pairs ? 0 : images); ++i) {
-              pack_gradient(group * c_.results + result, panel.columns, panel_width, image + i, row, rows, dy,
-                            m.panels + i * rows * c_.columns * panel_width);
-            }
-            gradient = m.panels;
+          call.b = factors.gradient_in_place(dy, channel, piece);
+          panel.b_step = call.b == nullptr ? 0 : c_.groups * c_.results;
+          if (call.b == nullptr) {
+            factors.pack(dy, channel, panel.columns, next_panel_width(kernels_, panel.columns), piece, m.panels);
+            call.b = m.panels;
           }
-          tile_call<real> call;
-          call.a = m.strip;
-          call.a_row = m.a_row;
-          call.a_step = in_pairs ? 1 : c_.step_width * pitch;
-          call.line_step = pairs.line();
-          call.segments = m.segments;
-          call.segment_count = segments;
-          call.segment_length = in_pairs ? pairs.terms(rows) : c_.columns;
-          call.b = gradient;
-          call.c_row = m.a_row;  // unused: the sums stay partial
           if constexpr (std::is_same_v<Element, real>) {
             if (fetches_) {
               const bool other = result + kernels_.width >= last_result;
-              const index_t channel =
+              const index_t next =
                   (image + (other ? 1 : 0)) * c_.results + (other ? first_result : result + kernels_.width);
-              panel.next = dy + (channel * c_.rows + row) * c_.columns;
-              panel.next_lines = panel.columns * rows * c_.columns / (64 / static_cast<index_t>(sizeof(real)));
+              panel.next = dy + (next * c_.rows + row) * c_.columns;
+              panel.next_lines = panel.columns * piece.rows * c_.columns / (64 / static_cast<index_t>(sizeof(real)));
             }
           }
           multiply_rows(kernels_, call, panel, tile_output<real>{});

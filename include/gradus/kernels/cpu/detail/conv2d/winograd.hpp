@@ -3,9 +3,10 @@
 // Correlations by Winograd: tiles of results with fewer products than their sums have terms.
 #pragma once
 
-#include <algorithm>  // std::clamp, std::fill_n, std::max, std::min
-#include <array>      // std::array
-#include <cstddef>    // std::size_t
+#include <algorithm>    // std::clamp, std::fill_n, std::max, std::min
+#include <array>        // std::array
+#include <cstddef>      // std::size_t
+#include <type_traits>  // std::is_same_v
 
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/conv2d.hpp"
@@ -78,7 +79,7 @@ class winograd_correlations final : public correlations<Element> {
 
   struct worker_memory {
     real* zeros;
-    real* strip;    ///< nchw: some rows of x with the channels last
+    real* strip;    ///< unless read in place: some rows of x with the channels last
     real* input;    ///< (product, tile, term)
     real* sums;     ///< (product, tile, result)
     real* results;  ///< nhwc: of a tile; nchw: of all pixels, some channels
@@ -131,7 +132,8 @@ class winograd_correlations final : public correlations<Element> {
     } else {
       pack_weights_of_planes(kernels_, c, tiles_.taps, w, group, result, columns, width, taps, panel);
     }
-    std::array<const real*, winograd_tiles<real>::most_taps> from;
+    round_panel<Element>(kernels_, panel, tiles_.taps, c.terms, width, panel);
+    std::array<const real*, winograd_tiles<Element>::most_taps> from;
     for (index_t i = 0; i < tiles_.taps; ++i) {
       from[static_cast<std::size_t>(i)] = panel + i * c.terms * width;
     }
@@ -219,11 +221,12 @@ class winograd_correlations final : public correlations<Element> {
   /// Stores the results of a block in nhwc.
   void store_pixels(const correlation& c, const result_block& block, index_t results,
                     const tile_output<Element>& output, const worker_memory& m) const {
-    const bool plain = output.simple() && output.bias == nullptr && !output.act.relu;
+    constexpr bool same = std::is_same_v<Element, real>;
+    const bool plain = same && output.simple() && output.bias == nullptr && !output.act.relu;
     const auto from = tiles_.template planes<const real*>(m.sums, sums_step(c));
     tiles_.for_each(block, [&, this](index_t n, index_t row, index_t column, index_t tile) {
-      std::array<real*, winograd_tiles<real>::most_results> to;
-      std::array<index_t, winograd_tiles<real>::most_results> c_row;
+      std::array<real*, winograd_tiles<Element>::most_results> to;
+      std::array<index_t, winograd_tiles<Element>::most_results> c_row;
       std::size_t place = 0;
       index_t inside = 0;
       for (index_t h = row; h < row + tiles_.results_high; ++h) {
@@ -231,14 +234,17 @@ class winograd_correlations final : public correlations<Element> {
           to[place] = m.spare;
           if (h < c.rows && w < c.columns) {
             const index_t pixel = ((n * c.rows + h) * c.columns + w) * c.results;
-            to[place] = plain ? output.c + pixel : m.results + inside * results;
+            to[place] = m.results + inside * results;
+            if constexpr (same) {
+              to[place] = plain ? output.c + pixel : to[place];
+            }
             c_row[static_cast<std::size_t>(inside++)] = pixel;
           }
         }
       }
       tiles_.transforms->sums(from.data(), tile * sums_pitch(c), to.data(), 0, results);
       if (!plain) {
-        kernels_.finish(m.results, inside, results, results, c_row.data(), output);
+        store_rows(kernels_, m.results, inside, results, results, c_row.data(), output);
       }
     });
   }
@@ -253,7 +259,7 @@ class winograd_correlations final : public correlations<Element> {
     for (index_t result = 0; result < results; result += kernels_.width) {
       const index_t columns = std::min(results - result, kernels_.width);
       tiles_.for_each(block, [&, this](index_t n, index_t row, index_t column, index_t tile) {
-        std::array<real*, winograd_tiles<real>::most_results> to;
+        std::array<real*, winograd_tiles<Element>::most_results> to;
         std::size_t place = 0;
         for (index_t h = row; h < row + tiles_.results_high; ++h) {
           for (index_t w = column; w < column + tiles_.results_wide; ++w, ++place) {
@@ -271,13 +277,13 @@ class winograd_correlations final : public correlations<Element> {
       stored.bias_of_rows = true;
       for (index_t n = 0; n < block.images; ++n) {
         kernels_.transpose(m.results + n * pixels * columns, columns, pixels, columns, pixels, m.planes);
-        kernels_.finish(m.planes, columns, pixels, pixels, c_row.data(),
-                        shifted(stored, (block.image + n) * c.results * plane + block.row * c.columns));
+        store_rows(kernels_, m.planes, columns, pixels, pixels, c_row.data(),
+                   shifted(stored, (block.image + n) * c.results * plane + block.row * c.columns));
       }
     }
   }
 
-  winograd_tiles<real> tiles_;
+  winograd_tiles<Element> tiles_;
 };
 
 }  // namespace gradus::kernels::detail

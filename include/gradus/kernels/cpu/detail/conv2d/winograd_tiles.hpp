@@ -3,9 +3,10 @@
 // The tiles of Winograd: the convolutions that gain by them, the position of tiles and the inputs that they read.
 #pragma once
 
-#include <algorithm>  // std::clamp, std::max, std::min
-#include <array>      // std::array
-#include <cstddef>    // std::size_t
+#include <algorithm>    // std::clamp, std::max, std::min
+#include <array>        // std::array
+#include <cstddef>      // std::size_t
+#include <type_traits>  // std::is_same_v
 
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/conv2d.hpp"
@@ -90,12 +91,14 @@ struct winograd_input_memory {
 /// The tiles of a correlation's results, and the inputs that they read.
 template <class Element>
 class winograd_tiles {
+  using real = computed<Element>;  // of transforms and products
+
  public:
   static constexpr std::size_t most_results = 16;
   static constexpr std::size_t most_taps = 25;
   static constexpr std::size_t most_products = 64;
 
-  winograd_tiles(const tile_kernels<Element>& kernels, const correlation& c, channel_order order)
+  winograd_tiles(const tile_kernels<real>& kernels, const correlation& c, channel_order order)
       : taps{c.taps_height * c.taps_width},
         results_high{c.taps_height == 1 ? 1 : winograd_axis<3>::results},
         results_wide{c.taps_width == 1 ? 1 : winograd_axis<3>::results},
@@ -107,7 +110,7 @@ class winograd_tiles {
         kernels_{kernels},
         c_{c},
         order_{order} {
-    const winograd_table<Element>& table = winograd_transforms_for<Element>(kernels.set);
+    const winograd_table<real>& table = winograd_transforms_for<real>(kernels.set);
     const bool square = c.taps_height == c.taps_width;
     transforms = taps == 9 ? &table.square_3 : square ? &table.square_5 : taps == 3 ? &table.line_3 : &table.line_7;
   }
@@ -138,43 +141,60 @@ class winograd_tiles {
     return tile;
   }
 
+  /// True if transforms read the source where it is. Otherwise they read a strip: some rows with the channels last.
+  [[nodiscard]] bool in_place() const noexcept {
+    return std::is_same_v<Element, real> && order_ == channel_order::last;
+  }
   /// Elements of a strip with the inputs of `tile_rows` rows of tiles of some images.
   [[nodiscard]] index_t strip_elements(index_t images, index_t tile_rows, index_t channels) const {
-    return order_ == channel_order::last
-               ? 0
-               : images * std::min(source_rows(tile_rows), c_.source_height) * c_.source_width * channels;
+    return in_place() ? 0 : images * std::min(source_rows(tile_rows), c_.source_height) * c_.source_width * channels;
+  }
+
+  /// Copies `channels` channels of some adjacent pixels of an image into a strip.
+  /// @param x        the image
+  /// @param plane, all_channels  pixels and channels of the image
+  static void copy_strip(const tile_kernels<real>& kernels, channel_order order, const Element* x, index_t plane,
+                         index_t all_channels, index_t pixel, index_t pixels, index_t channel, index_t channels,
+                         real* strip) {
+    if (order == channel_order::last) {
+      read_rows_of_terms(kernels, x + pixel * all_channels + channel, all_channels, pixels, channels, channels, strip);
+    } else {
+      read_planes_of_terms(kernels, x + channel * plane + pixel, plane, pixels, channels, channels, strip);
+    }
   }
 
   /// Transforms the inputs of a block's tiles, for `channels` channels of the source.
   /// @return the number of tiles
   index_t transform_input(const result_block& block, const Element* x, index_t first_channel, index_t channels,
-                          const winograd_input_memory<Element>& m) const {
-    const bool in_place = order_ == channel_order::last;
+                          const winograd_input_memory<real>& m) const {
     const index_t plane = c_.source_height * c_.source_width;
     const index_t begin = c_.origin_height + block.row;
-    const index_t first = in_place ? 0 : std::max<index_t>(0, begin);
+    const index_t first = in_place() ? 0 : std::max<index_t>(0, begin);
     const index_t last =
         std::clamp(begin + source_rows(ceil_div(block.rows, results_high)), first, std::max(first, c_.source_height));
     const index_t strip = (last - first) * c_.source_width * channels;
-    for (index_t n = 0; n < block.images && !in_place; ++n) {
-      const Element* const from = x + ((block.image + n) * c_.terms + first_channel) * plane + first * c_.source_width;
-      kernels_.transpose(from, plane, channels, (last - first) * c_.source_width, channels, m.strip + n * strip);
+    for (index_t n = 0; n < block.images && !in_place(); ++n) {
+      copy_strip(kernels_, order_, x + (block.image + n) * c_.terms * plane, plane, c_.terms, first * c_.source_width,
+                 (last - first) * c_.source_width, first_channel, channels, m.strip + n * strip);
     }
-    winograd_image<Element> image{.first_row = first,
-                                  .height = c_.source_height,
-                                  .width = c_.source_width,
-                                  .pitch = in_place ? c_.terms : channels,
-                                  .zeros = m.zeros};
-    std::array<const Element*, most_products> from;
+    winograd_image<real> image{.first_row = first,
+                               .height = c_.source_height,
+                               .width = c_.source_width,
+                               .pitch = in_place() ? c_.terms : channels,
+                               .zeros = m.zeros};
+    std::array<const real*, most_products> from;
     const auto to = planes(m.places, m.step);
     return for_each(block, [&, this](index_t n, index_t row, index_t column, index_t tile) {
-      image.first = in_place ? x + n * plane * c_.terms + first_channel : m.strip + (n - block.image) * strip;
+      image.first = m.strip + (n - block.image) * strip;
+      if constexpr (std::is_same_v<Element, real>) {
+        image.first = in_place() ? x + n * plane * c_.terms + first_channel : image.first;
+      }
       image.list(c_.origin_height + row, places_high, c_.origin_width + column, places_wide, from.data());
       transforms->input(from.data(), 0, to.data(), tile * m.pitch, channels);
     });
   }
 
-  const winograd_transforms<Element>* transforms;
+  const winograd_transforms<real>* transforms;
   index_t taps;
   index_t results_high;  ///< of a tile
   index_t results_wide;
@@ -190,7 +210,7 @@ class winograd_tiles {
     return (tile_rows - 1) * results_high + places_high;
   }
 
-  const tile_kernels<Element>& kernels_;
+  const tile_kernels<real>& kernels_;
   correlation c_;
   channel_order order_;
 };

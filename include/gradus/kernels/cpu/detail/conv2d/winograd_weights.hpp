@@ -3,9 +3,10 @@
 // The gradient of a convolution's weights by Winograd.
 #pragma once
 
-#include <algorithm>  // std::clamp, std::fill_n, std::max, std::min
-#include <array>      // std::array
-#include <cstddef>    // std::size_t
+#include <algorithm>    // std::clamp, std::fill_n, std::max, std::min
+#include <array>        // std::array
+#include <cstddef>      // std::size_t
+#include <type_traits>  // std::is_same_v
 
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
@@ -16,6 +17,7 @@ namespace gradus::kernels::detail {
 
 /// Sums the gradient of the weights over a chunk: multiplies the transforms of x and dy position by position, adds the
 /// products of all tiles, and transforms the sums back into gradients of taps.
+template <class Element>
 class winograd_weight_sums {
  public:
   /// @param channels  largest number of input channels of a block
@@ -42,7 +44,7 @@ class winograd_weight_sums {
   /// @param bias  also sum the gradient of the bias
   /// @param sums  panel after panel of all results: (tap, channel) and one row for the bias
   void run(const result_block& chunk, index_t begin, index_t end, index_t first_result, index_t last_result,
-           const float* x, const float* dy, bool bias, float* sums, scratch memory) const {
+           const Element* x, const Element* dy, bool bias, float* sums, scratch memory) const {
     const worker_memory m = take(memory);
     std::fill_n(m.zeros, std::max(channels_, results_), 0.0F);
     std::fill_n(m.ones, c_.columns, 1.0F);
@@ -71,8 +73,8 @@ class winograd_weight_sums {
   struct worker_memory {
     float* zeros;
     float* ones;
-    float* strip;     ///< nchw: some rows of x with the channels last
-    float* gradient;  ///< nchw: the same rows of dy
+    float* strip;     ///< unless read in place: some rows of x with the channels last
+    float* gradient;  ///< the same of dy
     float* input;     ///< (product, tile, channel)
     float* output;    ///< (product, panel, tile, result of the panel)
     float* sums;      ///< (product, panel, channel, result of the panel)
@@ -80,7 +82,6 @@ class winograd_weight_sums {
     index_t* a_row;
   };
 
-  [[nodiscard]] bool channels_last() const noexcept { return order_ == channel_order::last; }
   [[nodiscard]] index_t input_pitch() const { return winograd_pitch<float>(channels_); }
   [[nodiscard]] index_t input_step() const { return winograd_step<float>(piece_tiles_, input_pitch()); }
   [[nodiscard]] index_t output_step() const { return winograd_step<float>(piece_tiles_, results_); }
@@ -92,7 +93,7 @@ class winograd_weight_sums {
     m.zeros = memory.take<float>(std::max(channels_, results_));
     m.ones = memory.take<float>(c_.columns);
     m.strip = memory.take<float>(tiles_.strip_elements(piece_images_, piece_rows_, channels_));
-    m.gradient = memory.take<float>(channels_last() ? 0 : piece_images_ * rows * c_.columns * results_);
+    m.gradient = memory.take<float>(tiles_.in_place() ? 0 : piece_images_ * rows * c_.columns * results_);
     m.input = memory.take<float>(tiles_.products * input_step());
     m.output = memory.take<float>(tiles_.products * output_step());
     m.sums = memory.take<float>(tiles_.products * sums_step());
@@ -110,7 +111,7 @@ class winograd_weight_sums {
     }
   }
 
-  void sum_block(const result_block& chunk, const block& b, const float* x, const float* dy, float* sums,
+  void sum_block(const result_block& chunk, const block& b, const Element* x, const Element* dy, float* sums,
                  const worker_memory& m) const {
     bool first = true;
     const index_t rows_of_sums = tiles_.taps * b.channels + 1;
@@ -133,9 +134,9 @@ class winograd_weight_sums {
         first = false;
       }
     }
-    std::array<float*, winograd_tiles<float>::most_taps> to;
+    std::array<float*, winograd_tiles<Element>::most_taps> to;
     for_each_panel(b, [&, this](index_t panel, index_t, index_t width) {
-      const auto from = tiles_.planes<const float*>(m.sums + panel * b.channels, sums_step());
+      const auto from = tiles_.template planes<const float*>(m.sums + panel * b.channels, sums_step());
       for (index_t i = 0; i < tiles_.taps; ++i) {
         to[static_cast<std::size_t>(i)] = sums + panel * rows_of_sums + i * b.channels * width;
       }
@@ -143,27 +144,31 @@ class winograd_weight_sums {
     });
   }
 
-  void transform_output(const result_block& piece, const block& b, const float* dy, float* sums,
+  void transform_output(const result_block& piece, const block& b, const Element* dy, float* sums,
                         const worker_memory& m) const {
     const index_t plane = c_.rows * c_.columns;
     const index_t pixels = piece.rows * c_.columns;
-    if (!channels_last()) {
+    if (!tiles_.in_place()) {
       for (index_t n = piece.image; n < piece.image + piece.images; ++n) {
-        kernels_.transpose(dy + (n * c_.results + b.result) * plane + piece.row * c_.columns, plane, b.results, pixels,
-                           b.results, m.gradient + (n - piece.image) * pixels * b.results);
+        tiles_.copy_strip(kernels_, order_, dy + n * c_.results * plane, plane, c_.results, piece.row * c_.columns,
+                          pixels, b.result, b.results, m.gradient + (n - piece.image) * pixels * b.results);
       }
     }
-    const index_t pitch = channels_last() ? c_.results : b.results;
-    const auto first_of = [&, this](index_t n) {  // position (first_row, 0)
-      return channels_last() ? dy + (n * plane + piece.row * c_.columns) * c_.results + b.result
-                             : m.gradient + (n - piece.image) * pixels * b.results;
+    const index_t pitch = tiles_.in_place() ? c_.results : b.results;
+    const auto first_of = [&](index_t n) -> const float* {  // position (first_row, 0)
+      if constexpr (std::is_same_v<Element, float>) {
+        if (tiles_.in_place()) {
+          return dy + (n * plane + piece.row * c_.columns) * c_.results + b.result;
+        }
+      }
+      return m.gradient + (n - piece.image) * pixels * b.results;
     };
     winograd_image<float> image{.first_row = piece.row,
                                 .height = piece.row + piece.rows,
                                 .width = c_.columns,
                                 .pitch = pitch,
                                 .zeros = m.zeros};
-    std::array<const float*, winograd_tiles<float>::most_results> from;
+    std::array<const float*, winograd_tiles<Element>::most_results> from;
     const auto to = tiles_.planes(m.output, output_step());
     tiles_.for_each(piece, [&, this](index_t n, index_t row, index_t column, index_t tile) {
       image.first = first_of(n);
@@ -212,7 +217,7 @@ class winograd_weight_sums {
   }
 
   const tile_kernels<float>& kernels_;
-  winograd_tiles<float> tiles_;
+  winograd_tiles<Element> tiles_;
   correlation c_;
   channel_order order_;
   index_t channels_;

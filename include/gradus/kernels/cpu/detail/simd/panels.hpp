@@ -12,6 +12,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/kernels/cpu/detail/simd/operands.hpp"
 #include "gradus/kernels/cpu/detail/simd/pairs.hpp"
 #include "gradus/kernels/cpu/detail/simd/storage.hpp"
 #include "gradus/kernels/cpu/detail/simd/tile.hpp"
@@ -72,36 +73,6 @@ template <class Element>
   return columns - rest + (rest == 0 ? 0 : next_panel_width(kernels, rest));
 }
 
-/// to[k * width + j] = from[j * column_step + k * step] for k < count, j < columns; zeros in the columns up to `width`.
-/// Packs pairs of terms if the tiles take pairs.
-template <class Element>
-void pack_panel(const tile_kernels<computed<Element>>& kernels, const Element* from, index_t column_step, index_t step,
-                index_t columns, index_t count, index_t width, computed<Element>* to) {
-  const index_t rows = packed_terms<Element>(kernels, count);
-  if (columns < width) {
-    for (index_t k = 0; k < rows; ++k) {
-      std::fill(to + k * width + columns, to + (k + 1) * width, computed<Element>{});
-    }
-  }
-  if constexpr (may_pair<Element>) {
-    if (kernels.pairs) {
-      pair_columns(kernels, from, column_step, step, columns, count, width, to);
-      return;
-    }
-  }
-  if (column_step == 1 && columns == width) {
-    read_rows(kernels, from, step, count, width, to);
-  } else if (step == 1) {
-    read_transposed(kernels, from, column_step, columns, count, width, to);
-  } else {
-    for (index_t k = 0; k < count; ++k) {
-      for (index_t j = 0; j < columns; ++j) {
-        to[k * width + j] = from[j * column_step + k * step];
-      }
-    }
-  }
-}
-
 /// The same output, `offset` elements later.
 template <class Element>
 [[nodiscard]] tile_output<Element> shifted(tile_output<Element> output, index_t offset) noexcept {
@@ -121,24 +92,7 @@ void store_scattered(const computed<Element>* sums, index_t rows, index_t column
     for (index_t inner = 0; inner < (by_rows ? columns : rows); ++inner) {
       const index_t m = by_rows ? outer : inner;
       const index_t j = by_rows ? inner : outer;
-      const index_t at = c_row[m] + (by_rows ? j : c_column[j]);
-      computed<Element> value = sums[m * width + j];
-      if (output.bias != nullptr) {
-        value += output.bias[output.bias_of_rows ? m : j];
-      }
-      if (output.residual != nullptr) {
-        value += output.residual[at];
-      }
-      if (output.accumulate) {
-        value += output.c[at];
-      }
-      if (output.act.any()) {
-        value = output.act.bent(value);
-      }
-      if (output.mask != nullptr) {
-        value = output.derivative.bent(static_cast<computed<Element>>(output.mask[at]), value);
-      }
-      output.c[at] = static_cast<Element>(value);
+      output.store(sums[m * width + j], output.bias_of_rows ? m : j, c_row[m] + (by_rows ? j : c_column[j]));
     }
   }
 }
@@ -157,25 +111,8 @@ void store_strided(const computed<Element>* sums, index_t count, index_t place, 
       c[j * step] = static_cast<Element>(sums[j]);
     }
   } else {
-    const Element* const mask = output.mask == nullptr ? nullptr : output.mask + place;
     for (index_t j = 0; j < count; ++j) {
-      computed<Element> value = sums == nullptr ? computed<Element>{} : sums[j];
-      if (output.bias != nullptr) {
-        value += output.bias[output.bias_of_rows ? 0 : j];
-      }
-      if (output.residual != nullptr) {
-        value += output.residual[place + j * step];
-      }
-      if (output.accumulate) {
-        value += c[j * step];
-      }
-      if (output.act.any()) {
-        value = output.act.bent(value);
-      }
-      if (mask != nullptr) {
-        value = output.derivative.bent(static_cast<computed<Element>>(mask[j * step]), value);
-      }
-      c[j * step] = static_cast<Element>(value);
+      output.store(sums == nullptr ? computed<Element>{} : sums[j], output.bias_of_rows ? 0 : j, place + j * step);
     }
   }
 }
@@ -292,7 +229,8 @@ template <class Element, class Plan>
 [[nodiscard]] std::size_t largest_workspace(const Plan& plan) {
   std::size_t bytes = 0;
   for (const instruction_set which : all_instruction_sets) {
-    const bool other = may_pair<Element> || which < instruction_set::avx512_bf16;  // other kernels than avx512
+    const bool other =
+        has_storage_kernels<Element> || which < instruction_set::avx512_bf16;  // other kernels than avx512
     if (other && is_available(which)) {
       bytes = std::max(bytes, plan(storage_kernels_for<Element>(which)));
     }
@@ -389,8 +327,8 @@ void multiply_rows(const tile_kernels<computed<Element>>& kernels, tile_call<com
   const index_t padded = padded_columns(kernels, panel.columns);
   const index_t wide_panels = padded / kernels.width;
   const index_t wide_columns = wide_panels * kernels.width;
-  const bool direct =
-      stores && !kernels.pairs && panel.last && panel.c_column == nullptr && padded == panel.columns && output.simple();
+  const bool direct = stores && kernels.group == 1 && panel.last && panel.c_column == nullptr &&
+                      padded == panel.columns && output.simple();
   real* const spare = panel.tile + kernels.rows * padded;
   const real* const b = call.b;
   real* sums = panel.sums;

@@ -29,6 +29,19 @@ void read_run(const Element* from, index_t count, computed<Element>* to) {
   }
 }
 
+/// The same, with the conversions of an instruction set if it has them.
+template <class Element>
+void read_run(const tile_kernels<computed<Element>>& kernels, const Element* from, index_t count,
+              computed<Element>* to) {
+  if constexpr (std::is_same_v<Element, bfloat16>) {
+    if (kernels.widen != nullptr) {
+      kernels.widen(from, count, to);
+      return;
+    }
+  }
+  read_run(from, count, to);
+}
+
 /// to[i] = from[i * step] for i < count
 template <class Element>
 void read_every(const Element* from, index_t step, index_t count, computed<Element>* to) {
@@ -66,7 +79,7 @@ void read_rows(const tile_kernels<computed<Element>>& kernels, const Element* fr
   } else {
     for (index_t k = 0; k < count; ++k) {
       __builtin_prefetch(from + 12 * step);
-      read_run(from, width, to);
+      read_run(kernels, from, width, to);
       from += step;
       to += width;
     }
@@ -89,7 +102,7 @@ void read_transposed(const tile_kernels<computed<Element>>& kernels, const Eleme
       for (index_t k = 0; k < count; k += length) {
         const index_t terms = count - k < length ? count - k : length;
         for (index_t i = 0; i < some; ++i) {
-          read_run(from + (j + i) * step + k, terms, rows + i * length);
+          read_run(kernels, from + (j + i) * step + k, terms, rows + i * length);
         }
         kernels.transpose(rows, length, some, terms, width, to + k * width + j);
       }
@@ -105,8 +118,8 @@ void store_rows(const tile_kernels<computed<Element>>& kernels, const computed<E
     kernels.finish(sums, rows, pitch, count, c_row, output);
   } else {
     if constexpr (std::is_same_v<Element, bfloat16>) {
-      if (kernels.finish_pairs != nullptr) {
-        kernels.finish_pairs(sums, rows, pitch, count, c_row, output);
+      if (kernels.finish_bfloat16 != nullptr) {
+        kernels.finish_bfloat16(sums, rows, pitch, count, c_row, output);
         return;
       }
     }

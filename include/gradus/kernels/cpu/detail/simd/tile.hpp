@@ -6,6 +6,7 @@
 #include <algorithm>  // std::copy_n, std::min
 #include <array>      // std::array
 #include <cstddef>    // std::size_t
+#include <cstdint>    // std::uint16_t, std::uint32_t
 #include <cstring>    // std::memcpy
 #include <utility>    // std::integer_sequence, std::make_integer_sequence
 
@@ -33,6 +34,26 @@ struct tile_output {
   /// True if tiles do all of it themselves.
   [[nodiscard]] bool simple() const noexcept {
     return residual == nullptr && mask == nullptr && !accumulate && (bias == nullptr || !bias_of_rows) && !act.other;
+  }
+  /// Stores the result of a sum at c[at]. @param of_bias  index of its bias
+  void store(parameter_element_t<Element> sum, index_t of_bias, index_t at) const {
+    using real = parameter_element_t<Element>;
+    if (bias != nullptr) {
+      sum += bias[of_bias];
+    }
+    if (residual != nullptr) {
+      sum += static_cast<real>(residual[at]);
+    }
+    if (accumulate) {
+      sum += static_cast<real>(c[at]);
+    }
+    if (act.any()) {
+      sum = act.bent(sum);
+    }
+    if (mask != nullptr) {
+      sum = derivative.bent(static_cast<real>(mask[at]), sum);
+    }
+    c[at] = static_cast<Element>(sum);
   }
 };
 
@@ -120,12 +141,14 @@ using tile_table = std::array<void (*)(const tile_call<Element>&), most_tile_row
 template <class Element>
 struct tile_kernels {
   instruction_set set;
-  bool pairs = false;          ///< tiles multiply pairs of bfloat16: pairs.hpp
   index_t lanes;               ///< elements of a vector
   index_t rows;                ///< rows of the highest tile
   index_t width;               ///< columns of the widest tile: several vectors
   tile_table<Element> wide;    ///< tiles of `width` columns
   tile_table<Element> narrow;  ///< tiles of `lanes` columns
+  /// Adjacent terms that tiles multiply at once, in the memory of one element: 2 for pairs of bfloat16 (pairs.hpp),
+  /// whose sums always stay partial.
+  index_t group = 1;
   /// For tiles of lines, else null: the registers are prepared for segments of a length, and given back. Only between
   /// these calls may the thread use the tiles.
   void (*begin)(index_t segment_length) = nullptr;
@@ -138,11 +161,13 @@ struct tile_kernels {
   /// Stores rows of `count` sums, `pitch` apart, for any output.
   void (*finish)(const Element* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
                  const tile_output<Element>& output);
-  /// As finish, for results of bfloat16 if tiles multiply pairs, else null.
-  void (*finish_pairs)(const float* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
-                       const tile_output<bfloat16>& output) = nullptr;
-  /// Rounds `taps` times `channels` rows of `width` parameters to bfloat16 and writes them as rows of pairs of
-  /// channels, if tiles multiply pairs; else null. @pre lanes divides width
+  /// As finish, for results of bfloat16. Null in the kernels of other elements, like the next two.
+  void (*finish_bfloat16)(const float* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
+                          const tile_output<bfloat16>& output) = nullptr;
+  /// to[i] = from[i] for i < count
+  void (*widen)(const bfloat16* from, index_t count, float* to) = nullptr;
+  /// Rounds `taps` times `channels` rows of `width` parameters and writes them as rows of pairs of channels; only for
+  /// tiles of pairs. @pre lanes divides width
   void (*pair_rows)(const float* from, index_t taps, index_t channels, index_t width, float* to) = nullptr;
   /// to[i] += from[i] for i < count
   void (*add)(const Element* from, index_t count, Element* to);

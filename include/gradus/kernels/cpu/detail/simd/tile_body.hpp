@@ -27,6 +27,8 @@
 
 #include "gradus/kernels/cpu/detail/simd/transpose_body.hpp"
 
+#include "gradus/kernels/cpu/detail/simd/finish_body.hpp"
+
 #include "gradus/kernels/cpu/detail/simd/small_groups_body.hpp"
 
 namespace gradus::kernels::detail::GRADUS_TARGET {
@@ -169,72 +171,6 @@ void multiply_narrow_tile(const tile_call<Element>& call) {
       second.c_row += half;
     }
     multiply_tile<Element, half, 1>(second);
-  }
-}
-
-// As the functions of held_activation and held_derivative, for vectors of this instruction set.
-template <class Element, class Value>
-inline __attribute__((always_inline)) Value bent(const held_activation<Element>& act, Value value) {
-  const Value low = act.slope == 0 ? Value{} : act.slope * value;
-  const Value high = act.cap - Value{};
-  value = Value{} > value ? low : value;
-  return value > high ? high : value;
-}
-template <class Element, class Value>
-inline __attribute__((always_inline)) Value bent(const held_derivative<Element>& derivative, Value output,
-                                                 Value value) {
-  const Value low = derivative.slope == 0 ? Value{} : derivative.slope * value;
-  value = output > Value{} ? value : low;
-  return output >= derivative.cap - Value{} ? Value{} : value;
-}
-
-template <class Element>
-void finish(const Element* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
-            const tile_output<Element>& output) {
-  using vector = typename vector_of<Element>::type;
-  using stored = typename vector_of<Element>::stored;
-  constexpr index_t lanes = vector_of<Element>::lanes;
-  const tile_output<Element> o = output;
-  for (index_t m = 0; m < rows; ++m) {
-    index_t j = 0;
-    for (; j + lanes <= count; j += lanes) {
-      const index_t at = c_row[m] + j;
-      vector value = *reinterpret_cast<const stored*>(sums + m * pitch + j);
-      if (o.bias != nullptr) {
-        value += o.bias_of_rows ? o.bias[m] - vector{} : vector(*reinterpret_cast<const stored*>(o.bias + j));
-      }
-      if (o.residual != nullptr) {
-        value += *reinterpret_cast<const stored*>(o.residual + at);
-      }
-      if (o.accumulate) {
-        value += *reinterpret_cast<const stored*>(o.c + at);
-      }
-      if (o.act.relu) {
-        value = vector{} > value ? vector{} : value;
-      } else if (o.act.other) {
-        value = bent(o.act, value);
-      }
-      if (o.mask != nullptr) {
-        const vector masks = *reinterpret_cast<const stored*>(o.mask + at);
-        value = o.derivative.other ? bent(o.derivative, masks, value) : masks > vector{} ? value : vector{};
-      }
-      *reinterpret_cast<stored*>(o.c + at) = value;
-    }
-    for (; j < count; ++j) {
-      const index_t at = c_row[m] + j;
-      Element value = sums[m * pitch + j];
-      value += o.bias == nullptr ? Element{} : o.bias[o.bias_of_rows ? m : j];
-      value += o.residual == nullptr ? Element{} : o.residual[at];
-      value += o.accumulate ? o.c[at] : Element{};
-      if (o.act.other) {
-        value = bent(o.act, value);
-      }
-      value = o.act.relu && value < Element{} ? Element{} : value;
-      if (o.mask != nullptr) {
-        value = bent(o.derivative, o.mask[at], value);
-      }
-      o.c[at] = value;
-    }
   }
 }
 
@@ -461,7 +397,7 @@ inline constexpr tile_kernels<Element> tile_kernels_of{.set = instruction_set::G
                                                        .width = GRADUS_TILE_VECTORS* vector_of<Element>::lanes,
                                                        .wide = wide_tiles<Element, GRADUS_TILE_HEIGHTS>(),
                                                        .narrow = narrow_tiles<Element, GRADUS_TILE_ROWS>(),
-                                                       .finish = &finish<Element>,
+                                                       .finish = &finish<Element, Element>,
                                                        .add = &add<Element>,
                                                        .dot_rows = &dot_rows<Element>,
                                                        .add_rows = &add_rows<Element>,
@@ -471,6 +407,15 @@ inline constexpr tile_kernels<Element> tile_kernels_of{.set = instruction_set::G
                                                        .spread_groups = &spread_groups<Element>,
                                                        .copy_rows = &copy_rows<Element>,
                                                        .transpose = &transpose<Element>};
+
+/// The same, with the conversions of bfloat16.
+template <class Element>
+inline constexpr tile_kernels<Element> bfloat16_kernels_of = [] {
+  tile_kernels<Element> kernels = tile_kernels_of<Element>;
+  kernels.finish_bfloat16 = &finish<Element, bfloat16>;
+  kernels.widen = &widen_run<Element>;
+  return kernels;
+}();
 
 }  // namespace gradus::kernels::detail::GRADUS_TARGET
 
