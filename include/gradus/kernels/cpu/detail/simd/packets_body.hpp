@@ -180,6 +180,14 @@ struct packet {
     } else {
       return _mm_max_pd(a, b);
     }
+#elif GRADUS_TARGET_BYTES == 32
+    type result;
+    if constexpr (sizeof(real) == 4) {
+      __asm__("vmaxps {%2, %1, %0|%0, %1, %2}" : "=x"(result) : "x"(a), "x"(b));
+    } else {
+      __asm__("vmaxpd {%2, %1, %0|%0, %1, %2}" : "=x"(result) : "x"(a), "x"(b));
+    }
+    return result;
 #else
     return a > b ? a : b;
 #endif
