@@ -40,7 +40,7 @@ using gradus::nchw;
 using gradus::nhwc;
 using gradus::kernels::activation;
 
-using elements = std::tuple<float, double, bfloat16, float16>;
+using stored_elements = std::tuple<float, double, bfloat16, float16>;
 using sixteen_bits = std::tuple<bfloat16, float16>;
 
 /// Numbers of every kind.
@@ -122,7 +122,7 @@ void check_same_bits(const std::string& name, const std::vector<Element>& initia
 
 BOOST_AUTO_TEST_SUITE(instruction_sets)
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(elementwise_kernels_have_the_same_bits, Element, elements) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(elementwise_kernels_have_the_same_bits, Element, stored_elements) {
   cpu device{{.intra_op_threads = 1}};
   const activation activations[] = {activation::identity, activation::relu, {0.25, 6.0}, {0.0, 6.0}};
   for (index_t count = 0; count < 75; ++count) {
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(elementwise_kernels_have_the_same_bits, Element, e
   }
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(relu_keeps_numbers_and_nan, Element, elements) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(relu_keeps_numbers_and_nan, Element, stored_elements) {
   cpu device{{.intra_op_threads = 1}};
   const std::vector<Element> x = numbers<Element>(1000, 4);
   for_each_instruction_set([&](gradus::kernels::instruction_set) {
@@ -162,7 +162,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(relu_keeps_numbers_and_nan, Element, elements) {
 }
 
 /// Sums of planes depend on the number of SIMD lanes, so their channels are the SIMD lanes here.
-BOOST_AUTO_TEST_CASE_TEMPLATE(batch_norm_has_the_same_bits, Element, elements) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(batch_norm_has_the_same_bits, Element, stored_elements) {
   using real = gradus::parameter_element_t<Element>;
   cpu device{{.intra_op_threads = 1}};
   for (const index_t channels : {1, 3, 16, 24, 37, 64, 600}) {
@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(batch_norm_has_the_same_bits, Element, elements) {
   }
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(pooling_has_the_same_bits, Element, elements) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(pooling_has_the_same_bits, Element, stored_elements) {
   cpu device{{.intra_op_threads = 1}};
   const auto check = [&]<class Layout>(Layout, index_t channels) {
     const gradus::kernels::pool2d_geometry shape{.channels = channels,

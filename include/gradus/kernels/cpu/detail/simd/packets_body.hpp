@@ -140,7 +140,7 @@ struct packet {
   }
   /// `value` where the mask is true, else 0.
   GRADUS_ALWAYS_INLINE static type masked(index_vector mask, type value) noexcept {
-    return reinterpret_cast<type>(mask & reinterpret_cast<index_vector>(value));
+    return __builtin_bit_cast(type, mask & __builtin_bit_cast(index_vector, value));
   }
 
   /// max(x, 0); a NaN stays NaN.
