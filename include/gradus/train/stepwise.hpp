@@ -72,15 +72,15 @@ class session_of final : public any_session {
   auto with_parts(const Body& body) {
     return with_parts(body, std::index_sequence_for<Callbacks...>{});
   }
-  template <class Body, std::size_t... I>
-  auto with_parts(const Body& body, std::index_sequence<I...> /*of*/) {
+  template <class Body, std::size_t... Position>
+  auto with_parts(const Body& body, std::index_sequence<Position...> /*of*/) {
     const fit_facts fit = facts();
     return body(stepwise::parts{
         *data_,
         *trainer_->end_,
         *trainer_->group_,
         fit,
-        {typename trainer<Network>::template adapter<Callbacks>{std::get<I>(callbacks_), trainer_}.self()...}});
+        {typename trainer<Network>::template adapter<Callbacks>{std::get<Position>(callbacks_), trainer_}.self()...}});
   }
 
   trainer<Network>* trainer_;
