@@ -28,7 +28,7 @@ GRADUS_ALWAYS_INLINE void sum_terms(index_t runs, index_t count, double& first, 
   constexpr index_t lanes = packets::lanes;
   constexpr index_t chains = 4;  // independent additions hide their latency
   term_pair<Element> parts[chains]{};
-  double sums[2][lanes] = {};
+  double sums[2][std::size_t{lanes}] = {};
   index_t terms = 0;  // largest number of terms in a SIMD lane of parts
   const auto widen = [&] {
     for (auto& part : parts) {
@@ -231,7 +231,7 @@ GRADUS_ALWAYS_INLINE void normalize_runs_of(const normalized_runs<Element>& give
         for_each_block<Element>(
             length, [=]<int Block>(packet<Element> p, std::integral_constant<int, Block>, index_t place) {
               constexpr index_t lanes = packet<Element>::lanes;
-              typename packet<Element>::type value[Block];
+              typename packet<Element>::type value[std::size_t{Block}];
               const index_t i = first + place;
 #pragma GCC unroll 4
               for (int j = 0; j < Block; ++j) {
@@ -280,7 +280,7 @@ GRADUS_ALWAYS_INLINE void differentiate_runs_of(const gradient_runs<Element>& gi
         for_each_block<Element>(
             length, [=]<int Block>(packet<Element> p, std::integral_constant<int, Block>, index_t place) {
               constexpr index_t lanes = packet<Element>::lanes;
-              typename packet<Element>::type gradient[Block];
+              typename packet<Element>::type gradient[std::size_t{Block}];
               const index_t i = first + place;
 #pragma GCC unroll 4
               for (int j = 0; j < Block; ++j) {

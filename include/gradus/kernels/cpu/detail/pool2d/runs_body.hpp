@@ -16,9 +16,9 @@ template <class Element>
   constexpr index_t lanes = packets::lanes;
   window_run<Element> run = runs;  // a copy, so that it can be in registers
   const auto window = [&]<int Block>(packets p, std::integral_constant<int, Block>, index_t i) {
-    typename packets::type best[Block];
-    typename packets::type sum[Block];
-    typename packets::index_vector chosen[Block];
+    typename packets::type best[std::size_t{Block}];
+    typename packets::type sum[std::size_t{Block}];
+    typename packets::index_vector chosen[std::size_t{Block}];
     const Element* row = run.x + i;
     typename packets::index_vector entry = packets::broadcast_index(run.entry);
 #pragma GCC unroll 4
@@ -69,7 +69,7 @@ template <class Element>
   constexpr index_t lanes = packets::lanes;
   window_run<Element> run = runs;  // a copy, so that it can be in registers
   const auto window = [&]<int Block>(packets p, std::integral_constant<int, Block>, index_t i) {
-    typename packets::type sum[Block]{};
+    typename packets::type sum[std::size_t{Block}]{};
     const Element* row = run.x + i;
     for (index_t r = 0; r < run.rows; ++r, row += run.row_step) {
       const Element* from = row;
@@ -134,7 +134,7 @@ GRADUS_ALWAYS_INLINE void gradients_of_row(const input_row& given, const gradien
     }
     const index_t input = row.input + w * row.input_step;
     for_each_block<Element>(row.lanes, [&]<int Block>(packets packet, std::integral_constant<int, Block>, index_t i) {
-      typename packets::type sum[Block]{};
+      typename packets::type sum[std::size_t{Block}]{};
       index_t output = row.output + q.begin * row.column_step + i;
       for (index_t p = row.p.begin; p < row.p.end; ++p, output += row.row_step) {
         index_t place = output;

@@ -223,12 +223,12 @@ struct packet {
 
   /// Loads bytes as integers.
   GRADUS_ALWAYS_INLINE index_vector load_bytes(const std::uint8_t* from) const noexcept {
-    const auto& memory = *reinterpret_cast<const std::uint8_t(*)[lanes]>(from);
+    const auto& memory = *reinterpret_cast<const std::uint8_t(*)[std::size_t{lanes}]>(from);
     std::uint8_t bytes[16];
     if (count != lanes) {
       std::memset(bytes, 0, sizeof(bytes));
       std::memcpy(bytes, from, static_cast<std::size_t>(count));
-      return widen_bytes(*reinterpret_cast<const std::uint8_t(*)[lanes]>(bytes));
+      return widen_bytes(*reinterpret_cast<const std::uint8_t(*)[std::size_t{lanes}]>(bytes));
     }
     return widen_bytes(memory);
   }
@@ -236,7 +236,7 @@ struct packet {
   GRADUS_ALWAYS_INLINE void store_bytes(std::uint8_t* to, index_vector value) const noexcept {
     std::uint8_t bytes[16];
 #if GRADUS_TARGET_BYTES == 64
-    auto& narrow = *reinterpret_cast<std::uint8_t(*)[lanes]>(bytes);
+    auto& narrow = *reinterpret_cast<std::uint8_t(*)[std::size_t{lanes}]>(bytes);
     if constexpr (lanes == 16) {
       __asm__("vpmovdb {%1, %0|%0, %1}" : "=m"(narrow) : "v"(value));
     } else {
@@ -252,7 +252,7 @@ struct packet {
 
   /// sums[lane] += value[lane], in double precision, for `count` SIMD lanes.
   GRADUS_ALWAYS_INLINE void add_to(double* sums, type value) const noexcept {
-    alignas(GRADUS_TARGET_BYTES) real numbers[lanes];
+    alignas(GRADUS_TARGET_BYTES) real numbers[std::size_t{lanes}];
     *reinterpret_cast<type*>(numbers) = value;
     constexpr index_t step = GRADUS_TARGET_BYTES / 8;
     using doubles = packet<double>;
@@ -265,7 +265,7 @@ struct packet {
   }
 
  private:
-  GRADUS_ALWAYS_INLINE static index_vector widen_bytes(const std::uint8_t (&bytes)[lanes]) noexcept {
+  GRADUS_ALWAYS_INLINE static index_vector widen_bytes(const std::uint8_t (&bytes)[std::size_t{lanes}]) noexcept {
     index_vector wide{};
 #if GRADUS_TARGET_BYTES > 16
     if constexpr (sizeof(real) == 4) {
