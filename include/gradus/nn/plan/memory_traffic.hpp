@@ -152,7 +152,7 @@ class traffic_counter {
     for (const std::size_t input : n.inputs) {
       result.run.read += bytes(input) * (again || n.evaluates ? 1 : reads.forward);
     }
-    for_each_distinct_input(i, [&](std::size_t input) {
+    for_each_distinct_input(i, [&, this](std::size_t input) {
       result.least.read += slot(input) == out ? 0 : bytes(input);  // in place it could be the producer's work
     });
     byte_count both;  // the same in both counts
@@ -209,7 +209,7 @@ class traffic_counter {
       result.run.read += bytes(input) * input_reads;
     }
     if (input_reads != 0) {
-      for_each_distinct_input(i, [&](std::size_t input) { result.least.read += bytes(input); });
+      for_each_distinct_input(i, [&, this](std::size_t input) { result.least.read += bytes(input); });
     }
     const std::size_t state =
         memory_[i].state + (traits.backward_reads_output ? bytes(i + 1) : 0) + (for_inputs ? parameter_bytes(i) : 0);

@@ -155,14 +155,15 @@ class winograd_weight_sums {
       }
     }
     const index_t pitch = tiles_.in_place() ? c_.results : b.results;
-    const auto first_of = [&](index_t n) -> const float* {  // position (first_row, 0)
-      if constexpr (std::is_same_v<Element, float>) {
-        if (tiles_.in_place()) {
-          return dy + (n * plane + piece.row * c_.columns) * c_.results + b.result;
-        }
+    const float* first = m.gradient;
+    index_t image_step = pixels * b.results;
+    if constexpr (std::is_same_v<Element, float>) {
+      if (tiles_.in_place()) {
+        first = dy + (piece.image * plane + piece.row * c_.columns) * c_.results + b.result;
+        image_step = plane * c_.results;
       }
-      return m.gradient + (n - piece.image) * pixels * b.results;
-    };
+    }
+    const auto first_of = [=](index_t n) { return first + (n - piece.image) * image_step; };  // position (first_row, 0)
     winograd_image<float> image{.first_row = piece.row,
                                 .height = piece.row + piece.rows,
                                 .width = c_.columns,
