@@ -25,7 +25,7 @@
 #include "gradus/train/reproducible.hpp"
 #include "gradus/train/state.hpp"
 #include "gradus/train/trainer.hpp"
-#include "support/training_runs.hpp"
+#include "training_runs.hpp"
 
 BOOST_AUTO_TEST_SUITE(stepwise_training)
 
