@@ -49,8 +49,8 @@ enum class weight_channels : unsigned char {
   second_of_a_group  ///< (I, O / groups, ...): output channel o of a group has the weights w(i, o, ...) of its inputs
 };
 
-/// How often the kernels of a layer read whole values from memory in a training step: memory_traffic counts bytes by it.
-/// No plan depends on it. The defaults are those of a layer whose passes read everything once.
+/// How often the kernels of a layer read whole values from memory in a training step: memory_traffic counts bytes by
+/// it. No plan depends on it. The defaults are those of a layer whose passes read everything once.
 struct value_reads {
   unsigned char forward = 1;                  ///< forward reads each input
   unsigned char inputs_for_inputs = 1;        ///< of backward_reads_inputs: for the gradients of the inputs

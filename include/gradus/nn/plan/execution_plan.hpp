@@ -132,13 +132,13 @@ struct execution_plan {
 
 /// The memory that a network needs, in bytes.
 struct memory_forecast {
-  execution_plan plan = {};    ///< of the largest batch that is computed at once
-  std::size_t arena = 0;       ///< values and their gradients
-  std::size_t workspace = 0;   ///< the largest of any layer, for each stream
-  std::size_t parameters = 0;  ///< values of parameters
-  std::size_t gradients = 0;   ///< gradients of parameters; with micro-batches also their partial sums
-  std::size_t buffers = 0;     ///< statistics that are not trained, such as running means
-  std::size_t copies = 0;      ///< folded and prepared weights of a network for inference
+  execution_plan plan = {};                 ///< of the largest batch that is computed at once
+  std::size_t arena = 0;                    ///< values and their gradients
+  std::size_t workspace = 0;                ///< the largest of any layer, for each stream
+  std::size_t parameters = 0;               ///< values of parameters
+  std::size_t gradients = 0;                ///< gradients of parameters; with micro-batches also their partial sums
+  std::size_t buffers = 0;                  ///< statistics that are not trained, such as running means
+  std::size_t copies = 0;                   ///< folded and prepared weights of a network for inference
   dynamic_array<layer_memory> layers = {};  ///< state and workspace of each layer
 
   /// The sum of all parts.

@@ -65,12 +65,13 @@ class loader_base {
       raise<configuration_error>("loader.take_shard", "a rank from 0 to ranks - 1", shard_text(part), {}, where);
     }
     if (set_.held.spread() && part != set_.held.of) {
-      raise<configuration_error>(
-          "loader.take_shard", {"the ranks of the distributed data set: ", shard_text(set_.held.of)},
-          {"the trainer's ", part.nested ? "virtual workers on " : "", shard_text(part)},
-          "make data::distributed and the trainer with one communicator; parallel::reproducible and pipelines need data "
-          "that all ranks have",
-          where);
+      raise<configuration_error>("loader.take_shard",
+                                 {"the ranks of the distributed data set: ", shard_text(set_.held.of)},
+                                 {"the trainer's ", part.nested ? "virtual workers on " : "", shard_text(part)},
+                                 "make data::distributed and the trainer with one communicator; parallel::reproducible "
+                                 "and pipelines need data "
+                                 "that all ranks have",
+                                 where);
     }
     if (fixed_shard_ && part != shard_) {
       raise<configuration_error>("loader.take_shard", {shard_text(shard_), ", the shard of the loader's options"},
@@ -116,7 +117,9 @@ class loader_base {
       : set_{set},
         global_batch_size_{std::min(options.global_batch_size, std::max(set.size, index_t{1}))},
         fixed_shard_{options.shard != loader_options{}.shard},
-        shard_{fixed_shard_ ? options.shard : set.held.spread() ? set.held.of : data::shard{}},
+        shard_{fixed_shard_        ? options.shard
+               : set.held.spread() ? set.held.of
+                                   : data::shard{}},
         sampler_{set.size,
                  {.global_batch_size = options.global_batch_size,
                   .shuffle = options.shuffle,
