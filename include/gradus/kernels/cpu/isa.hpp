@@ -21,8 +21,8 @@
 
 namespace gradus::kernels {
 
-/// Instruction sets of the kernels. A program contains the code for all of them, whatever
-/// its compiler options.
+/// Instruction sets of the kernels. A program contains the code for all of them, whatever its compiler options, unless
+/// GRADUS_PORTABLE_KERNELS is defined.
 enum class instruction_set : unsigned char {
   portable,     ///< vectors of 16 bytes with the instructions that the compiler may use anyway: SSE2, NEON, ...
   avx2,         ///< vectors of 32 bytes, fused multiply-add (AVX2, FMA, F16C: x86-64-v3)
@@ -85,7 +85,7 @@ namespace detail {
 
 /// True if this processor and its operating system can run the instructions.
 [[nodiscard]] inline bool is_available(instruction_set which) noexcept {
-#if defined(__x86_64__) || defined(__i386__)
+#if defined(GRADUS_X86_KERNELS)
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
   switch (which) {

@@ -29,7 +29,7 @@
 #undef GRADUS_TARGET
 #undef GRADUS_TARGET_BYTES
 
-#if defined(__x86_64__)
+#if defined(GRADUS_X86_KERNELS)
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else

@@ -38,7 +38,7 @@ namespace gradus::kernels::detail {
 /// the f of that instruction set's namespace.
 template <class Call>
 void on_target(const Call& call) {
-#if defined(__x86_64__)
+#if defined(GRADUS_X86_KERNELS)
   const instruction_set which = current_instruction_set();
   if (which >= instruction_set::avx512) {
     call(avx512::target{});

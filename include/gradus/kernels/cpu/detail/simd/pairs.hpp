@@ -21,7 +21,7 @@
 // of pairs have the same arguments as other tiles, with half the terms. Pairs are copied as floats; no arithmetic uses
 // them as floats.
 
-#if defined(__x86_64__)
+#if defined(GRADUS_X86_KERNELS)
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512bf16,avx512f,avx2,fma"))), apply_to = function)
 #else
@@ -47,7 +47,7 @@ namespace gradus::kernels::detail {
 template <class Element>
 inline constexpr bool has_storage_kernels = std::is_same_v<Element, bfloat16>;
 
-#if defined(__x86_64__)
+#if defined(GRADUS_X86_KERNELS)
 template <class Element>
 inline constexpr tile_kernels<Element> pair_kernels_of =
     avx512_bf16::with_pair_tiles<Element>(avx512::bfloat16_kernels_of<Element>, instruction_set::avx512_bf16);
@@ -60,7 +60,7 @@ inline constexpr tile_kernels<Element> amx_kernels_of = amx_bf16::with_amx_tiles
 template <class Element>
 [[nodiscard]] const tile_kernels<computed<Element>>& single_term_kernels_for([[maybe_unused]] instruction_set which) {
   if constexpr (has_storage_kernels<Element>) {
-#if defined(__x86_64__)
+#if defined(GRADUS_X86_KERNELS)
     if (which >= instruction_set::avx512) {
       return avx512::bfloat16_kernels_of<computed<Element>>;
     }
@@ -77,7 +77,7 @@ template <class Element>
 /// The kernels of an instruction set for products of images of an element type.
 template <class Element>
 [[nodiscard]] const tile_kernels<computed<Element>>& storage_kernels_for(instruction_set which) {
-#if defined(__x86_64__)
+#if defined(GRADUS_X86_KERNELS)
   if constexpr (has_storage_kernels<Element>) {
     if (which == instruction_set::amx_bf16) {
       return amx_kernels_of<computed<Element>>;

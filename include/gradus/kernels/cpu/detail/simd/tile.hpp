@@ -209,7 +209,7 @@ namespace gradus::kernels::detail {
 /// The kernels of an instruction set.
 template <class Element>
 [[nodiscard]] const tile_kernels<Element>& tile_kernels_for([[maybe_unused]] instruction_set which) {
-#if defined(__x86_64__)
+#if defined(GRADUS_X86_KERNELS)
   if (which >= instruction_set::avx512) {
     return avx512::tile_kernels_of<Element>;
   }
@@ -223,7 +223,7 @@ template <class Element>
 /// The tiles along runs of an instruction set.
 template <class Element>
 [[nodiscard]] const plane_tiles<Element>& plane_tiles_for([[maybe_unused]] instruction_set which) {
-#if defined(__x86_64__)
+#if defined(GRADUS_X86_KERNELS)
   if (which >= instruction_set::avx512) {
     return avx512::plane_tiles_of<Element>;
   }

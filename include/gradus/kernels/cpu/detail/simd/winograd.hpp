@@ -121,7 +121,7 @@ namespace gradus::kernels::detail {
 /// The transforms of an instruction set.
 template <class Element>
 [[nodiscard]] const winograd_table<Element>& winograd_transforms_for([[maybe_unused]] instruction_set which) {
-#if defined(__x86_64__)
+#if defined(GRADUS_X86_KERNELS)
   if (which >= instruction_set::avx512) {
     return avx512::winograd_transforms_of<Element>;
   }
