@@ -21,7 +21,6 @@
 #include "gradus/kernels/conv2d.hpp"
 #include "gradus/layout/layout_policy.hpp"
 #include "gradus/nn/image_batch.hpp"
-#include "gradus/nn/padding.hpp"
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/value.hpp"
 #include "gradus/tensor/tensor_view.hpp"
@@ -192,14 +191,18 @@ class attribute_visitor {
   /// The steps of an element-wise function of the inputs, then the parameters (tensor/formula.hpp).
   virtual void formula(std::span<const formula_step> steps) = 0;
 
-  /// integers: {height, width}.
-  void size(std::string_view name, size2d value) { integers(name, std::array{value.height, value.width}); }
+  /// integers: {height, width} of a size2d.
+  template <class Size>
+  void size(std::string_view name, const Size& value) {
+    integers(name, std::array<index_t, 2>{value.height, value.width});
+  }
   /// text for padding::same(), else integers: {top, left, bottom, right}.
-  void padding(std::string_view name, const nn::padding& value) {
-    if (value.rule() == nn::padding::kind::same) {
+  template <class Padding>
+  void padding(std::string_view name, const Padding& value) {
+    if (value.rule() == Padding::kind::same) {
       text(name, "same");
     } else {
-      integers(name, std::array{value.top(), value.left(), value.bottom(), value.right()});
+      integers(name, std::array<index_t, 4>{value.top(), value.left(), value.bottom(), value.right()});
     }
   }
 

@@ -67,7 +67,7 @@ struct described {
     void attributes(nn::attribute_visitor& visit) const override {
       visit.operation(operation_);
       visit.integer("turns", turns_);
-      visit.size("center", {4, 5});
+      visit.size("center", nn::size2d{4, 5});
       visit.padding("around", nn::padding::same());
       visit.real("negative_slope", 0.25);
       visit.real("cap", std::numeric_limits<double>::infinity());
