@@ -16,6 +16,7 @@
 
 #include "gradus/comm/link.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/checkpoint_reader.hpp"
 #include "gradus/io/checkpoint_search.hpp"
@@ -295,8 +296,7 @@ class shared_checkpoint {
     std::string failed;
     if (takes_part) {
       const std::uint64_t size = file_->header().buffer_size();
-      const std::uint64_t count = sharers.size();
-      const auto cut = [&](std::uint64_t before) { return size / count * before + size % count * before / count; };
+      const auto cut = [&](std::uint64_t before) { return gradus::detail::part_bound(size, sharers.size(), before); };
       failed = error_in([&, this] {
         for (const range_checksum& each : file_->checksums(cut(index), cut(index + 1))) {
           detail::append_number(sums, each.tensor);

@@ -4,7 +4,10 @@
 // chosen mode refers to.
 #pragma once
 
-#include <concepts>  // std::integral, std::same_as
+#include <array>        // std::array
+#include <concepts>     // std::integral, std::same_as
+#include <cstddef>      // std::size_t
+#include <string_view>  // std::string_view
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/extents.hpp"
@@ -25,6 +28,12 @@ enum class padding_mode : unsigned char {
   replicate,  ///< a a a b c d d d
   circular    ///< c d a b c d a b: a periodic domain; padding is at most the extent
 };
+
+/// The name of a mode: "reflect".
+[[nodiscard]] constexpr std::string_view name_of(padding_mode mode) noexcept {
+  constexpr std::array<std::string_view, 4> names{"zeros", "reflect", "replicate", "circular"};
+  return names[static_cast<std::size_t>(mode)];
+}
 
 struct pad2d_geometry;
 

@@ -139,9 +139,9 @@ class network_base : public compiled_network<Element, Device> {
   friend class network_stage;
 
   /// Checks every layer's output before its memory is reused.
-  class finder final : public step_hooks {
+  class non_finite_checker final : public step_hooks {
    public:
-    finder(network_base& net, index_t examples) noexcept : net_{net}, examples_{examples} {}
+    non_finite_checker(network_base& net, index_t examples) noexcept : net_{net}, examples_{examples} {}
 
     void after_layer(std::size_t layer, phase /*which*/) override {
       const Element* const output = net_.memory().value(layer + 1);
@@ -260,7 +260,7 @@ class network_base : public compiled_network<Element, Device> {
     std::string place;
     for (index_t first = 0; first < batch.examples() && place.empty(); first += graph_.examples_at_once()) {
       const batch_type part = part_of(batch, first, at_once(batch, first));
-      finder observer{*this, part.examples()};
+      non_finite_checker observer{*this, part.examples()};
       step_context context = training_context(options);
       context.communicates = false;
       context.training = !graph_.inference();

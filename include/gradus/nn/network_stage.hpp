@@ -217,7 +217,7 @@ class network_stage {
         return {gradus::join({"the values that stage ", stage(), " receives"})};
       }
     }
-    finder search{*this, batch.examples};
+    non_finite_checker search{*this, batch.examples};
     forward(batch, true, &search);
     return {std::move(search.place)};
   }
@@ -227,9 +227,9 @@ class network_stage {
   static void exchanges_nothing(std::size_t /*layer*/) noexcept {}
 
   /// Checks every layer's output before its memory is reused.
-  class finder final : public step_hooks {
+  class non_finite_checker final : public step_hooks {
    public:
-    finder(network_stage& of, index_t examples) noexcept : of_{of}, examples_{examples} {}
+    non_finite_checker(network_stage& of, index_t examples) noexcept : of_{of}, examples_{examples} {}
 
     void after_layer(std::size_t layer, phase /*which*/) override {
       const Element* const output = of_.memory().value(layer + 1);

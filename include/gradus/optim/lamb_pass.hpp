@@ -30,13 +30,13 @@ struct lamb_pass {
 
   template <class Element>
   struct step {
-    Element scale, decay, rest1, beta2, rest2, correction1, correction2, epsilon, rate;
+    Element scale, decay, one_minus_beta1, beta2, one_minus_beta2, correction1, correction2, epsilon, rate;
 
     template <class Number>
     GRADUS_ALWAYS_INLINE constexpr void moments(Number& first, Number& second, Number gradient) const noexcept {
       gradient = scale * gradient;
-      first += rest1 * (gradient - first);
-      second = beta2 * second + rest2 * gradient * gradient;
+      first += one_minus_beta1 * (gradient - first);
+      second = beta2 * second + one_minus_beta2 * gradient * gradient;
     }
 
     template <class Number>
@@ -50,9 +50,9 @@ struct lamb_pass {
   [[nodiscard]] constexpr step<Element> at(const pass_point& point, bool decays) const noexcept {
     return {.scale = static_cast<Element>(point.gradient_scale),
             .decay = static_cast<Element>(decays ? weight_decay : 0.0),
-            .rest1 = static_cast<Element>(1.0 - beta1),
+            .one_minus_beta1 = static_cast<Element>(1.0 - beta1),
             .beta2 = static_cast<Element>(beta2),
-            .rest2 = static_cast<Element>(1.0 - beta2),
+            .one_minus_beta2 = static_cast<Element>(1.0 - beta2),
             .correction1 = static_cast<Element>(1.0 / (1.0 - power(beta1, point.updates + 1))),
             .correction2 = static_cast<Element>(1.0 / square_root(1.0 - power(beta2, point.updates + 1))),
             .epsilon = static_cast<Element>(epsilon),

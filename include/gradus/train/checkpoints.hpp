@@ -29,7 +29,7 @@
 #include "gradus/io/file_system.hpp"
 #include "gradus/io/shared_checkpoint.hpp"
 #include "gradus/train/callback_state.hpp"
-#include "gradus/train/detail/checkpoints/gathering_group.hpp"
+#include "gradus/train/detail/checkpoints/blocking_communicator.hpp"
 #include "gradus/train/detail/checkpoints/signals.hpp"
 #include "gradus/train/detail/checkpoints/state_file.hpp"
 #include "gradus/train/detail/state/access.hpp"
@@ -222,7 +222,7 @@ class checkpoints {
       return;
     }
     const auto training = detail::trainer_access::parts_of(trainer);
-    group_ = std::make_unique<detail::gathering_group>(*training.group);
+    group_ = std::make_unique<detail::blocking_communicator>(*training.group);
     io::checkpoint_writer_options options{.resumed_from = training.progress->resumed_from,
                                           .time_limit = options_.time_limit};
     int every = 1;
@@ -355,7 +355,7 @@ class checkpoints {
   error_location where_;
   std::unique_ptr<detail::end_signals> signals_ =
       options_.signals && !folder_.empty() ? std::make_unique<detail::end_signals>() : nullptr;
-  std::unique_ptr<detail::gathering_group> group_;
+  std::unique_ptr<detail::blocking_communicator> group_;
   training_state state_;
   detail::state_content content_;
   std::optional<double> best_;
@@ -387,7 +387,7 @@ io::checkpoint_report resume_training(Trainer& trainer, const Folders& folders,
       }
     }
     const auto training = detail::trainer_access::parts_of(trainer);
-    detail::gathering_group group{*training.group};
+    detail::blocking_communicator group{*training.group};
     const io::shared_checkpoint newest{group, paths};
     if (newest.found()) {
       restore(trainer, detail::state_of_checkpoint{newest}, {}, where);

@@ -146,9 +146,9 @@ void take_state(const training_parts<Network>& training, training_state& state) 
   }
   [[maybe_unused]] auto& device = training.network->device();
   for (std::size_t i = 0; i < state.entries(); ++i) {
-    const state_array& one = state.arrays()[i];
+    const stored_array& one = state.arrays()[i];
     const std::size_t bytes = state_access::held_bytes(state, i);
-    const state_origin& from = state_access::origin(state, i);
+    const array_origin& from = one.origin;
     if (bytes == 0 || state_access::is_flat(state, i, flat_bytes)) {
       continue;
     }

@@ -147,24 +147,29 @@ enum class state_kind : unsigned char {
   worker_buffers    ///< of reproducible training: all buffers of a virtual worker
 };
 
-/// Where an array of a state comes from on this rank.
-struct state_origin {
+/// Where an array of a state comes from on this rank, and how ranks share it.
+struct array_origin {
   state_kind kind = state_kind::value;
   int copy_of = 0;              ///< the rank, where ranks differ; of worker_buffers the virtual worker
   std::byte* memory = nullptr;  ///< all of the array, in the memory of the device (of sums: in the host's)
   std::size_t buffer = 0;       ///< of servers: 0 the values, then the buffers of the rule
   index_t offset = 0;           ///< in the flat buffers, in elements
+  int owner = -1;               ///< the rank that has all of it; -1: all ranks have it, and answer for some rows each
+  index_t rows = 1;             ///< a part is some rows
+  index_t row = 1;              ///< elements of a row
+  index_t first_byte = 0;       ///< among the arrays that are divided
 };
 
 }  // namespace detail
 
-/// An array of a training_state.
-struct state_array : state_entry {
+/// An array of a training_state: what it is, where its memory is, and which part of it this rank has.
+struct stored_array : state_entry {
   element_range held;                ///< what this rank has
   const std::byte* data = nullptr;   ///< of `held`, in the memory order of the network
   bool in_order = true;              ///< that is the logical order: `data` may be used as it is
   extents<4> axes{1, 1, 1, 1};       ///< of `held`, in the logical order
   std::array<index_t, 4> strides{};  ///< of `data`, in elements
+  detail::array_origin origin;       ///< in the training
 };
 
 /// The whole state of a training on one rank, as of one moment between two steps: what train::capture makes and
@@ -198,7 +203,7 @@ class training_state final : public state_source {
   /// True before the first capture.
   [[nodiscard]] bool empty() const noexcept { return arrays_.empty(); }
   /// All arrays, the same list on all ranks.
-  [[nodiscard]] std::span<const state_array> arrays() const noexcept { return {arrays_.data(), arrays_.size()}; }
+  [[nodiscard]] std::span<const stored_array> arrays() const noexcept { return {arrays_.data(), arrays_.size()}; }
   /// All texts.
   [[nodiscard]] std::span<const state_fact> facts() const noexcept { return {facts_.data(), facts_.size()}; }
   /// Sets a text, for example of a callback that knows the best metric so far. Set it on all ranks.
@@ -219,12 +224,17 @@ class training_state final : public state_source {
   /// What a rank has of array i. Ranges of all ranks together are the array, each element once.
   /// @pre i < arrays().size(), 0 <= rank < ranks()
   [[nodiscard]] element_range range_of(std::size_t i, int rank) const noexcept {
-    const sharing& how = sharing_[i];
-    const index_t all = how.row * how.rows;
-    if (how.owner >= 0) {
-      return how.owner == rank ? element_range{0, all} : element_range{all, all};
+    const detail::array_origin& from = arrays_[i].origin;
+    const index_t all = from.row * from.rows;
+    if (from.owner >= 0) {
+      return from.owner == rank ? element_range{0, all} : element_range{all, all};
     }
-    return {cut(how, rank) * how.row, cut(how, rank + 1) * how.row};
+    const auto first_row = [&, this](int before) {  // of the rank behind them
+      const index_t bytes = gradus::detail::part_bound<index_t>(divided_bytes_, ranks_, before) - from.first_byte;
+      const index_t row_bytes = from.row * arrays_[i].element_bytes;
+      return bytes <= 0 ? index_t{0} : std::min((bytes + row_bytes - 1) / row_bytes, from.rows);
+    };
+    return {first_row(rank) * from.row, first_row(rank + 1) * from.row};
   }
   /// Bytes that this rank has.
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.size() * sizeof(std::uint64_t); }
@@ -250,7 +260,7 @@ class training_state final : public state_source {
   }
   /// @throws configuration_error when this rank does not have all of them
   void read(std::size_t i, index_t first, std::span<std::byte> to) const override {
-    const state_array& one = arrays_[i];
+    const stored_array& one = arrays_[i];
     const index_t count = static_cast<index_t>(to.size()) / one.element_bytes;
     if (count == 0) {
       return;
@@ -274,27 +284,10 @@ class training_state final : public state_source {
  private:
   friend struct detail::state_access;
 
-  /// How ranks share an array.
-  struct sharing {
-    int owner = -1;          // the rank that has all; -1: all ranks have a part
-    index_t rows = 1;        // a part is some rows
-    index_t row = 1;         // elements
-    index_t first_byte = 0;  // among the arrays that are divided
-    index_t row_bytes = 1;
-  };
-
-  /// The first row of a rank's part.
-  [[nodiscard]] index_t cut(const sharing& how, int rank) const noexcept {
-    const index_t byte = divided_bytes_ / ranks_ * rank + divided_bytes_ % ranks_ * rank / ranks_ - how.first_byte;
-    return byte <= 0 ? 0 : std::min((byte + how.row_bytes - 1) / how.row_bytes, how.rows);
-  }
-
   int rank_ = 0;
   int ranks_ = 1;
   index_t divided_bytes_ = 0;
-  dynamic_array<state_array> arrays_;
-  dynamic_array<sharing> sharing_;               // of each array
-  dynamic_array<detail::state_origin> origins_;  // of each array
+  dynamic_array<stored_array> arrays_;
   dynamic_array<state_fact> facts_;
   dynamic_array<double> sums_;           // (ranks, 4)
   dynamic_array<std::uint64_t> memory_;  // of what this rank has

@@ -9,13 +9,19 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "gradus/core/error.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/io/detail/onnx/content.hpp"
 #include "gradus/io/detail/onnx/model_files.hpp"
+#include "gradus/io/detail/onnx/model_reader.hpp"
 #include "gradus/io/onnx_export.hpp"
 #include "gradus/io/onnx_import.hpp"
 #include "gradus/layout/layouts.hpp"
@@ -42,6 +48,40 @@ struct doubled {
     nn::value_shape infer(std::span<const nn::value_shape> inputs) override { return inputs[0]; }
     void forward(const typename base::forward_call& /*call*/) override {}
     void backward(const typename base::backward_call& /*call*/) override {}
+  };
+};
+
+/// A layer with a parameter and options that says what it computes.
+struct described {
+  const char* operation = "company.images::Rotate";
+  gradus::index_t turns = 3;
+
+  template <class Element, class Layout, class Device>
+  class layer final : public nn::layer<Element, Layout, Device> {
+    using base = nn::layer<Element, Layout, Device>;
+
+   public:
+    explicit layer(const described& options) : operation_{options.operation}, turns_{options.turns} {}
+    [[nodiscard]] std::string_view kind() const noexcept override { return "described"; }
+    nn::value_shape infer(std::span<const nn::value_shape> inputs) override { return inputs[0]; }
+    void attributes(nn::attribute_visitor& visit) const override {
+      visit.operation(operation_);
+      visit.integer("turns", turns_);
+      visit.size("center", nn::size2d{4, 5});
+      visit.padding("around", nn::padding::same());
+      visit.real("negative_slope", 0.25);
+      visit.real("cap", std::numeric_limits<double>::infinity());
+    }
+    [[nodiscard]] std::vector<nn::parameter_description> parameters() const override {
+      return {{"weight", {3, 1, 1, 1}, 1, nn::constant(0.5), {}, false}};
+    }
+    [[nodiscard]] std::vector<nn::buffer_description> buffers() const override { return {{"mean", 2, 0.75}}; }
+    void forward(const typename base::forward_call& /*call*/) override {}
+    void backward(const typename base::backward_call& /*call*/) override {}
+
+   private:
+    const char* operation_;
+    gradus::index_t turns_;
   };
 };
 
@@ -202,6 +242,42 @@ BOOST_AUTO_TEST_CASE(a_layer_without_operators_is_named) {
   BOOST_CHECK_EXCEPTION(gradus::io::save_onnx(net, path / "model.onnx"), gradus::configuration_error,
                         says("layer 'twice'"));
   BOOST_TEST(!std::filesystem::exists(path / "model.onnx"));
+}
+
+BOOST_AUTO_TEST_CASE(a_layer_of_a_program_becomes_an_operator_of_its_domain) {
+  const auto save = [&](const described& options) {
+    nn::network<float> net{device, {3, 9, 9}};
+    net.add("turned", options, net.input());
+    net.compile({.max_batch_size = 1});
+    gradus::io::save_onnx(net, path / "model.onnx");
+    return content_of(path / "model.onnx");
+  };
+  const std::string bytes = save({});
+  const gradus::io::detail::onnx_content model = gradus::io::detail::onnx_reader{bytes, {}}.take();
+  BOOST_REQUIRE(model.operators.size() == 2U);
+  const gradus::io::detail::onnx_operator& own = model.operators[0];
+  BOOST_TEST(own.op_type == "Rotate");
+  BOOST_TEST(own.domain == "company.images");
+  BOOST_TEST(own.inputs == (std::vector<std::string>{"input", "turned.weight", "turned.mean"}),
+             boost::test_tools::per_element());
+  BOOST_TEST(own.attributes.at("turns").integer == 3);
+  BOOST_TEST(own.attributes.at("center").integers == (std::vector<gradus::index_t>{4, 5}),
+             boost::test_tools::per_element());
+  BOOST_TEST(own.attributes.at("around").text == "same");
+  BOOST_TEST(own.attributes.at("negative_slope").real == 0.25);
+  BOOST_TEST(model.constants.at("turned.weight").numbers == (std::vector<float>{0.5F, 0.5F, 0.5F}),
+             boost::test_tools::per_element());
+  BOOST_TEST(model.constants.at("turned.mean").numbers == (std::vector<float>{0.75F, 0.75F}),
+             boost::test_tools::per_element());
+  BOOST_CHECK_EXCEPTION((void)gradus::io::load_onnx<float>(device, path / "model.onnx", {.max_batch_size = 1}),
+                        gradus::configuration_error, [](const gradus::error& failure) {
+                          return std::string_view{failure.what()}.find("company.images") != std::string_view::npos;
+                        });
+
+  // An operation of the library needs what its operator needs.
+  BOOST_TEST(save({.operation = "relu"}).find("LeakyRelu") != std::string::npos);
+  BOOST_CHECK_EXCEPTION((void)save({.operation = "pixel_shuffle"}), gradus::configuration_error,
+                        says("the attribute 'factor' of the operation pixel_shuffle"));
 }
 
 BOOST_AUTO_TEST_CASE(a_network_is_compiled_before) {

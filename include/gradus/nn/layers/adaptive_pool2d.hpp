@@ -112,6 +112,8 @@ class adaptive_average_pool2d_base : public pooling_base {
     return pooled_shape(geometry_);
   }
 
+  void attributes(attribute_visitor& visit) const override { visit.operation(kind()); }
+
  protected:
   [[nodiscard]] static bool counts_padding() noexcept { return false; }
 
@@ -135,6 +137,8 @@ class adaptive_max_pool2d_base : public pooling_base {
     }
     return pooled_shape(geometry_);
   }
+
+  void attributes(attribute_visitor& visit) const override { visit.operation(kind()); }
 
  private:
   adaptive_max_pool2d options_;

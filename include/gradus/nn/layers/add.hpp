@@ -52,6 +52,8 @@ class add_base : public layer_base {
     return inputs[0];
   }
 
+  void attributes(attribute_visitor& visit) const override { visit.operation(kind()); }
+
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,

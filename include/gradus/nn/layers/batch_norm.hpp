@@ -133,8 +133,10 @@ class batch_norm_base : public layer_base {
 
   void set_activation(kernels::activation act) override { activation_ = act; }
 
-  /// What the layer was made of.
-  [[nodiscard]] const batch_norm& options() const noexcept { return options_; }
+  void attributes(attribute_visitor& visit) const override {
+    visit.operation("batch_norm");
+    visit.real("epsilon", options_.epsilon);
+  }
 
  protected:
   batch_norm options_;

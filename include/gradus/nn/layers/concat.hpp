@@ -60,6 +60,8 @@ class concat_base : public layer_base {
     return out;
   }
 
+  void attributes(attribute_visitor& visit) const override { visit.operation(kind()); }
+
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_inputs = false, .backward_reads_output = false, .recomputable = true};
   }

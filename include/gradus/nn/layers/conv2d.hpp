@@ -146,8 +146,15 @@ class conv2d_base : public layer_base {
     geometry_.algorithm = options_.algorithm == convolution_algorithm::automatic ? of_network : options_.algorithm;
   }
 
-  /// What the layer was made of.
-  [[nodiscard]] const conv2d& options() const noexcept { return options_; }
+  void attributes(attribute_visitor& visit) const override {
+    visit.operation(kind());
+    visit.size("kernel", options_.kernel);
+    visit.size("stride", options_.stride);
+    visit.padding("padding", options_.padding);
+    visit.text("padding_mode", kernels::name_of(options_.padding_mode));
+    visit.size("dilation", options_.dilation);
+    visit.integer("groups", options_.groups);
+  }
 
  protected:
   /// True if the workspace begins with the padded images.

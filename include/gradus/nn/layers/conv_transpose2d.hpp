@@ -158,8 +158,15 @@ class conv_transpose2d_base : public layer_base {
         options_.algorithm == kernels::convolution_algorithm::automatic ? of_network : options_.algorithm;
   }
 
-  /// What the layer was made of.
-  [[nodiscard]] const conv_transpose2d& options() const noexcept { return options_; }
+  void attributes(attribute_visitor& visit) const override {
+    visit.operation(kind());
+    visit.size("kernel", options_.kernel);
+    visit.size("stride", options_.stride);
+    visit.padding("padding", options_.padding);
+    visit.size("output_padding", options_.output_padding);
+    visit.size("dilation", options_.dilation);
+    visit.integer("groups", options_.groups);
+  }
 
  protected:
   conv_transpose2d options_;

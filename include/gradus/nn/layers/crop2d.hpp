@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>    // std::max
+#include <array>        // std::array
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
@@ -78,8 +79,10 @@ class region_base : public strided_base {
  public:
   using strided_base::strided_base;
 
-  /// The coordinates (c, h, w) of the output's first element in the input.
-  [[nodiscard]] const value_shape& first() const noexcept { return first_; }
+  void attributes(attribute_visitor& visit) const override {
+    visit.operation("slice");
+    visit.integers("begin", std::array{first_.channels, first_.height, first_.width});
+  }
 
  protected:
   using strided_base::move;

@@ -88,8 +88,7 @@ class dense_base : public layer_base {
 
   void set_activation(kernels::activation act) override { activation_ = act; }
 
-  /// What the layer was made of.
-  [[nodiscard]] const dense& options() const noexcept { return options_; }
+  void attributes(attribute_visitor& visit) const override { visit.operation(kind()); }
 
  protected:
   [[nodiscard]] kernels::matmul_shape forward_shape(index_t batch) const {

@@ -121,12 +121,6 @@ class elementwise_base : public layer_base {
     return result;
   }
 
-  /// The parameters, which are the last arguments of the function.
-  [[nodiscard]] std::span<const elementwise_parameter> options() const noexcept { return described_; }
-
-  /// The steps of the function, for programs that write it in another language.
-  [[nodiscard]] virtual std::vector<formula_step> steps() const = 0;
-
  protected:
   std::string_view kind_;
   std::size_t inputs_;
@@ -155,7 +149,10 @@ class elementwise_layer : public layer_passes<Element, Device>, public elementwi
             .recomputable = true};
   }
 
-  [[nodiscard]] std::vector<formula_step> steps() const override { return function_.steps(); }
+  void attributes(attribute_visitor& visit) const override {
+    visit.operation("elementwise");
+    visit.formula(function_.steps());
+  }
 
   [[nodiscard]] layer_memory memory([[maybe_unused]] Device& device, [[maybe_unused]] index_t batch) const override {
     if constexpr (Parameters == 0) {

@@ -40,6 +40,8 @@ class flatten_base : public layer_base {
     return shape;
   }
 
+  void attributes(attribute_visitor& visit) const override { visit.operation(kind()); }
+
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_inputs = false, .backward_reads_output = false, .aliases_input = true};
   }

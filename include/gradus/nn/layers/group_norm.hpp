@@ -105,8 +105,16 @@ class set_norm_base : public layer_base {
 
   void set_activation(kernels::activation act) override { activation_ = act; }
 
-  /// What the layer was made of.
-  [[nodiscard]] const set_norm_options& options() const noexcept { return options_; }
+  void attributes(attribute_visitor& visit) const override {
+    const bool groups = options_.over == kernels::normalized_set::group;
+    visit.operation(groups ? "group_norm" : "layer_norm");
+    if (groups) {
+      visit.integer("groups", parameters_.groups);
+    } else {
+      visit.text("axes", options_.over == kernels::normalized_set::pixel ? "channels" : "image");
+    }
+    visit.real("epsilon", options_.epsilon);
+  }
 
  protected:
   /// @throws shape_error where a single value is normalized, to 0 whatever it is: as PyTorch for one pixel of

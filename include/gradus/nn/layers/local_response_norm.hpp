@@ -62,8 +62,13 @@ class local_response_norm_base : public layer_base {
     return {.backward_reads_output = false, .masks_input_gradients = true, .recomputable = true};
   }
 
-  /// What the layer was made of.
-  [[nodiscard]] const kernels::local_response_norm_parameters& options() const noexcept { return options_; }
+  void attributes(attribute_visitor& visit) const override {
+    visit.operation(kind());
+    visit.integer("radius", options_.radius);
+    visit.real("alpha", options_.alpha);
+    visit.real("beta", options_.beta);
+    visit.real("k", options_.k);
+  }
 
  protected:
   kernels::local_response_norm_parameters options_;

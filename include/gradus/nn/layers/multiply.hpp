@@ -76,6 +76,8 @@ class multiply_base : public layer_base {
                        "nn::dense{.out_features = C}");
   }
 
+  void attributes(attribute_visitor& visit) const override { visit.operation(kind()); }
+
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_output = false, .recomputable = true};
   }

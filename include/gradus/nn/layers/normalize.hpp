@@ -70,6 +70,8 @@ class normalize_base : public layer_base {
     return shape_;
   }
 
+  void attributes(attribute_visitor& visit) const override { visit.operation(kind()); }
+
   [[nodiscard]] std::vector<buffer_description> buffers() const override {
     return {{.name = "mean", .size = shape_.channels, .initial = 0, .values = options_.mean, .fixed = true},
             {.name = "deviation", .size = shape_.channels, .initial = 1, .values = options_.deviation, .fixed = true}};

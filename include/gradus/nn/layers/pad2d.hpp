@@ -72,8 +72,12 @@ class pad2d_base : public layer_base {
             .recomputable = true};
   }
 
-  /// What the layer was made of.
-  [[nodiscard]] const pad2d& options() const noexcept { return options_; }
+  void attributes(attribute_visitor& visit) const override {
+    visit.operation(kind());
+    visit.padding("padding", options_.padding);
+    visit.text("mode", kernels::name_of(options_.mode));
+    visit.real("value", options_.value);
+  }
 
  protected:
   pad2d options_;

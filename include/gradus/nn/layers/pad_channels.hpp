@@ -58,8 +58,11 @@ class pad_channels_base : public layer_base {
     return {.backward_reads_inputs = false, .backward_reads_output = false, .recomputable = true};
   }
 
-  /// What the layer was made of.
-  [[nodiscard]] const pad_channels& options() const noexcept { return options_; }
+  void attributes(attribute_visitor& visit) const override {
+    visit.operation(kind());
+    visit.integer("before", options_.before);
+    visit.integer("after", options_.after);
+  }
 
  protected:
   pad_channels options_;

@@ -66,8 +66,11 @@ class permute_base : public strided_base {
     return extents_;
   }
 
-  /// The axes of the input, for the channels, rows and columns of the output.
-  [[nodiscard]] const std::array<axis, 3>& axes() const noexcept { return axes_; }
+  void attributes(attribute_visitor& visit) const override {
+    visit.operation(kind());
+    const auto number = [](axis each) { return static_cast<index_t>(each); };
+    visit.integers("axes", std::array{number(axes_[0]), number(axes_[1]), number(axes_[2])});
+  }
 
  protected:
   using strided_base::move;

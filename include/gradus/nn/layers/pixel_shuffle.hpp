@@ -89,8 +89,10 @@ class pixel_shuffle_base : public strided_base {
     return {small_.channels, small_.height * factor_, small_.width * factor_};
   }
 
-  /// The option `factor`.
-  [[nodiscard]] index_t factor() const noexcept { return factor_; }
+  void attributes(attribute_visitor& visit) const override {
+    visit.operation(kind());
+    visit.integer("factor", factor_);
+  }
 
  protected:
   using strided_base::move;
@@ -132,8 +134,10 @@ class pixel_unshuffle_base : public strided_base {
     return {small_.channels * factor_ * factor_, small_.height, small_.width};
   }
 
-  /// The option `factor`.
-  [[nodiscard]] index_t factor() const noexcept { return factor_; }
+  void attributes(attribute_visitor& visit) const override {
+    visit.operation(kind());
+    visit.integer("factor", factor_);
+  }
 
  protected:
   using strided_base::move;

@@ -172,9 +172,6 @@ class pooling_base : public layer_base {
             .recomputable = true};
   }
 
-  /// The windows, once the layer knows its input.
-  [[nodiscard]] const kernels::pool2d_geometry& geometry() const noexcept { return geometry_; }
-
  protected:
   kernels::pool2d_geometry geometry_;
 };
@@ -253,8 +250,14 @@ class max_pool2d_base : public pooling_base {
     return pooled_shape(geometry_);
   }
 
-  /// What the layer was made of, with a stride.
-  [[nodiscard]] const max_pool2d& options() const noexcept { return options_; }
+  void attributes(attribute_visitor& visit) const override {
+    visit.operation(kind());
+    visit.size("kernel", options_.kernel);
+    visit.size("stride", options_.stride);
+    visit.padding("padding", options_.padding);
+    visit.size("dilation", options_.dilation);
+    visit.integer("ceil_mode", options_.ceil_mode);
+  }
 
  protected:
   max_pool2d options_;
@@ -286,8 +289,14 @@ class average_pool2d_base : public pooling_base {
     return pooled_shape(geometry_);
   }
 
-  /// What the layer was made of, with a stride.
-  [[nodiscard]] const average_pool2d& options() const noexcept { return options_; }
+  void attributes(attribute_visitor& visit) const override {
+    visit.operation(kind());
+    visit.size("kernel", options_.kernel);
+    visit.size("stride", options_.stride);
+    visit.padding("padding", options_.padding);
+    visit.integer("count_padding", options_.count_padding);
+    visit.integer("ceil_mode", options_.ceil_mode);
+  }
 
  protected:
   [[nodiscard]] bool counts_padding() const noexcept { return options_.count_padding; }
@@ -319,6 +328,8 @@ class global_average_pool2d_base : public pooling_base {
     geometry_ = pool_geometry(kind(), inputs, {.kernel = image, .stride = image});
     return pooled_shape(geometry_);
   }
+
+  void attributes(attribute_visitor& visit) const override { visit.operation("adaptive_average_pool2d"); }
 
  protected:
   [[nodiscard]] static bool counts_padding() noexcept { return false; }

@@ -99,8 +99,11 @@ class relu_base : public layer_base {
             .is_activation = reads_input_ ? kernels::activation::identity : function_};
   }
 
-  /// What the layer computes.
-  [[nodiscard]] const kernels::activation& function() const noexcept { return function_; }
+  void attributes(attribute_visitor& visit) const override {
+    visit.operation("relu");
+    visit.real("negative_slope", function_.slope);
+    visit.real("cap", function_.cap);
+  }
 
  protected:
   kernels::activation function_;

@@ -157,6 +157,8 @@ class reshape_base : public layer_base {
     return to_;
   }
 
+  void attributes(attribute_visitor& visit) const override { visit.operation(kind()); }
+
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,

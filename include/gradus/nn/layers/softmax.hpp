@@ -85,6 +85,8 @@ class channel_softmax_base : public layer_base {
     return shape_;
   }
 
+  void attributes(attribute_visitor& visit) const override { visit.operation(kind()); }
+
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_inputs = false, .recomputable = true};
   }

@@ -117,8 +117,11 @@ class upsample2d_base : public layer_base {
             .recomputable = true};
   }
 
-  /// What the layer was made of.
-  [[nodiscard]] const upsample2d& options() const noexcept { return options_; }
+  void attributes(attribute_visitor& visit) const override {
+    visit.operation(kind());
+    visit.text("mode", options_.mode == interpolation::nearest ? "nearest" : "bilinear");
+    visit.integer("align_corners", options_.align_corners);
+  }
 
  protected:
   [[nodiscard]] kernels::resize2d_geometry geometry(index_t batch) const {

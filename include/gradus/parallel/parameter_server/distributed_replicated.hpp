@@ -21,7 +21,7 @@
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/parallel/detail/parameter_server/links.hpp"
 #include "gradus/parallel/detail/parameter_server/node_exchange.hpp"
-#include "gradus/parallel/detail/parameter_server/worker_group.hpp"
+#include "gradus/parallel/detail/parameter_server/star_communicator.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/parameter_server/roles.hpp"
 #include "gradus/parallel/parameter_server/summary.hpp"
@@ -262,7 +262,7 @@ class distributed_replicated_state final : public server_strategy<Element> {
   flat_parameters<Element> parameters_;
   node_exchange<Element> node_;
   comm::any_communicator group_channel_;  // of all workers
-  worker_group group_;
+  star_communicator group_;
   bool stale_ = false;  // staged: a step has been made since the newest values came
   parameter_server_state<Element> master_;
 };

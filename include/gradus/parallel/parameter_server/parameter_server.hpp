@@ -33,9 +33,9 @@
 #include "gradus/parallel/detail/parameter_server/links.hpp"
 #include "gradus/parallel/detail/parameter_server/loop.hpp"
 #include "gradus/parallel/detail/parameter_server/messages.hpp"
+#include "gradus/parallel/detail/parameter_server/star_communicator.hpp"
 #include "gradus/parallel/detail/parameter_server/totals_exchange.hpp"
 #include "gradus/parallel/detail/parameter_server/variable_store.hpp"
-#include "gradus/parallel/detail/parameter_server/worker_group.hpp"
 #include "gradus/parallel/detail/parameter_server/worker_side.hpp"
 #include "gradus/parallel/detail/sharded_update/segment_list.hpp"
 #include "gradus/parallel/parameter_server/mode.hpp"
@@ -379,7 +379,7 @@ class parameter_server_state final : public server_strategy<Element> {
   comm::any_communicator channel_;        // of the exchange
   comm::any_communicator group_channel_;  // of the workers
   comm::any_communicator all_;
-  worker_group group_;
+  star_communicator group_;
   parameter_server_plan plan_;
   server_links links_;
   worker_side worker_;

@@ -13,7 +13,7 @@
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/link.hpp"
-#include "gradus/comm/message_lines.hpp"
+#include "gradus/comm/ordered_channels.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/subset.hpp"
 #include "gradus/nn/plan/stage_plan.hpp"
@@ -33,7 +33,7 @@ class pipeline_channel {
     if (all.link().properties().matches_tags) {
       replica_ = std::make_unique<comm::any_communicator>(comm::split(all, ranks_));
     } else {
-      lines_ = std::make_unique<comm::message_lines>(all.duplicate());
+      lines_ = std::make_unique<comm::ordered_channels>(all.duplicate());
     }
   }
 
@@ -81,7 +81,7 @@ class pipeline_channel {
   int rank_;
   std::vector<int> ranks_;
   std::unique_ptr<comm::any_communicator> replica_;  // where tags are matched
-  std::unique_ptr<comm::message_lines> lines_;       // where they are not
+  std::unique_ptr<comm::ordered_channels> lines_;    // where they are not
   std::vector<nn::stage_route> routes_;              // by line
 };
 

@@ -161,7 +161,7 @@ class pipeline_runner {
   [[nodiscard]] const nn::non_finite& first_not_finite() const noexcept { return not_finite_; }
 
  private:
-  using crossing = detail::cut_crossing;
+  using crossing = detail::stage_boundary;
 
   /// A stage of this rank.
   struct own_stage {

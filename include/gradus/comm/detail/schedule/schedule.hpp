@@ -12,10 +12,7 @@
 
 namespace gradus::comm::detail {
 
-/// The first element of part i of `parts` nearly equal parts of `count` elements: part i is [bound(i), bound(i+1)).
-constexpr index_t part_bound(index_t count, index_t parts, index_t i) noexcept {
-  return count / parts * i + count % parts * i / parts;
-}
+using gradus::detail::part_bound;
 
 /// The elements [begin, end) of a collective's array.
 struct element_range {

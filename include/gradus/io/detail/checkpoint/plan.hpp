@@ -13,6 +13,7 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/checkpoint_content.hpp"
 #include "gradus/io/crc32c.hpp"
@@ -42,11 +43,6 @@ inline constexpr std::uint64_t page_bytes = 4096;
   for (const stored_tensor& each : layout.tensors) {
     total += each.replicated ? each.bytes : 0;
   }
-  const auto share = [&](int before) {  // total * before / ranks, without overflow
-    const auto p = static_cast<std::uint64_t>(ranks);
-    const auto r = static_cast<std::uint64_t>(before);
-    return total / p * r + total % p * r / p;
-  };
   checkpoint_pieces pieces;
   std::uint64_t passed = 0;  // replicated bytes of the tensors before
   for (const std::size_t i : layout.file_order) {
@@ -56,7 +52,8 @@ inline constexpr std::uint64_t page_bytes = 4096;
     }
     // A cut inside this tensor moves to the page before, but not out of the tensor.
     const auto cut = [&](int before) -> std::uint64_t {
-      const std::uint64_t at = share(before);
+      const std::uint64_t at =
+          gradus::detail::part_bound(total, static_cast<std::uint64_t>(ranks), static_cast<std::uint64_t>(before));
       if (before == ranks || at >= passed + each.bytes) {
         return each.bytes;
       }

@@ -3,7 +3,7 @@
 // What the ONNX operators of a layer are made of: names, constants, reshapes and padding.
 #pragma once
 
-#include <algorithm>         // std::max
+#include <algorithm>         // std::max, std::ranges::find
 #include <array>             // std::array
 #include <cstddef>           // std::size_t
 #include <cstdint>           // std::int64_t
@@ -17,7 +17,6 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/detail/onnx/model.hpp"
-#include "gradus/kernels/pad2d.hpp"
 #include "gradus/nn/padding.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/value.hpp"
@@ -87,25 +86,25 @@ class onnx_export_context {
     return numbers(std::array{count}, std::vector<float>(static_cast<std::size_t>(count), value));
   }
 
-  [[nodiscard]] const onnx_weight* find(std::string_view name) const {
-    const std::string whole = gradus::join({layer_->name, ".", name});
-    for (const onnx_weight& each : weights_) {
-      if (each.name == whole) {
-        return &each;
-      }
-    }
-    return nullptr;
+  [[nodiscard]] std::string whole_name(std::string_view name) const { return gradus::join({layer_->name, ".", name}); }
+  /// True if the layer has the weight `name`.
+  [[nodiscard]] bool has(std::string_view name) const {
+    return std::ranges::find(weights_, whole_name(name), &onnx_weight::name) != weights_.end();
   }
   /// The weight `name` of the layer, as a constant of the same name with the extents `dims` if they are given.
   [[nodiscard]] std::string weight(std::string_view name, std::span<const index_t> dims = {}) {
-    const onnx_weight& found = *find(name);
+    return constant(whole_name(name), dims);
+  }
+  /// The same by the weight's whole name: "conv1.weight".
+  std::string constant(std::string_view name, std::span<const index_t> dims = {}) {
+    const onnx_weight& found = *std::ranges::find(weights_, name, &onnx_weight::name);
     to_.constant(found.name, onnx_float, dims.empty() ? std::span<const index_t>{found.dims} : dims,
                  {reinterpret_cast<const char*>(found.values.data()), found.values.size() * sizeof(float)});
     return found.name;
   }
-  /// The same, or `count` times `value` if the layer has none.
+  /// The weight `name`, or `count` times `value` if the layer has none.
   std::string weight_or(std::string_view name, index_t count, float value) {
-    return find(name) != nullptr ? weight(name) : filled(count, value);
+    return has(name) ? weight(name) : filled(count, value);
   }
 
   std::string reshaped(std::string_view from, std::initializer_list<index_t> dims) {
@@ -156,9 +155,9 @@ class onnx_export_context {
                    integers(std::span{axes.begin(), axes.size()})});
   }
 
-  /// The image with rows and columns around it.
-  std::string padded(std::string from, const std::array<index_t, 4>& pads, kernels::padding_mode mode, double value) {
-    if (mode == kernels::padding_mode::circular) {  // Pad has no "wrap" before version 19
+  /// The image with rows and columns around it. @param mode  as kernels::name_of(padding_mode) says
+  std::string padded(std::string from, const std::array<index_t, 4>& pads, std::string_view mode, double value) {
+    if (mode == "circular") {  // Pad has no "wrap" before version 19
       for (const index_t axis : {index_t{2}, index_t{3}}) {
         const index_t extent = axis == 2 ? shape().height : shape().width;
         const index_t before = pads[static_cast<std::size_t>(axis - 2)];
@@ -179,9 +178,7 @@ class onnx_export_context {
       }
       return from;
     }
-    const char* const name = mode == kernels::padding_mode::reflect     ? "reflect"
-                             : mode == kernels::padding_mode::replicate ? "edge"
-                                                                        : "constant";
+    const std::string_view name = mode == "reflect" ? mode : mode == "replicate" ? "edge" : "constant";
     std::string result = part();
     const std::string amounts = integers(std::array<index_t, 8>{0, 0, pads[0], pads[1], 0, 0, pads[2], pads[3]});
     to_.add(node("Pad", {from, amounts, number(value)}, result).text("mode", name));

@@ -6,10 +6,12 @@
 #include <cstddef>           // std::size_t
 #include <cstdint>           // std::int32_t, std::int64_t
 #include <initializer_list>  // std::initializer_list
+#include <set>               // std::set
 #include <span>              // std::span
 #include <string>            // std::string
 #include <string_view>       // std::string_view
 #include <utility>           // std::move
+#include <vector>            // std::vector
 
 #include <protozero/pbf_writer.hpp>
 
@@ -24,7 +26,7 @@ namespace onnx_field {
 inline constexpr protozero::pbf_tag_type attribute_name = 1, attribute_f = 2, attribute_i = 3, attribute_s = 4,
                                          attribute_ints = 8, attribute_type = 20;
 inline constexpr protozero::pbf_tag_type node_input = 1, node_output = 2, node_name = 3, node_op_type = 4,
-                                         node_attribute = 5;
+                                         node_attribute = 5, node_domain = 7;
 inline constexpr protozero::pbf_tag_type tensor_dims = 1, tensor_data_type = 2, tensor_name = 8, tensor_raw_data = 9,
                                          tensor_external_data = 13, tensor_data_location = 14;
 inline constexpr protozero::pbf_tag_type entry_key = 1, entry_value = 2;
@@ -33,7 +35,7 @@ inline constexpr protozero::pbf_tag_type value_name = 1, value_type = 2, type_te
 inline constexpr protozero::pbf_tag_type graph_node = 1, graph_name = 2, graph_initializer = 5, graph_input = 11,
                                          graph_output = 12;
 inline constexpr protozero::pbf_tag_type model_ir_version = 1, model_producer_name = 2, model_producer_version = 3,
-                                         model_graph = 7, model_opset_import = 8, opset_version = 2;
+                                         model_graph = 7, model_opset_import = 8, opset_domain = 1, opset_version = 2;
 }  // namespace onnx_field
 
 /// Element types of onnx.proto.
@@ -71,11 +73,25 @@ class onnx_node {
         name, 3, [&](protozero::pbf_writer& to) { to.add_bytes(onnx_field::attribute_s, value.data(), value.size()); });
   }
   onnx_node& integers(std::string_view name, std::initializer_list<index_t> values) {
+    return integers(name, std::span{values.begin(), values.size()});
+  }
+  onnx_node& integers(std::string_view name, std::span<const index_t> values) {
     return attribute(name, 7, [&](protozero::pbf_writer& to) {
       for (const index_t each : values) {
         to.add_int64(onnx_field::attribute_ints, each);
       }
     });
+  }
+
+  /// An attribute of any of these types.
+  onnx_node& any(std::string_view name, index_t value) { return integer(name, value); }
+  onnx_node& any(std::string_view name, double value) { return real(name, value); }
+  onnx_node& any(std::string_view name, const std::string& value) { return text(name, value); }
+  onnx_node& any(std::string_view name, const std::vector<index_t>& values) { return integers(name, values); }
+
+  /// The domain of an operator that is not ONNX's own.
+  void set_domain(std::string_view name) {
+    protozero::pbf_writer{bytes_}.add_string(onnx_field::node_domain, name.data(), name.size());
   }
 
   [[nodiscard]] const std::string& bytes() const noexcept { return bytes_; }
@@ -107,6 +123,12 @@ class onnx_graph {
   explicit onnx_graph(std::string external_name) : external_{std::move(external_name)} {}
 
   void add(const onnx_node& node) { protozero::pbf_writer{bytes_}.add_message(onnx_field::graph_node, node.bytes()); }
+
+  /// Puts an operator into a domain, of which the model uses version 1.
+  void use_domain(onnx_node& node, const std::string& name) {
+    node.set_domain(name);
+    domains_.insert(name);
+  }
 
   /// A constant of float or of 64-bit integers, from its bytes in the order of a little-endian machine.
   void constant(std::string_view name, std::int32_t element, std::span<const index_t> dims, std::string_view raw) {
@@ -166,6 +188,12 @@ class onnx_graph {
     std::string opset;
     protozero::pbf_writer{opset}.add_int64(onnx_field::opset_version, 17);
     writer.add_message(onnx_field::model_opset_import, opset);
+    for (const std::string& each : domains_) {
+      std::string own;
+      protozero::pbf_writer{own}.add_string(onnx_field::opset_domain, each.data(), each.size());
+      protozero::pbf_writer{own}.add_int64(onnx_field::opset_version, 1);
+      writer.add_message(onnx_field::model_opset_import, own);
+    }
     return result;
   }
 
@@ -184,6 +212,7 @@ class onnx_graph {
   }
 
   std::string bytes_;
+  std::set<std::string> domains_;  // besides ONNX's own
   onnx_external_file external_;
 };
 

@@ -31,14 +31,14 @@ struct adam_pass {
 
   template <class Element>
   struct step {
-    Element scale, gradient_decay, kept, rest1, beta2, rest2, rate, correction, epsilon;
+    Element scale, gradient_decay, kept, one_minus_beta1, beta2, one_minus_beta2, rate, correction, epsilon;
 
     template <class Number, class... Largest>
     GRADUS_ALWAYS_INLINE constexpr void move(Number& value, Number& first, Number& second, Number gradient,
                                              Largest&... largest) const noexcept {
       gradient = scale * gradient + gradient_decay * value;
-      first += rest1 * (gradient - first);
-      second = beta2 * second + rest2 * gradient * gradient;
+      first += one_minus_beta1 * (gradient - first);
+      second = beta2 * second + one_minus_beta2 * gradient * gradient;
       Number divisor = second;
       ((largest = second > largest ? second : largest, divisor = largest), ...);
       value = kept * value - rate * first / (square_root(divisor) * correction + epsilon);
@@ -62,9 +62,9 @@ struct adam_pass {
     return {.scale = static_cast<Element>(point.gradient_scale),
             .gradient_decay = static_cast<Element>(decays ? gradient_decay : 0.0),
             .kept = static_cast<Element>(decays ? 1.0 - rate * parameter_decay : 1.0),
-            .rest1 = static_cast<Element>(1.0 - beta1),
+            .one_minus_beta1 = static_cast<Element>(1.0 - beta1),
             .beta2 = static_cast<Element>(beta2),
-            .rest2 = static_cast<Element>(1.0 - beta2),
+            .one_minus_beta2 = static_cast<Element>(1.0 - beta2),
             .rate = static_cast<Element>(rate / (1.0 - power(beta1, point.updates + 1))),
             .correction = static_cast<Element>(1.0 / square_root(1.0 - power(beta2, point.updates + 1))),
             .epsilon = static_cast<Element>(epsilon)};

@@ -13,11 +13,11 @@
 namespace gradus::parallel::detail {
 
 /// What crosses the cuts of a stage in one direction, and its messages for each micro-batch.
-struct cut_crossing {
+struct stage_boundary {
   using request_table = std::vector<std::vector<comm::request>>;
 
-  cut_crossing(std::span<const nn::stage_transfer> from, std::span<const nn::stage_transfer> to, std::size_t memory,
-               int most, bool gradients)
+  stage_boundary(std::span<const nn::stage_transfer> from, std::span<const nn::stage_transfer> to, std::size_t memory,
+                 int most, bool gradients)
       : in{from},
         out{to},
         copies{static_cast<int>(memory)},

@@ -50,7 +50,7 @@ class state_content {
     state_ = &state;
     content_.tensors.resize(state.arrays().size());
     std::size_t staged = 0;
-    for (const state_array& each : state.arrays()) {
+    for (const stored_array& each : state.arrays()) {
       staged += each.in_order ? 0 : bytes_of(each);
     }
     if (staged_.size() * sizeof(std::uint64_t) < staged) {
@@ -58,7 +58,7 @@ class state_content {
     }
     auto* to = reinterpret_cast<std::byte*>(staged_.data());
     for (std::size_t i = 0; i < content_.tensors.size(); ++i) {
-      const state_array& from = state.arrays()[i];
+      const stored_array& from = state.arrays()[i];
       io::checkpoint_tensor& tensor = content_.tensors[i];
       tensor.name = from.name;
       tensor.type = type_of(from);
@@ -84,7 +84,7 @@ class state_content {
   /// Brings arrays into the logical order, in memory that the content refers to.
   void fill() {
     for (std::size_t i = 0; i < content_.tensors.size(); ++i) {
-      const state_array& from = state_->arrays()[i];
+      const stored_array& from = state_->arrays()[i];
       if (!from.in_order && bytes_of(from) != 0) {
         const std::span<const std::byte> bytes = content_.tensors[i].parts[0].bytes;
         state_->read(i, from.held.begin, {const_cast<std::byte*>(bytes.data()), bytes.size()});
@@ -95,7 +95,7 @@ class state_content {
   [[nodiscard]] io::checkpoint_content& content() noexcept { return content_; }
 
  private:
-  [[nodiscard]] static std::size_t bytes_of(const state_array& array) noexcept {
+  [[nodiscard]] static std::size_t bytes_of(const stored_array& array) noexcept {
     return static_cast<std::size_t>((array.held.end - array.held.begin) * array.element_bytes);
   }
   [[nodiscard]] static io::element_type type_of(const state_entry& entry) {

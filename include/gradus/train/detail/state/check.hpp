@@ -120,7 +120,7 @@ inline void require_arrays(const state_source& source, const training_state& wan
   difference_list missing{"missing"};
   difference_list unexpected{"unexpected"};
   difference_list different{"different"};
-  for (const state_array& each : wanted.arrays()) {
+  for (const stored_array& each : wanted.arrays()) {
     if (is_of_trainer(each.name)) {
       continue;
     }

@@ -50,8 +50,6 @@ struct state_access {
     state.ranks_ = ranks;
     state.divided_bytes_ = 0;
     state.arrays_.clear();
-    state.sharing_.clear();
-    state.origins_.clear();
     dynamic_array<state_fact> facts;  // of another training only those of the program
     for (state_fact& each : state.facts_) {
       if (!each.name.starts_with("callback ") && each.name != "loss scale" && each.name != "virtual workers") {
@@ -61,10 +59,9 @@ struct state_access {
     state.facts_ = std::move(facts);
   }
 
-  /// @param owner  the rank that has it; -1: all ranks have it, and answer for a part each
   static void add(training_state& state, std::string name, std::string_view element, index_t element_bytes,
-                  const form& form, int owner, const state_origin& origin) {
-    state_array& one = state.arrays_.emplace_back();
+                  const form& form, const array_origin& origin) {
+    stored_array& one = state.arrays_.emplace_back();
     one.name = std::move(name);
     one.element = element;
     one.element_bytes = element_bytes;
@@ -82,23 +79,20 @@ struct state_access {
     // Where o is the slowest axis in memory too, rows are consecutive in both orders.
     const index_t elements = form.axes.size();
     const bool rows = elements > 0 && form.strides[0] == in_order[0];
-    training_state::sharing& how = state.sharing_.emplace_back();
-    how.owner = owner;
-    how.rows = rows ? form.axes[0] : 1;
-    how.row = rows ? elements / form.axes[0] : elements;
-    how.row_bytes = how.row * element_bytes;
-    if (owner < 0) {
-      how.first_byte = state.divided_bytes_;
+    one.origin = origin;
+    one.origin.rows = rows ? form.axes[0] : 1;
+    one.origin.row = rows ? elements / form.axes[0] : elements;
+    if (origin.owner < 0) {
+      one.origin.first_byte = state.divided_bytes_;
       state.divided_bytes_ += elements * element_bytes;
     }
-    state.origins_.push_back(origin);
   }
 
   /// Numbers in a row.
   static void add(training_state& state, std::string name, std::string_view element, index_t element_bytes,
-                  index_t count, int owner, const state_origin& origin) {
+                  index_t count, const array_origin& origin) {
     add(state, std::move(name), element, element_bytes,
-        form{.shape = {count}, .axes = {count, 1, 1, 1}, .strides = {1, 1, 1, 1}}, owner, origin);
+        form{.shape = {count}, .axes = {count, 1, 1, 1}, .strides = {1, 1, 1, 1}}, origin);
   }
 
   /// Takes memory for what this rank has. @param flat_bytes  of each flat buffer of servers, or 0
@@ -111,16 +105,15 @@ struct state_access {
     state.memory_ = dynamic_array<std::uint64_t>(words);
     std::size_t next = words_of(flat_bytes) * flat_buffers(state, flat_bytes);
     for (std::size_t i = 0; i < state.arrays_.size(); ++i) {
-      state_array& one = state.arrays_[i];
+      stored_array& one = state.arrays_[i];
       if (is_flat(state, i, flat_bytes)) {
-        const state_origin& origin = state.origins_[i];
-        one.data = flat(state, origin.buffer, flat_bytes) + origin.offset * one.element_bytes;
+        one.data = flat(state, one.origin.buffer, flat_bytes) + one.origin.offset * one.element_bytes;
       } else {
         one.data = reinterpret_cast<const std::byte*>(state.memory_.data() + next);
         next += words_of(held_bytes(state, i));
       }
-      if (const training_state::sharing& how = state.sharing_[i]; how.rows == one.axes[0]) {
-        one.axes = {(one.held.end - one.held.begin) / how.row, one.axes[1], one.axes[2], one.axes[3]};
+      if (one.origin.rows == one.axes[0]) {
+        one.axes = {(one.held.end - one.held.begin) / one.origin.row, one.axes[1], one.axes[2], one.axes[3]};
       }
     }
   }
@@ -132,28 +125,24 @@ struct state_access {
   [[nodiscard]] static std::size_t flat_buffers(const training_state& state, std::size_t flat_bytes) noexcept {
     std::size_t count = 0;
     for (std::size_t i = 0; i < state.arrays_.size(); ++i) {
-      if (is_flat(state, i, flat_bytes) && state.origins_[i].buffer >= count) {
-        count = state.origins_[i].buffer + 1;
+      if (is_flat(state, i, flat_bytes) && state.arrays_[i].origin.buffer >= count) {
+        count = state.arrays_[i].origin.buffer + 1;
       }
     }
     return count;
   }
   /// Whether an array is a part of a flat buffer of the servers.
   [[nodiscard]] static bool is_flat(const training_state& state, std::size_t i, std::size_t flat_bytes) noexcept {
-    return flat_bytes != 0 &&
-           (state.origins_[i].kind == state_kind::value || state.origins_[i].kind == state_kind::rule) &&
-           state.sharing_[i].owner == state.rank_;
+    const array_origin& origin = state.arrays_[i].origin;
+    return flat_bytes != 0 && (origin.kind == state_kind::value || origin.kind == state_kind::rule) &&
+           origin.owner == state.rank_;
   }
   [[nodiscard]] static std::size_t held_bytes(const training_state& state, std::size_t i) noexcept {
-    const state_array& one = state.arrays_[i];
+    const stored_array& one = state.arrays_[i];
     return static_cast<std::size_t>((one.held.end - one.held.begin) * one.element_bytes);
   }
   [[nodiscard]] static std::size_t words_of(std::size_t bytes) noexcept { return (bytes + 7) / 8; }
 
-  [[nodiscard]] static state_array& array(training_state& state, std::size_t i) noexcept { return state.arrays_[i]; }
-  [[nodiscard]] static const state_origin& origin(const training_state& state, std::size_t i) noexcept {
-    return state.origins_[i];
-  }
   [[nodiscard]] static dynamic_array<double>& sums_of(training_state& state) noexcept { return state.sums_; }
   [[nodiscard]] static std::uint64_t& made_for(training_state& state) noexcept { return state.made_for_; }
 };
@@ -166,20 +155,20 @@ struct state_access {
 /// The tensors of a parameter.
 template <class Layout>
 void add_parameter(training_state& state, std::string name, const nn::parameter_description& described,
-                   std::string_view element, index_t element_bytes, int owner, const state_origin& origin) {
+                   std::string_view element, index_t element_bytes, const array_origin& origin) {
   const extents<4> axes = described.shape;
   const std::array<index_t, 4> strides = dense_strides<Layout, 4>(axes);
   const index_t o = axes[0];
   const index_t rest = axes[1] * axes[2] * axes[3];
   if (described.rank == 1) {
     state_access::add(state, std::move(name), element, element_bytes,
-                      {.shape = {o * rest}, .axes = axes, .strides = strides}, owner, origin);
+                      {.shape = {o * rest}, .axes = axes, .strides = strides}, origin);
   } else if (described.rank == 2) {
     state_access::add(state, std::move(name), element, element_bytes,
-                      {.shape = {o, rest}, .axes = axes, .strides = strides}, owner, origin);
+                      {.shape = {o, rest}, .axes = axes, .strides = strides}, origin);
   } else {
     state_access::add(state, std::move(name), element, element_bytes,
-                      {.shape = {o, axes[1], axes[2], axes[3]}, .axes = axes, .strides = strides}, owner, origin);
+                      {.shape = {o, axes[1], axes[2], axes[3]}, .axes = axes, .strides = strides}, origin);
   }
 }
 
@@ -231,12 +220,12 @@ void plan_rule(const training_parts<Network>& training, training_state& state,
       const nn::parameter_description& p = *each.description;
       add_parameter<typename Network::layout_type>(
           state, name_of_copy(gradus::join({"optimizer.", name, ".", p.name}), copy_of), p, type, element_bytes,
-          each.stage >= 0 ? each.stage : owner,
           {.kind = state_kind::rule,
            .copy_of = copy_of,
            .memory = memory == nullptr || !each.here ? nullptr : memory + p.offset * element_bytes,
            .buffer = number,
-           .offset = p.offset});
+           .offset = p.offset,
+           .owner = each.stage >= 0 ? each.stage : owner});
     }
   };
   if (elsewhere) {
@@ -266,9 +255,9 @@ void plan_rule(const training_parts<Network>& training, training_state& state,
     if (of_each) {
       trained(each.name, type, element_bytes, each.bytes.data(), 0);
     } else {
-      state_access::add(state, name_of_copy(gradus::join({"optimizer.", each.name}), copy_of), type, element_bytes,
-                        each.elements, owner,
-                        {.kind = state_kind::rule_number, .copy_of = copy_of, .memory = each.bytes.data()});
+      state_access::add(
+          state, name_of_copy(gradus::join({"optimizer.", each.name}), copy_of), type, element_bytes, each.elements,
+          {.kind = state_kind::rule_number, .copy_of = copy_of, .memory = each.bytes.data(), .owner = owner});
     }
   }
 }
@@ -292,19 +281,21 @@ void plan_buffers(const training_parts<Network>& training, training_state& state
     ranks_of_network = owner < ranks_of_network ? ranks_of_network : owner + 1;
     for (const nn::buffer_description& each : n.layer->buffers()) {
       state_access::add(
-          state, gradus::join({n.name, ".", each.name}), type, element_bytes, each.size, owner,
+          state, gradus::join({n.name, ".", each.name}), type, element_bytes, each.size,
           {.kind = state_kind::buffer,
-           .memory = n.here ? reinterpret_cast<std::byte*>(std::addressof(*own->elements.data())) : nullptr});
+           .memory = n.here ? reinterpret_cast<std::byte*>(std::addressof(*own->elements.data())) : nullptr,
+           .owner = owner});
       own += n.here ? 1 : 0;
       elements[static_cast<std::size_t>(owner)] += each.size;
     }
   }
   for (int copy = ranks_of_network; copy < ranks; ++copy) {
     if (const index_t count = elements[static_cast<std::size_t>(copy % ranks_of_network)]; count != 0) {
-      state_access::add(state, name_of_copy("buffers", copy), type, element_bytes, count, copy,
+      state_access::add(state, name_of_copy("buffers", copy), type, element_bytes, count,
                         {.kind = state_kind::buffers_of_rank,
                          .copy_of = copy,
-                         .memory = reinterpret_cast<std::byte*>(network.buffer_values().data())});
+                         .memory = reinterpret_cast<std::byte*>(network.buffer_values().data()),
+                         .owner = copy});
     }
   }
 }
@@ -330,14 +321,14 @@ void plan_state(const training_parts<Network>& training, training_state& state) 
       const nn::parameter_description& p = *each.description;
       if (copy == 0 || each.trained) {
         add_parameter<layout>(state, name_of_copy(p.name, copy), p, type, element_bytes,
-                              each.stage >= 0 ? each.stage
-                              : !each.trained ? -1
-                              : elsewhere     ? 0
-                                              : owner,
                               {.kind = state_kind::value,
                                .copy_of = copy,
                                .memory = each.here ? values + p.offset * element_bytes : nullptr,
-                               .offset = p.offset});
+                               .offset = p.offset,
+                               .owner = each.stage >= 0 ? each.stage
+                                        : !each.trained ? -1
+                                        : elsewhere     ? 0
+                                                        : owner});
       }
     }
     plan_rule(training, state, of_parameters, copy, elsewhere ? 0 : owner);
@@ -348,18 +339,19 @@ void plan_state(const training_parts<Network>& training, training_state& state) 
       training.workers == nullptr ? 0 : exact_sum::numbers + static_cast<std::size_t>(training.workers->all);
   sums = dynamic_array<double>(static_cast<std::size_t>(ranks) * 4 + numbers);
   state_access::add(state, "trainer.sums", element_name<double>, sizeof(double),
-                    {.shape = {ranks, 4}, .axes = {ranks, 4, 1, 1}, .strides = {4, 1, 1, 1}}, 0,
-                    {.kind = state_kind::sums, .memory = reinterpret_cast<std::byte*>(sums.data())});
+                    {.shape = {ranks, 4}, .axes = {ranks, 4, 1, 1}, .strides = {4, 1, 1, 1}},
+                    {.kind = state_kind::sums, .memory = reinterpret_cast<std::byte*>(sums.data()), .owner = 0});
   if (training.workers == nullptr) {
     return;
   }
-  state_access::add(
-      state, "trainer.workers", element_name<double>, sizeof(double), static_cast<index_t>(numbers), 0,
-      {.kind = state_kind::worker_numbers, .memory = reinterpret_cast<std::byte*>(sums.data() + ranks * 4)});
+  state_access::add(state, "trainer.workers", element_name<double>, sizeof(double), static_cast<index_t>(numbers),
+                    {.kind = state_kind::worker_numbers,
+                     .memory = reinterpret_cast<std::byte*>(sums.data() + ranks * 4),
+                     .owner = 0});
   for (int worker = 0; worker < training.workers->all && graph.buffer_elements() != 0; ++worker) {
-    state_access::add(state, gradus::join({"trainer.worker", worker, ".buffers"}), type, element_bytes,
-                      graph.buffer_elements(), worker / training.workers_of_rank(),
-                      {.kind = state_kind::worker_buffers, .copy_of = worker});
+    state_access::add(
+        state, gradus::join({"trainer.worker", worker, ".buffers"}), type, element_bytes, graph.buffer_elements(),
+        {.kind = state_kind::worker_buffers, .copy_of = worker, .owner = worker / training.workers_of_rank()});
   }
 }
 

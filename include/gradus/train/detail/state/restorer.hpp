@@ -149,8 +149,8 @@ class restorer {
   /// Reads all arrays to memory of this object. @throws what the source throws
   void read() {
     for (std::size_t i = 0; i < wanted_.entries(); ++i) {
-      const state_array& one = wanted_.arrays()[i];
-      const state_origin& to = state_access::origin(wanted_, i);
+      const stored_array& one = wanted_.arrays()[i];
+      const array_origin& to = one.origin;
       if (to.memory == nullptr && !training_->elsewhere() && to.kind != state_kind::worker_buffers) {
         continue;  // a stage of another rank
       }
@@ -160,18 +160,18 @@ class restorer {
         case state_kind::rule_number:
           // Servers get the state of the rule from the first worker.
           if (to.copy_of == 0 && (to.kind == state_kind::value || !training_->elsewhere() || group_->rank() == 0)) {
-            read_shared(one, to);
+            read_shared(one);
           }
           break;
         case state_kind::buffer:
-          read_one(one, to, one.name);
+          read_one(one, one.name);
           break;
         case state_kind::buffers_of_rank:
           if (to.copy_of == group_->rank() && same_ranks()) {
             // A training in other stages has others.
             const std::size_t found = source_->find(one.name);
             if (found != source_->entries() && same_form(source_->entry(found), one)) {
-              read_one(one, to, one.name);
+              read_one(one, one.name);
             }
           }
           break;
@@ -199,7 +199,7 @@ class restorer {
     dynamic_array<dynamic_array<element>> flat;
     const bool to_servers = training_->elsewhere() && group_->rank() == 0;
     for (const staged& each : staged_) {
-      const state_array& one = *each.array;
+      const stored_array& one = *each.array;
       const std::byte* data = each.logical.data();
       if (!one.in_order) {
         memory = dynamic_array<std::byte>(each.logical.size());
@@ -207,14 +207,14 @@ class restorer {
                       const_cast<std::byte*>(each.logical.data()), memory.data(), true);
         data = memory.data();
       }
-      if (each.to->memory != nullptr) {
-        device.copy_from_host(each.to->memory, data, each.logical.size());
+      if (one.origin.memory != nullptr) {
+        device.copy_from_host(one.origin.memory, data, each.logical.size());
       }
-      if (to_servers && one_of_servers(each)) {
-        while (flat.size() <= each.to->buffer) {
+      if (to_servers && one_of_servers(one.origin)) {
+        while (flat.size() <= one.origin.buffer) {
           flat.push_back(dynamic_array<element>(training_->end->parameters().values.size()));
         }
-        std::memcpy(flat[each.to->buffer].data() + each.to->offset, data, each.logical.size());
+        std::memcpy(flat[one.origin.buffer].data() + one.origin.offset, data, each.logical.size());
       }
     }
     for (std::size_t k = 0; k < flat.size(); ++k) {
@@ -238,49 +238,48 @@ class restorer {
 
   /// An array that has been read, in its logical order.
   struct staged {
-    const state_array* array = nullptr;
-    const state_origin* to = nullptr;
+    const stored_array* array = nullptr;
     dynamic_array<std::byte> logical;
   };
 
   [[nodiscard]] bool same_ranks() const noexcept { return ranks_ == group_->size(); }
 
-  [[nodiscard]] bool one_of_servers(const staged& each) const noexcept {
-    return each.to->kind == state_kind::rule ||
-           (each.to->kind == state_kind::value &&
-            each.to->offset < static_cast<index_t>(training_->end->parameters().values.size()));
+  [[nodiscard]] bool one_of_servers(const array_origin& to) const noexcept {
+    return to.kind == state_kind::rule ||
+           (to.kind == state_kind::value &&
+            to.offset < static_cast<index_t>(training_->end->parameters().values.size()));
   }
 
-  [[nodiscard]] dynamic_array<std::byte> bytes_of(const state_array& one, const std::string& name) const {
+  [[nodiscard]] dynamic_array<std::byte> bytes_of(const stored_array& one, const std::string& name) const {
     const std::size_t i = index_of(*source_, name, one);
     dynamic_array<std::byte> bytes(static_cast<std::size_t>(one.elements() * one.element_bytes));
     source_->read(i, 0, {bytes.data(), bytes.size()});
     return bytes;
   }
 
-  void read_one(const state_array& one, const state_origin& to, const std::string& name) {
-    staged_.push_back({.array = &one, .to = &to, .logical = bytes_of(one, name)});
+  void read_one(const stored_array& one, const std::string& name) {
+    staged_.push_back({.array = &one, .logical = bytes_of(one, name)});
   }
 
   /// What ranks have in common, or each has for itself.
-  void read_shared(const state_array& one, const state_origin& to) {
+  void read_shared(const stored_array& one) {
     const std::string own = name_of_copy(one.name, group_->rank());
     const bool copies = ranks_ > 1 && source_->find(name_of_copy(one.name, 1)) != source_->entries();
     if (!copies) {
-      read_one(one, to, one.name);
+      read_one(one, one.name);
     } else if (same_ranks() && training_->end->strategy().ranks_differ()) {
-      read_one(one, to, own);
-    } else if (to.kind == state_kind::rule_number || one.element_bytes < 4) {
-      read_one(one, to, one.name);
+      read_one(one, own);
+    } else if (one.origin.kind == state_kind::rule_number || one.element_bytes < 4) {
+      read_one(one, one.name);
     } else if (one.element_bytes == 4) {
-      read_mean<float>(one, to);
+      read_mean<float>(one);
     } else {
-      read_mean<double>(one, to);
+      read_mean<double>(one);
     }
   }
 
   template <class Number>
-  void read_mean(const state_array& one, const state_origin& to) {
+  void read_mean(const stored_array& one) {
     dynamic_array<double> sum(static_cast<std::size_t>(one.elements()));
     dynamic_array<std::byte> bytes;
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -295,7 +294,7 @@ class restorer {
       const auto mean = static_cast<Number>(sum[k] / ranks_);
       std::memcpy(bytes.data() + k * sizeof(Number), &mean, sizeof(Number));
     }
-    staged_.push_back({.array = &one, .to = &to, .logical = std::move(bytes)});
+    staged_.push_back({.array = &one, .logical = std::move(bytes)});
   }
 
   /// @param sums  loss, right answers, examples and labels of each rank
@@ -333,7 +332,7 @@ class restorer {
   }
 
   /// The loss of all ranks goes on with the first one, as their sums do.
-  void read_worker_numbers(const state_array& one) {
+  void read_worker_numbers(const stored_array& one) {
     const dynamic_array<std::byte> bytes = bytes_of(one, one.name);
     dynamic_array<double> numbers(static_cast<std::size_t>(one.elements()));
     std::memcpy(numbers.data(), bytes.data(), bytes.size());
@@ -349,7 +348,7 @@ class restorer {
   }
 
   /// @param worker  of this rank
-  void read_worker_buffers(const state_array& one, int worker) {
+  void read_worker_buffers(const stored_array& one, int worker) {
     const dynamic_array<std::byte> bytes = bytes_of(one, one.name);
     if (!epoch_.began) {
       epoch_.statistics =

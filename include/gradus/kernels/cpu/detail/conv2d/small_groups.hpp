@@ -18,7 +18,7 @@
 namespace gradus::kernels::detail {
 
 /// True if the groups have as many results as terms, and a vector holds several groups. Then channel j of the source
-/// and of the destination belong to the same group, a vector of channels begins with a group, and spread_groups()
+/// and of the destination belong to the same group, a vector of channels begins with a group, and expand_groups()
 /// supports the group size. The missing channels of the last vector are zeros in the weights and in the spread terms;
 /// depthwise loops end at the last channel. Kernels with one tap are excluded, so that no phase fills others
 /// (first_phase_fills).
@@ -77,7 +77,7 @@ class spread_rows_of_groups {
   void write(const real* rows, index_t row_count, index_t channel, index_t count, real* to) const {
     for (index_t r = 0; r < row_count; ++r, to += row()) {
       std::fill_n(to, left_ * pixel(), real{});
-      kernels_.spread_groups(rows + (r * source_width_ + first_column_) * channels_ + channel, channels_,
+      kernels_.expand_groups(rows + (r * source_width_ + first_column_) * channels_ + channel, channels_,
                              right_ - left_, count, group_, to + left_ * pixel());
       std::fill_n(to + right_ * pixel(), (width_ - right_) * pixel(), real{});
     }
@@ -265,7 +265,7 @@ class small_group_correlations final : public correlations<Element> {
     const index_t origin = padded ? 0 : c.origin_width;
     const index_t tap = width(c);
     const correlation::tap_range rows = c.rows_inside(row);
-    taps_call<real> call;
+    depthwise_call<real> call;
     call.x_row = source_width * group_ * tap;
     call.x_column = tap;
     call.x_pixel = c.step_width * group_ * tap;

@@ -9,7 +9,8 @@
 namespace gradus::kernels::detail::GRADUS_TARGET {
 
 template <class Element, int Pixels, int Vectors>
-void multiply_taps_of(const taps_call<Element>& call, const Element* x, const Element* w, index_t step, Element* to) {
+void multiply_taps_of(const depthwise_call<Element>& call, const Element* x, const Element* w, index_t step,
+                      Element* to) {
   using vector = typename vector_of<Element>::type;
   using stored = typename vector_of<Element>::stored;
   constexpr index_t lanes = vector_of<Element>::lanes;
@@ -41,7 +42,7 @@ void multiply_taps_of(const taps_call<Element>& call, const Element* x, const El
 
 /// Computes some pixels, one vector of channels after another. @return the first channel that is left
 template <class Element, int Pixels, int Vectors>
-index_t multiply_taps_of_pixels(const taps_call<Element>& call, index_t p, index_t first, index_t channels,
+index_t multiply_taps_of_pixels(const depthwise_call<Element>& call, index_t p, index_t first, index_t channels,
                                 Element* to) {
   constexpr index_t width = Vectors * vector_of<Element>::lanes;
   const Element* const x = call.x + p * call.x_pixel;
@@ -52,7 +53,7 @@ index_t multiply_taps_of_pixels(const taps_call<Element>& call, index_t p, index
 }
 
 template <class Element>
-void multiply_taps(const taps_call<Element>& call, index_t channels, Element* to) {
+void multiply_taps(const depthwise_call<Element>& call, index_t channels, Element* to) {
   constexpr index_t lanes = vector_of<Element>::lanes;
   const bool narrow = channels < 2 * lanes;
   const index_t most = narrow && call.pixels >= 8 ? 8 : call.pixels >= 4 ? 4 : 1;
@@ -205,7 +206,7 @@ void spread_groups_of(const Element* from, index_t step, index_t pixels, index_t
 }
 
 template <class Element>
-void spread_groups(const Element* from, index_t step, index_t pixels, index_t channels, index_t group, Element* to) {
+void expand_groups(const Element* from, index_t step, index_t pixels, index_t channels, index_t group, Element* to) {
   const auto spread = group == 2   ? &spread_groups_of<Element, 2>
                       : group == 4 ? &spread_groups_of<Element, 4>
                                    : &spread_groups_of<Element, 8>;

@@ -117,7 +117,7 @@ struct plane_call {
 ///   to[p * channels + j] = sum over r < rows, s < columns of
 ///                          x[p * x_pixel + r * x_row + s * x_column + j] * w[r * w_row + s * w_column + j]
 template <class Element>
-struct taps_call {
+struct depthwise_call {
   const Element* x = nullptr;
   index_t x_pixel = 0;
   index_t x_row = 0;
@@ -175,8 +175,8 @@ struct tile_kernels {
   void (*dot_rows)(const Element* x, const Element* rows, index_t step, index_t count, index_t terms, Element* to);
   /// to[j] += sum over k < terms of x[k] * rows[k * step + j] for j < count
   void (*add_rows)(const Element* x, const Element* rows, index_t step, index_t terms, index_t count, Element* to);
-  /// Computes taps_call for p < pixels and j < channels.
-  void (*multiply_taps)(const taps_call<Element>& call, index_t channels, Element* to);
+  /// Computes depthwise_call for p < pixels and j < channels.
+  void (*multiply_taps)(const depthwise_call<Element>& call, index_t channels, Element* to);
   /// to[j] += sum over k < terms of x[k * x_step + j] * y[k * y_step + j] for j < count
   void (*add_products)(const Element* x, index_t x_step, const Element* y, index_t y_step, index_t terms, index_t count,
                        Element* to);
@@ -186,7 +186,7 @@ struct tile_kernels {
                            index_t taps, Element* to);
   /// to[(p * group + i) * lanes + j] = from[p * step + j / group * group + i] for p < pixels, i < group, j < lanes;
   /// zero for j >= channels. @pre group is 2, 4 or 8 and divides lanes
-  void (*spread_groups)(const Element* from, index_t step, index_t pixels, index_t channels, index_t group,
+  void (*expand_groups)(const Element* from, index_t step, index_t pixels, index_t channels, index_t group,
                         Element* to);
   /// to[k * width + j] = from[k * step + j] for k < count, j < width (a multiple of 16 bytes)
   void (*copy_rows)(const Element* from, index_t step, index_t count, index_t width, Element* to);

@@ -404,7 +404,7 @@ inline constexpr tile_kernels<Element> tile_kernels_of{.set = instruction_set::G
                                                        .multiply_taps = &multiply_taps<Element>,
                                                        .add_products = &add_products<Element>,
                                                        .add_tap_products = &add_tap_products<Element>,
-                                                       .spread_groups = &spread_groups<Element>,
+                                                       .expand_groups = &expand_groups<Element>,
                                                        .copy_rows = &copy_rows<Element>,
                                                        .transpose = &transpose<Element>};
 

@@ -16,10 +16,10 @@ namespace gradus::train::detail {
 
 /// The ranks that train, all of which take part in a checkpoint. Where they train independently of each other (servers
 /// that do not wait for all workers), sums and broadcasts of the group of the training do nothing: here they are real.
-class gathering_group final : public comm::forwarding_link {
+class blocking_communicator final : public comm::forwarding_link {
  public:
   /// Called by all ranks. @param training  the group of the training, which outlives it
-  explicit gathering_group(comm::link& training) : forwarding_link{training} {
+  explicit blocking_communicator(comm::link& training) : forwarding_link{training} {
     double ranks[] = {1};
     training.sum(ranks);
     independent_ = ranks[0] != static_cast<double>(training.size());

@@ -11,7 +11,7 @@
 
 #include "../../support/communicators.hpp"
 #include "../../support/communicators_by_order.hpp"
-#include "gradus/comm/message_lines.hpp"
+#include "gradus/comm/ordered_channels.hpp"
 #include "gradus/comm/threads.hpp"
 
 namespace message_line_tests {
@@ -19,7 +19,7 @@ namespace message_line_tests {
 namespace comm = gradus::comm;
 namespace suite = communicator_tests;
 using by_order = gradus_test::matched_by_order<comm::threads>;
-using lines_type = comm::message_lines;
+using lines_type = comm::ordered_channels;
 static_assert(comm::communicator<by_order>);
 static_assert(!comm::matches_tags<by_order>);
 static_assert(comm::matches_tags<comm::threads>);

@@ -35,16 +35,16 @@ namespace gradus::comm {
 /// On each line one message is under way at a time. The next one begins when this rank tests a message of the line, or
 /// waits for one of any line. So a message that waits for another rank is never in front of other work in a queue of a
 /// GPU, which runs as many streams at the same time as it has queues.
-class message_lines {
+class ordered_channels {
   class message;
   struct line;
   using pool = detail::operation_pool<message>;
 
  public:
   /// Takes over a communicator; pass a duplicate.
-  explicit message_lines(any_communicator all) : all_{std::move(all)} {}
-  message_lines(const message_lines&) = delete;
-  message_lines& operator=(const message_lines&) = delete;
+  explicit ordered_channels(any_communicator all) : all_{std::move(all)} {}
+  ordered_channels(const ordered_channels&) = delete;
+  ordered_channels& operator=(const ordered_channels&) = delete;
 
   /// This rank of the communicator.
   [[nodiscard]] int rank() const noexcept { return all_.rank(); }
@@ -121,7 +121,7 @@ class message_lines {
 
   class message final : public operation {
    public:
-    message(message_lines& owner, pool& home) noexcept : owner_{&owner}, home_{&home} {}
+    message(ordered_channels& owner, pool& home) noexcept : owner_{&owner}, home_{&home} {}
 
     void open(line& on, const transfer& what) noexcept {
       line_ = &on;
@@ -165,7 +165,7 @@ class message_lines {
     bool done = false;
 
    private:
-    message_lines* owner_;
+    ordered_channels* owner_;
     pool* home_;
     line* line_ = nullptr;
     transfer what_{};

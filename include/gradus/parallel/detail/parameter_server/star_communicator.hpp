@@ -19,10 +19,10 @@
 namespace gradus::parallel::detail {
 
 /// A star around worker 0: for few bytes, seldom. Sums are added in the order of the workers.
-class worker_group final : public comm::forwarding_link {
+class star_communicator final : public comm::forwarding_link {
  public:
   /// @pre the channel outlives it and has no other user
-  worker_group(comm::link& channel, const roles& who)
+  star_communicator(comm::link& channel, const roles& who)
       : forwarding_link{channel, who.worker_index(channel.rank()), static_cast<int>(who.workers.size())} {
     for (const int each : who.workers) {
       ranks_.push_back(each);
