@@ -26,6 +26,9 @@
 #include "gradus/kernels/cpu/elementwise.hpp"
 #include "gradus/kernels/cpu/pool2d.hpp"
 #include "gradus/layout/layouts.hpp"
+#include "gradus/optim/adam.hpp"
+#include "gradus/optim/elementwise_pass.hpp"
+#include "gradus/optim/lamb_pass.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 #include "guarded_array.hpp"
 #include "instruction_sets.hpp"
@@ -182,6 +185,39 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(batch_norm_has_the_same_bits, Element, stored_elem
     check_same_bits<Element>("backward", z, [&](Element* to) {
       batch_norm_backward(device, in, gradient, gradient, gradus::image_view<Element, nhwc>{device, to, shape}, {},
                           {mean.data(), deviation.data()}, activation::relu, {}, {.accumulate = true}, work);
+    });
+  }
+}
+
+using real_elements = std::tuple<float, double>;
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(updates_have_the_same_bits, Element, real_elements) {
+  namespace optim = gradus::optim;
+  cpu device{{.intra_op_threads = 1}};
+  for (index_t count = 1; count < 75; ++count) {
+    const std::vector<Element> start = numbers<Element>(4 * count, 11);
+    const std::vector<Element> gradients = numbers<Element>(count, 12);
+    const copied<Element> g{std::span<const Element>{gradients}};
+    const optim::segment whole{"p", 0, count, true};
+    const std::span<const optim::segment> all{&whole, 1};
+    const optim::pass_arrays<const Element, 1> read{g.data()};
+    for (const bool nesterov : {false, true}) {
+      const optim::momentum_pass pass{.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.1, .nesterov = nesterov};
+      check_same_bits<Element>("momentum", start, [&](Element* to) {
+        apply_momentum(device, all, pass, to, g.data(), to + count);
+        apply_momentum(device, all, pass, to + 2 * count, g.data(), static_cast<Element*>(nullptr));
+        to[3 * count] = static_cast<Element>(optim::norm(device, count, g.data()));
+      });
+    }
+    check_same_bits<Element>("adam", start, [&](Element* to) {
+      const optim::detail::adam_pass<true> pass{.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .gradient_decay = 0.1};
+      const optim::pass_arrays<Element, 4> written{to, to + count, to + 2 * count, to + 3 * count};
+      apply_pass(device, all, pass, optim::update_step{0.1, 3}, gradus::loss_scale{}, written, read);
+    });
+    check_same_bits<Element>("lamb", start, [&](Element* to) {
+      const optim::detail::lamb_pass pass{.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.1};
+      apply_lamb(device, all, pass, optim::update_step{0.1, 3}, gradus::loss_scale{}, to, g.data(), to + count,
+                 to + 2 * count);
     });
   }
 }
