@@ -63,8 +63,14 @@ struct packet {
         __asm__("vmovupd {%1, %0%{%2%}%{z%}|%0%{%2%}%{z%}, %1}" : "=v"(bits) : "m"(memory), "Yk"(mask));
       }
 #else
+#if GRADUS_TARGET_BYTES == 32
+      if constexpr (sizeof(Stored) >= 4) {
+        __asm__("vmaskmovps {%1, %2, %0|%0, %2, %1}" : "=x"(bits) : "m"(memory), "x"(first_lanes()));
+        return bits;
+      }
+#endif
       bits = typename vectors::type{};
-      std::memcpy(&bits, static_cast<const void*>(from), static_cast<std::size_t>(count) * sizeof(Stored));
+      copy_some<sizeof(bits) / 2, sizeof(Stored)>(&bits, from, count);
 #endif
     }
     if constexpr (!storage_element<Stored>) {
@@ -122,7 +128,14 @@ struct packet {
       __asm__("vmovupd {%1, %0%{%2%}|%0%{%2%}, %1}" : "+m"(memory) : "v"(bits), "Yk"(mask));
     }
 #else
-    std::memcpy(static_cast<void*>(to), &bits, static_cast<std::size_t>(count) * sizeof(Stored));
+#if GRADUS_TARGET_BYTES == 32
+    if constexpr (sizeof(Stored) >= 4) {
+      auto& memory = *reinterpret_cast<typename vectors::unaligned*>(to);
+      __asm__("vmaskmovps {%1, %2, %0|%0, %2, %1}" : "+m"(memory) : "x"(bits), "x"(first_lanes()));
+      return;
+    }
+#endif
+    copy_some<sizeof(bits) / 2, sizeof(Stored)>(to, &bits, count);
 #endif
   }
 
@@ -130,13 +143,16 @@ struct packet {
     return value - type{};
   }
 
+  /// `value` in the first `count` SIMD lanes, `other` in the others.
+  GRADUS_ALWAYS_INLINE type merged(type value, type other) const noexcept {
+    if (count == lanes) {
+      return value;
+    }
+    return first_lanes() ? value : other;
+  }
   /// `value` in the first `count` SIMD lanes, 0 in the others.
   GRADUS_ALWAYS_INLINE type only(type value) const noexcept {
-    index_vector lane{};
-    for (index_t i = 0; i < lanes; ++i) {
-      lane[i] = static_cast<index_type>(i);
-    }
-    return masked(lane < static_cast<index_type>(count) - index_vector{}, value);
+    return masked(first_lanes(), value);
   }
   /// `value` where the mask is true, else 0.
   GRADUS_ALWAYS_INLINE static type masked(index_vector mask, type value) noexcept {
@@ -292,6 +308,27 @@ struct packet {
   }
 
  private:
+  /// True in the first `count` SIMD lanes.
+  GRADUS_ALWAYS_INLINE index_vector first_lanes() const noexcept {
+    index_vector lane{};
+    for (index_t i = 0; i < lanes; ++i) {
+      lane[i] = static_cast<index_type>(i);
+    }
+    return lane < static_cast<index_type>(count) - index_vector{};
+  }
+  /// Copies `count` numbers, fewer than a vector has, by halves of a vector: a call of memcpy takes longer.
+  template <std::size_t Bytes, std::size_t Size>
+  GRADUS_ALWAYS_INLINE static void copy_some(void* to, const void* from, index_t count) noexcept {
+    if constexpr (Bytes >= Size) {
+      constexpr std::size_t numbers = Bytes / Size;
+      if ((static_cast<std::size_t>(count) & numbers) != 0) {
+        std::memcpy(to, from, Bytes);
+        to = static_cast<char*>(to) + Bytes;
+        from = static_cast<const char*>(from) + Bytes;
+      }
+      copy_some<Bytes / 2, Size>(to, from, count);
+    }
+  }
   GRADUS_ALWAYS_INLINE static index_vector widen_bytes(const std::uint8_t (&bytes)[std::size_t{lanes}]) noexcept {
     index_vector wide{};
 #if GRADUS_TARGET_BYTES > 16

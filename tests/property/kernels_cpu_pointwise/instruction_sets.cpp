@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <span>
 #include <string>
@@ -22,9 +23,11 @@
 #include "gradus/core/random.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu/batch_norm.hpp"
+#include "gradus/kernels/cpu/channel_softmax.hpp"
 #include "gradus/kernels/cpu/detail/simd/storage.hpp"
 #include "gradus/kernels/cpu/elementwise.hpp"
 #include "gradus/kernels/cpu/pool2d.hpp"
+#include "gradus/kernels/cpu/softmax.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/optim/adam.hpp"
 #include "gradus/optim/elementwise_pass.hpp"
@@ -104,8 +107,9 @@ class copied : public gradus_test::guarded_array<Element> {
 };
 
 /// Compares pass(results) of every instruction set with the portable one; `results` begins as a copy of `initial`.
-template <class Element, class Pass>
-void check_same_bits(const std::string& name, const std::vector<Element>& initial, const Pass& pass) {
+template <class Element>
+void check_same_bits(const std::string& name, const std::vector<Element>& initial,
+                     const std::function<void(Element*)>& pass) {
   std::vector<std::uint64_t> expected;
   for_each_instruction_set([&](gradus::kernels::instruction_set set) {
     BOOST_TEST_CONTEXT(name << " of " << initial.size() << " with " << gradus::kernels::name_of(set)) {
@@ -186,6 +190,59 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(batch_norm_has_the_same_bits, Element, stored_elem
       batch_norm_backward(device, in, gradient, gradient, gradus::image_view<Element, nhwc>{device, to, shape}, {},
                           {mean.data(), deviation.data()}, activation::relu, {}, {.accumulate = true}, work);
     });
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(softmax_has_the_same_bits, Element, stored_elements) {
+  using real = gradus::parameter_element_t<Element>;
+  cpu device{{.intra_op_threads = 1}};
+  for (const bool special : {false, true}) {
+    for (index_t classes = 1; classes < 90; ++classes) {
+      constexpr index_t rows = 3;
+      std::vector<Element> x = numbers<Element>(rows * classes, 21);
+      std::vector<Element> y = numbers<Element>(rows * classes, 22);
+      for (std::vector<Element>* const each : {&x, &y}) {
+        for (Element& number : *each) {
+          const bool ordinary = std::abs(static_cast<double>(static_cast<real>(number))) < 100;
+          number = ordinary || special ? number : Element{};
+        }
+      }
+      const copied<Element> a{std::span<const Element>{x}};
+      const copied<Element> b{std::span<const Element>{y}};
+      const std::vector<std::int32_t> labels{0, static_cast<std::int32_t>(classes - 1),
+                                             static_cast<std::int32_t>(classes / 2)};
+      check_same_bits<Element>("softmax", y, [&](Element* to) { softmax(device, rows, classes, a.data(), to); });
+      check_same_bits<Element>("cross-entropy", y, [&](Element* to) {
+        const auto sums = softmax_cross_entropy_loss(device, rows, classes, a.data(), labels.data(), 0.5, to);
+        to[0] = static_cast<Element>(static_cast<real>(sums.loss + static_cast<double>(sums.correct)));
+      });
+      for (const bool logarithm : {false, true}) {
+        for (const bool adjacent : {false, true}) {
+          const gradus::kernels::channel_softmax_shape shape{.outer = adjacent ? rows : 1,
+                                                             .channels = adjacent ? classes : rows,
+                                                             .inner = adjacent ? 1 : classes,
+                                                             .logarithm = logarithm};
+          check_same_bits<Element>("channels", y,
+                                   [&](Element* to) { channel_softmax_forward(device, shape, a.data(), to); });
+          check_same_bits<Element>("gradients", y, [&](Element* to) {
+            channel_softmax_backward(device, shape, a.data(), b.data(), to, adjacent);
+          });
+        }
+      }
+      const std::vector<std::int32_t> pixels(static_cast<std::size_t>(classes), 1);
+      for (const bool channels_last : {false, true}) {
+        check_same_bits<Element>("pixels", y, [&](Element* to) {
+          const auto sums = pixel_cross_entropy_loss(device,
+                                                     {.examples = 1,
+                                                      .classes = rows,
+                                                      .pixels = classes,
+                                                      .channels_last = channels_last,
+                                                      .label_smoothing = 0.1},
+                                                     a.data(), pixels.data(), 0.5, to);
+          to[0] = static_cast<Element>(static_cast<real>(sums.loss + static_cast<double>(sums.correct)));
+        });
+      }
+    }
   }
 }
 
