@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "gradus/kernels/cpu/isa.hpp"
+#include "gradus/simd/isa.hpp"
 
 namespace bench {
 

@@ -24,8 +24,8 @@
 #include "../program/statistics.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/output.hpp"
-#include "gradus/kernels/cpu/isa.hpp"
 #include "gradus/layout/layouts.hpp"
+#include "gradus/simd/isa.hpp"
 #include "sides.hpp"
 
 namespace {

@@ -3,7 +3,7 @@
 // Runs a part of a test with every instruction set of the processor.
 #pragma once
 
-#include "gradus/kernels/cpu/isa.hpp"
+#include "gradus/simd/isa.hpp"
 
 /// Calls body(instruction set) for every one that this processor has, and restores the choice.
 template <class Body>

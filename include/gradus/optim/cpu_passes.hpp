@@ -9,11 +9,13 @@
 #include <cstddef>    // std::size_t
 #include <span>       // std::span
 
+#include "gradus/core/config.hpp"
 #include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/optim/segment.hpp"
+#include "gradus/simd/transform.hpp"
 
 namespace gradus::optim {
 
@@ -34,65 +36,23 @@ struct momentum_pass {
 
 namespace detail {
 
-/// A SIMD vector of 16 bytes, which every x86-64 and Arm processor has. These loops are limited by memory, so wider
-/// vectors would not be faster.
+/// A step of momentum_pass.
 template <class Element>
-struct packet {
-  static constexpr index_t width = 16 / static_cast<index_t>(sizeof(Element));
-  typedef Element type __attribute__((vector_size(16)));  // NOLINT: an alias template takes no such attribute
+struct momentum_step {
+  Element rate, momentum, decay, scale;
+  bool nesterov;
 
-  /// The vector with the alignment of an element. It may alias only elements.
-  typedef Element unaligned __attribute__((vector_size(16), aligned(alignof(Element))));
-
-  static type load(const Element* from) noexcept { return *reinterpret_cast<const unaligned*>(from); }
-  static void store(Element* to, type value) noexcept { *reinterpret_cast<unaligned*>(to) = value; }
+  template <class Number>
+  GRADUS_ALWAYS_INLINE void operator()(Number& value, const Number& gradient) const noexcept {
+    value -= rate * (scale * gradient + decay * value);
+  }
+  template <class Number>
+  GRADUS_ALWAYS_INLINE void operator()(Number& value, Number& velocity, const Number& g) const noexcept {
+    const Number gradient = scale * g + decay * value;
+    velocity = momentum * velocity + gradient;
+    value -= rate * (nesterov ? gradient + momentum * velocity : velocity);
+  }
 };
-
-template <bool HasVelocity, bool Nesterov, class Element>
-void momentum_range(index_t count, Element* p, const Element* g, Element* v, Element rate, Element momentum,
-                    Element decay, Element scale) noexcept {
-  const auto step = [=](auto& value, auto gradient, auto& velocity) {
-    gradient = scale * gradient + decay * value;
-    if constexpr (HasVelocity) {
-      velocity = momentum * velocity + gradient;
-      if constexpr (Nesterov) {
-        value -= rate * (gradient + momentum * velocity);
-      } else {
-        value -= rate * velocity;
-      }
-    } else {
-      value -= rate * gradient;
-    }
-  };
-  using pack = packet<Element>;
-  index_t i = 0;
-  for (; i + 2 * pack::width <= count; i += 2 * pack::width) {
-    auto value0 = pack::load(p + i);
-    auto value1 = pack::load(p + i + pack::width);
-    typename pack::type velocity0{};
-    typename pack::type velocity1{};
-    if constexpr (HasVelocity) {
-      velocity0 = pack::load(v + i);
-      velocity1 = pack::load(v + i + pack::width);
-    }
-    step(value0, pack::load(g + i), velocity0);
-    step(value1, pack::load(g + i + pack::width), velocity1);
-    pack::store(p + i, value0);
-    pack::store(p + i + pack::width, value1);
-    if constexpr (HasVelocity) {
-      pack::store(v + i, velocity0);
-      pack::store(v + i + pack::width, velocity1);
-    }
-  }
-  for (; i < count; ++i) {
-    Element unused = 0;
-    if constexpr (HasVelocity) {
-      step(p[i], g[i], v[i]);
-    } else {
-      step(p[i], g[i], unused);
-    }
-  }
-}
 
 /// Elements per task of a loop.
 inline constexpr index_t pass_grain = index_t{1} << 14U;
@@ -133,15 +93,12 @@ void apply_momentum(cpu& device, std::span<const segment> segments, const moment
   detail::for_each_range(device, segments, [=, &pass](const segment& part, index_t offset, index_t count) {
     const auto decay = static_cast<Element>(part.decay ? pass.gradient_scale * pass.weight_decay : 0.0);
     const auto rate = static_cast<Element>(pass.learning_rate * part.learning_rate_factor);
-    Element* const p = values + offset;
-    const Element* const g = gradients + offset;
-    Element* const v = velocities == nullptr ? nullptr : velocities + offset;
-    if (v == nullptr) {
-      detail::momentum_range<false, false>(count, p, g, v, rate, momentum, decay, scale);
-    } else if (pass.nesterov) {
-      detail::momentum_range<true, true>(count, p, g, v, rate, momentum, decay, scale);
+    const detail::momentum_step<Element> step{rate, momentum, decay, scale, pass.nesterov};
+    const simd::arrays<const Element, 1> read{gradients + offset};
+    if (velocities == nullptr) {
+      simd::transform(count, step, simd::arrays<Element, 1>{values + offset}, read);
     } else {
-      detail::momentum_range<true, false>(count, p, g, v, rate, momentum, decay, scale);
+      simd::transform(count, step, simd::arrays<Element, 2>{values + offset, velocities + offset}, read);
     }
   });
 }
@@ -151,31 +108,6 @@ void apply_momentum(cpu& device, std::span<const segment> segments, const moment
   return scale.factor;
 }
 
-namespace detail {
-
-/// The sum of the squares of `count` elements, in double precision.
-template <class Element>
-[[nodiscard]] double sum_of_squares(index_t count, const Element* x) noexcept {
-  std::array<double, 8> sums{};  // independent chains of additions
-  index_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    for (index_t j = 0; j < 8; ++j) {
-      const auto value = static_cast<double>(x[i + j]);
-      sums[static_cast<std::size_t>(j)] += value * value;
-    }
-  }
-  double sum = 0;
-  for (; i < count; ++i) {
-    sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  }
-  for (const double chain : sums) {
-    sum += chain;
-  }
-  return sum;
-}
-
-}  // namespace detail
-
 /// The Euclidean norm of `count` elements. Sums are in double precision and do not depend on the number of threads.
 template <class Element>
 [[nodiscard]] double norm(cpu& device, index_t count, const Element* x) {
@@ -184,7 +116,7 @@ template <class Element>
   const index_t grain = std::max(detail::pass_grain, (count + most_pieces - 1) / most_pieces);
   std::array<double, most_pieces> partial{};
   device.parallel_for(count, grain, [&](index_t begin, index_t end) {
-    partial[static_cast<std::size_t>(begin / grain)] = detail::sum_of_squares(end - begin, x + begin);
+    partial[static_cast<std::size_t>(begin / grain)] = simd::sum_of_squares(end - begin, x + begin);
   });
   double sum = 0;
   for (const double piece : partial) {

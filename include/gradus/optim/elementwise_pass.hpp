@@ -3,26 +3,20 @@
 // One pass over memory for any elementwise update rule on the CPU: a rule writes its formula for one element.
 #pragma once
 
-#include <algorithm>    // std::copy_n, std::fill_n
-#include <bit>          // std::bit_cast
-#include <cmath>        // std::sqrt
-#include <cstddef>      // std::size_t
-#include <cstdint>      // std::uint64_t
-#include <span>         // std::span
-#include <type_traits>  // std::is_floating_point_v
-#include <utility>      // std::index_sequence, std::make_index_sequence
+#include <algorithm>  // std::fill_n
+#include <cmath>      // std::sqrt
+#include <concepts>   // std::floating_point
+#include <cstddef>    // std::size_t
+#include <cstdint>    // std::uint64_t
+#include <span>       // std::span
 
-#if defined(__SSE2__)
-#include <emmintrin.h>  // square roots of vectors
-#endif
-
-#include "gradus/core/config.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/optim/cpu_passes.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/optim/update_step.hpp"
+#include "gradus/simd/transform.hpp"
 
 namespace gradus::optim {
 
@@ -42,18 +36,7 @@ struct pass_point {
 
 /// Arrays of the same length: what a pass writes, or what it only reads.
 template <class Element, std::size_t Count>
-struct pass_arrays {
-  Element* data[Count];  ///< the first elements of the arrays
-
-  /// The arrays from element `offset` on.
-  [[nodiscard]] constexpr pass_arrays from(index_t offset) const noexcept {
-    pass_arrays result{};
-    for (std::size_t i = 0; i < Count; ++i) {
-      result.data[i] = data[i] + offset;
-    }
-    return result;
-  }
-};
+using pass_arrays = simd::arrays<Element, Count>;
 
 namespace detail {
 
@@ -67,65 +50,20 @@ namespace detail {
   return result;
 }
 
-/// The square root of an element, or of each element of a packet.
-template <class Number>
-[[nodiscard]] GRADUS_ALWAYS_INLINE constexpr Number square_root(Number x) noexcept {
-  if constexpr (std::is_floating_point_v<Number>) {
-    return std::sqrt(x);
-  } else {
-#if defined(__SSE2__)
-    if constexpr (sizeof(x[0]) == 4) {
-      return std::bit_cast<Number>(_mm_sqrt_ps(std::bit_cast<__m128>(x)));
-    } else {
-      return std::bit_cast<Number>(_mm_sqrt_pd(std::bit_cast<__m128d>(x)));
-    }
-#else
-    for (std::size_t i = 0; i < sizeof(x) / sizeof(x[0]); ++i) {
-      x[i] = std::sqrt(x[i]);
-    }
-    return x;
-#endif
-  }
+// What a formula does with one number; simd::transform has the same functions for vectors.
+template <std::floating_point Number>
+[[nodiscard]] constexpr Number square_root(Number x) noexcept {
+  return std::sqrt(x);
 }
-
-/// Runs step(written..., read...) on the packets at these elements.
-template <class Element, std::size_t Outputs, std::size_t Inputs, class Step, std::size_t... Out, std::size_t... In>
-GRADUS_ALWAYS_INLINE void step_packet(const Step& step, const pass_arrays<Element, Outputs>& written,
-                                      const pass_arrays<const Element, Inputs>& read, index_t offset,
-                                      std::index_sequence<Out...> /*written*/, std::index_sequence<In...> /*read*/) {
-  using pack = packet<Element>;
-  typename pack::type values[] = {pack::load(written.data[Out] + offset)...};
-  step(values[Out]..., pack::load(read.data[In] + offset)...);
-  (pack::store(written.data[Out] + offset, values[Out]), ...);
+/// a > b ? a : b
+template <std::floating_point Number>
+[[nodiscard]] constexpr Number larger(Number a, Number b) noexcept {
+  return a > b ? a : b;
 }
-
-/// Runs step(written..., read...) for each element, a packet at a time. Elements after the last full packet are
-/// processed in a packet that is filled with zeros, so that the result of an element does not depend on its position.
-template <class Element, std::size_t Outputs, std::size_t Inputs, class Step>
-void step_range(index_t count, const Step& step, const pass_arrays<Element, Outputs>& written,
-                const pass_arrays<const Element, Inputs>& read) noexcept {
-  constexpr index_t width = packet<Element>::width;
-  constexpr std::make_index_sequence<Outputs> outputs{};
-  constexpr std::make_index_sequence<Inputs> inputs{};
-  index_t i = 0;
-  for (; i + width <= count; i += width) {
-    step_packet(step, written, read, i, outputs, inputs);
-  }
-  if (i < count) {
-    Element last[Outputs + Inputs][static_cast<std::size_t>(width)] = {};
-    pass_arrays<Element, Outputs> last_written{};
-    pass_arrays<const Element, Inputs> last_read{};
-    for (std::size_t array = 0; array < Outputs; ++array) {
-      last_written.data[array] = std::copy_n(written.data[array] + i, count - i, last[array]) - (count - i);
-    }
-    for (std::size_t array = 0; array < Inputs; ++array) {
-      last_read.data[array] = std::copy_n(read.data[array] + i, count - i, last[Outputs + array]) - (count - i);
-    }
-    step_packet(step, last_written, last_read, 0, outputs, inputs);
-    for (std::size_t array = 0; array < Outputs; ++array) {
-      std::copy_n(last[array], count - i, written.data[array] + i);
-    }
-  }
+/// a < b ? a : b
+template <std::floating_point Number>
+[[nodiscard]] constexpr Number smaller(Number a, Number b) noexcept {
+  return a < b ? a : b;
 }
 
 }  // namespace detail
@@ -133,9 +71,9 @@ void step_range(index_t count, const Step& step, const pass_arrays<Element, Outp
 /// Runs one step of an elementwise formula for the parameters of `segments`, in one pass over memory. Segment offsets
 /// index all arrays.
 /// @param pass  has a type step<Element> without constructors, whose call operator takes references to the written
-///              numbers and then the numbers that are only read; a number is an element or a packet of elements. Its
-///              function at<Element>(const pass_point&, bool decays) makes a step. All of it is constexpr and not
-///              GRADUS_HOST_DEVICE: so nvcc compiles packets for the host only.
+///              numbers and then the numbers that are only read; a number is an element or those of simd::transform.
+///              Its function at<Element>(const pass_point&, bool decays) makes a step. All of it is constexpr and not
+///              GRADUS_HOST_DEVICE: so nvcc compiles vectors for the host only.
 /// @param step  the learning rate, and the number of updates made before
 /// @param scale  the factor by which the gradients have been multiplied
 template <class Pass, class Element, std::size_t Outputs, std::size_t Inputs>
@@ -150,7 +88,7 @@ void apply_pass(cpu& device, std::span<const segment> segments, const Pass& pass
     if (part.learning_rate_factor != 1) {
       own = pass.template at<Element>(point.of(part.learning_rate_factor), part.decay);
     }
-    detail::step_range(count, own, written.from(offset), read.from(offset));
+    simd::transform(count, own, written.from(offset), read.from(offset));
   });
 }
 

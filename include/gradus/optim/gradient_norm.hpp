@@ -14,6 +14,7 @@
 #include "gradus/optim/cpu_passes.hpp"
 #include "gradus/optim/elementwise_pass.hpp"
 #include "gradus/optim/segment.hpp"
+#include "gradus/simd/transform.hpp"
 
 namespace gradus::optim {
 
@@ -38,7 +39,7 @@ void add_squares(cpu& device, std::span<const segment> segments, const Element* 
     const index_t grain = elements <= detail::pass_grain ? all : (all - 1) / (4 * index_t{device.threads()}) + 1;
     device.parallel_for(all, grain, [&](index_t begin, index_t end) {
       for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-        squares[i] = detail::sum_of_squares(blocks[i].elements, blocks[i].first);
+        squares[i] = simd::sum_of_squares(blocks[i].elements, blocks[i].first);
       }
     });
     for (std::size_t i = 0; i < count; ++i) {

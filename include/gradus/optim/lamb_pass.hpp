@@ -16,6 +16,7 @@
 #include "gradus/optim/elementwise_pass.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/optim/update_step.hpp"
+#include "gradus/simd/transform.hpp"
 
 namespace gradus::optim {
 
@@ -66,26 +67,6 @@ struct lamb_pass {
                                                         : 1.0;
 }
 
-/// Sums of squares in double precision, one for each SIMD lane.
-template <class Element>
-struct lane_squares {
-  static constexpr index_t lanes = packet<Element>::width;
-  double sums[static_cast<std::size_t>(lanes)] = {};
-
-  GRADUS_ALWAYS_INLINE void add(typename packet<Element>::type x) noexcept {
-    for (index_t i = 0; i < lanes; ++i) {
-      sums[i] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-    }
-  }
-  [[nodiscard]] double total() const noexcept {
-    double sum = 0;
-    for (const double each : sums) {
-      sum += each;
-    }
-    return sum;
-  }
-};
-
 /// The arrays of LAMB for one parameter.
 template <class Element>
 struct lamb_arrays {
@@ -103,15 +84,15 @@ template <class Element>
   const index_t grain = std::max(pass_grain, (count + most_pieces - 1) / most_pieces);
   std::array<std::array<double, 2>, most_pieces> partial{};  // squares of values and directions
   device.parallel_for(count, grain, [&](index_t begin, index_t end) {
-    lane_squares<Element> value_squares;
-    lane_squares<Element> direction_squares;
-    const auto body = [&]<class Number>(Number& first, Number& second, Number value, Number gradient) {
+    simd::squares value_squares;
+    simd::squares direction_squares;
+    const auto body = [&](auto& first, auto& second, auto value, auto gradient) __attribute__((always_inline)) {
       step.moments(first, second, gradient);
       value_squares.add(value);
       direction_squares.add(step.direction(value, first, second));
     };
-    step_range(end - begin, body, pass_arrays<Element, 2>{of.first + begin, of.second + begin},
-               pass_arrays<const Element, 2>{of.values + begin, of.gradients + begin});
+    simd::transform(end - begin, body, pass_arrays<Element, 2>{of.first + begin, of.second + begin},
+                    pass_arrays<const Element, 2>{of.values + begin, of.gradients + begin});
     partial[static_cast<std::size_t>(begin / grain)] = {value_squares.total(), direction_squares.total()};
   });
   double value_squares = 0;
@@ -141,22 +122,22 @@ void apply_lamb(cpu& device, std::span<const segment> segments, const detail::la
     if (part.decay) {
       const auto rate = static_cast<Element>(learning_rate * detail::update_moments(device, part.size, with_decay, of));
       device.parallel_for(part.size, detail::pass_grain, [&](index_t begin, index_t end) {
-        const auto body = [&]<class Number>(Number& value, Number m, Number v) {
+        const auto body = [&](auto& value, auto m, auto v) __attribute__((always_inline)) {
           value -= rate * with_decay.direction(value, m, v);
         };
-        detail::step_range(end - begin, body, pass_arrays<Element, 1>{of.values + begin},
-                           pass_arrays<const Element, 2>{of.first + begin, of.second + begin});
+        simd::transform(end - begin, body, pass_arrays<Element, 1>{of.values + begin},
+                        pass_arrays<const Element, 2>{of.first + begin, of.second + begin});
       });
     } else {
       const auto rate = static_cast<Element>(learning_rate);
       device.parallel_for(part.size, detail::pass_grain, [&](index_t begin, index_t end) {
-        const auto body = [&]<class Number>(Number& value, Number& m, Number& v, Number gradient) {
+        const auto body = [&](auto& value, auto& m, auto& v, auto gradient) __attribute__((always_inline)) {
           without_decay.moments(m, v, gradient);
           value -= rate * without_decay.direction(value, m, v);
         };
-        detail::step_range(end - begin, body,
-                           pass_arrays<Element, 3>{of.values + begin, of.first + begin, of.second + begin},
-                           pass_arrays<const Element, 1>{of.gradients + begin});
+        simd::transform(end - begin, body,
+                        pass_arrays<Element, 3>{of.values + begin, of.first + begin, of.second + begin},
+                        pass_arrays<const Element, 1>{of.gradients + begin});
       });
     }
   }

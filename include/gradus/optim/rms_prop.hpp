@@ -86,8 +86,7 @@ struct rms_prop_pass {
     [[nodiscard]] GRADUS_ALWAYS_INLINE constexpr Number variance(Number square, Number& mean,
                                                                  Number gradient) const noexcept {
       mean += rest * (gradient - mean);
-      const Number difference = square - mean * mean;
-      return difference < Element{0} ? difference - difference : difference;  // nvcc compiles no packet of constants
+      return larger(Number{0}, square - mean * mean);
     }
   };
 

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "gradus/kernels/conv2d.hpp"
-#include "gradus/kernels/cpu/isa.hpp"
+#include "gradus/simd/isa.hpp"
 #include "shape.hpp"
 
 namespace conv {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "emulated_amx.hpp"
-#include "gradus/kernels/cpu/isa.hpp"
+#include "gradus/simd/isa.hpp"
 
 using gradus::index_t;
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <span>
 #include <string>
@@ -22,10 +23,15 @@
 #include "gradus/core/random.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu/batch_norm.hpp"
+#include "gradus/kernels/cpu/channel_softmax.hpp"
 #include "gradus/kernels/cpu/detail/simd/storage.hpp"
 #include "gradus/kernels/cpu/elementwise.hpp"
 #include "gradus/kernels/cpu/pool2d.hpp"
+#include "gradus/kernels/cpu/softmax.hpp"
 #include "gradus/layout/layouts.hpp"
+#include "gradus/optim/adam.hpp"
+#include "gradus/optim/elementwise_pass.hpp"
+#include "gradus/optim/lamb_pass.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 #include "guarded_array.hpp"
 #include "instruction_sets.hpp"
@@ -101,8 +107,9 @@ class copied : public gradus_test::guarded_array<Element> {
 };
 
 /// Compares pass(results) of every instruction set with the portable one; `results` begins as a copy of `initial`.
-template <class Element, class Pass>
-void check_same_bits(const std::string& name, const std::vector<Element>& initial, const Pass& pass) {
+template <class Element>
+void check_same_bits(const std::string& name, const std::vector<Element>& initial,
+                     const std::function<void(Element*)>& pass) {
   std::vector<std::uint64_t> expected;
   for_each_instruction_set([&](gradus::kernels::instruction_set set) {
     BOOST_TEST_CONTEXT(name << " of " << initial.size() << " with " << gradus::kernels::name_of(set)) {
@@ -182,6 +189,92 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(batch_norm_has_the_same_bits, Element, stored_elem
     check_same_bits<Element>("backward", z, [&](Element* to) {
       batch_norm_backward(device, in, gradient, gradient, gradus::image_view<Element, nhwc>{device, to, shape}, {},
                           {mean.data(), deviation.data()}, activation::relu, {}, {.accumulate = true}, work);
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(softmax_has_the_same_bits, Element, stored_elements) {
+  using real = gradus::parameter_element_t<Element>;
+  cpu device{{.intra_op_threads = 1}};
+  for (const bool special : {false, true}) {
+    for (index_t classes = 1; classes < 90; ++classes) {
+      constexpr index_t rows = 3;
+      std::vector<Element> x = numbers<Element>(rows * classes, 21);
+      std::vector<Element> y = numbers<Element>(rows * classes, 22);
+      for (std::vector<Element>* const each : {&x, &y}) {
+        for (Element& number : *each) {
+          const bool ordinary = std::abs(static_cast<double>(static_cast<real>(number))) < 100;
+          number = ordinary || special ? number : Element{};
+        }
+      }
+      const copied<Element> a{std::span<const Element>{x}};
+      const copied<Element> b{std::span<const Element>{y}};
+      const std::vector<std::int32_t> labels{0, static_cast<std::int32_t>(classes - 1),
+                                             static_cast<std::int32_t>(classes / 2)};
+      check_same_bits<Element>("softmax", y, [&](Element* to) { softmax(device, rows, classes, a.data(), to); });
+      check_same_bits<Element>("cross-entropy", y, [&](Element* to) {
+        const auto sums = softmax_cross_entropy_loss(device, rows, classes, a.data(), labels.data(), 0.5, to);
+        to[0] = static_cast<Element>(static_cast<real>(sums.loss + static_cast<double>(sums.correct)));
+      });
+      for (const bool logarithm : {false, true}) {
+        for (const bool adjacent : {false, true}) {
+          const gradus::kernels::channel_softmax_shape shape{.outer = adjacent ? rows : 1,
+                                                             .channels = adjacent ? classes : rows,
+                                                             .inner = adjacent ? 1 : classes,
+                                                             .logarithm = logarithm};
+          check_same_bits<Element>("channels", y,
+                                   [&](Element* to) { channel_softmax_forward(device, shape, a.data(), to); });
+          check_same_bits<Element>("gradients", y, [&](Element* to) {
+            channel_softmax_backward(device, shape, a.data(), b.data(), to, adjacent);
+          });
+        }
+      }
+      const std::vector<std::int32_t> pixels(static_cast<std::size_t>(classes), 1);
+      for (const bool channels_last : {false, true}) {
+        check_same_bits<Element>("pixels", y, [&](Element* to) {
+          const auto sums = pixel_cross_entropy_loss(device,
+                                                     {.examples = 1,
+                                                      .classes = rows,
+                                                      .pixels = classes,
+                                                      .channels_last = channels_last,
+                                                      .label_smoothing = 0.1},
+                                                     a.data(), pixels.data(), 0.5, to);
+          to[0] = static_cast<Element>(static_cast<real>(sums.loss + static_cast<double>(sums.correct)));
+        });
+      }
+    }
+  }
+}
+
+using real_elements = std::tuple<float, double>;
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(updates_have_the_same_bits, Element, real_elements) {
+  namespace optim = gradus::optim;
+  cpu device{{.intra_op_threads = 1}};
+  for (index_t count = 1; count < 75; ++count) {
+    const std::vector<Element> start = numbers<Element>(4 * count, 11);
+    const std::vector<Element> gradients = numbers<Element>(count, 12);
+    const copied<Element> g{std::span<const Element>{gradients}};
+    const optim::segment whole{"p", 0, count, true};
+    const std::span<const optim::segment> all{&whole, 1};
+    const optim::pass_arrays<const Element, 1> read{g.data()};
+    for (const bool nesterov : {false, true}) {
+      const optim::momentum_pass pass{.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.1, .nesterov = nesterov};
+      check_same_bits<Element>("momentum", start, [&](Element* to) {
+        apply_momentum(device, all, pass, to, g.data(), to + count);
+        apply_momentum(device, all, pass, to + 2 * count, g.data(), static_cast<Element*>(nullptr));
+        to[3 * count] = static_cast<Element>(optim::norm(device, count, g.data()));
+      });
+    }
+    check_same_bits<Element>("adam", start, [&](Element* to) {
+      const optim::detail::adam_pass<true> pass{.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .gradient_decay = 0.1};
+      const optim::pass_arrays<Element, 4> written{to, to + count, to + 2 * count, to + 3 * count};
+      apply_pass(device, all, pass, optim::update_step{0.1, 3}, gradus::loss_scale{}, written, read);
+    });
+    check_same_bits<Element>("lamb", start, [&](Element* to) {
+      const optim::detail::lamb_pass pass{.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.1};
+      apply_lamb(device, all, pass, optim::update_step{0.1, 3}, gradus::loss_scale{}, to, g.data(), to + count,
+                 to + 2 * count);
     });
   }
 }

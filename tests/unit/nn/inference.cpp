@@ -18,12 +18,12 @@
 
 #include "../../support/branching_networks.hpp"
 #include "../../support/network_checks.hpp"
-#include "gradus/kernels/cpu/isa.hpp"
 #include "gradus/nn/inference_session.hpp"
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/layers/conv_transpose2d.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/nn/predict.hpp"
+#include "gradus/simd/isa.hpp"
 #include "gradus/tensor/tensor.hpp"
 
 namespace {

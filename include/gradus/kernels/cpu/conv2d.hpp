@@ -23,8 +23,8 @@
 #include "gradus/kernels/cpu/detail/conv2d/weights.hpp"
 #include "gradus/kernels/cpu/detail/conv2d/winograd.hpp"
 #include "gradus/kernels/cpu/detail/conv2d/winograd_tiles.hpp"
-#include "gradus/kernels/cpu/isa.hpp"
 #include "gradus/layout/layouts.hpp"
+#include "gradus/simd/isa.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {

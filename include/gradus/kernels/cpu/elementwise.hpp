@@ -17,7 +17,7 @@
 #include "gradus/kernels/elementwise.hpp"
 
 #define GRADUS_TARGET_BODY "gradus/kernels/cpu/detail/elementwise/elementwise_body.hpp"
-#include "gradus/kernels/cpu/detail/simd/for_each_target.hpp"
+#include "gradus/simd/for_each_target.hpp"
 
 namespace gradus::kernels {
 

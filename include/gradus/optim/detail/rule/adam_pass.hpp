@@ -40,7 +40,7 @@ struct adam_pass {
       first += one_minus_beta1 * (gradient - first);
       second = beta2 * second + one_minus_beta2 * gradient * gradient;
       Number divisor = second;
-      ((largest = second > largest ? second : largest, divisor = largest), ...);
+      ((largest = larger(second, largest), divisor = largest), ...);
       value = kept * value - rate * first / (square_root(divisor) * correction + epsilon);
     }
 

@@ -48,9 +48,8 @@ struct clip_pass {
 
     template <class Number>
     GRADUS_ALWAYS_INLINE constexpr void operator()(Number& clipped, Number gradient) const noexcept {
-      const Number most = Number{} + limit;  // nvcc has no choice between a packet and one element
-      clipped = gradient > most ? most : gradient;
-      clipped = clipped < -most ? -most : clipped;
+      const Number most = limit;
+      clipped = larger(-most, smaller(most, gradient));  // keeps a NaN
     }
   };
 

@@ -64,4 +64,4 @@ inline constexpr index_t joined_channels = 512;  ///< rows are joined to rows of
 }  // namespace gradus::kernels::detail
 
 #define GRADUS_TARGET_BODY "gradus/kernels/cpu/detail/norm/batch_norm_body.hpp"
-#include "gradus/kernels/cpu/detail/simd/for_each_target.hpp"
+#include "gradus/simd/for_each_target.hpp"

@@ -80,4 +80,4 @@ struct pool_backward {
 }  // namespace gradus::kernels::detail
 
 #define GRADUS_TARGET_BODY "gradus/kernels/cpu/detail/pool2d/runs_body.hpp"
-#include "gradus/kernels/cpu/detail/simd/for_each_target.hpp"
+#include "gradus/simd/for_each_target.hpp"

@@ -1,24 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Vectors of every instruction set for element-wise loops, and the choice between them at run time.
+// The vectors of module simd for the bodies of kernels.
 #pragma once
 
-#include <array>        // std::array
-#include <cstddef>      // std::size_t
-#include <cstdint>      // std::int32_t, std::int64_t, std::uint8_t, ...
-#include <cstring>      // std::memcpy, std::memset
-#include <type_traits>  // std::conditional_t, std::integral_constant, std::is_same_v
-
-#if defined(__SSE2__)
-#include <emmintrin.h>  // bytes to lanes and back
-#endif
-
-#include "gradus/core/bfloat16.hpp"
-#include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
-#include "gradus/core/index.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
-#include "gradus/kernels/cpu/isa.hpp"
+#include "gradus/simd/packets.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -29,27 +16,15 @@ using computed = parameter_element_t<Element>;
 
 }  // namespace gradus::kernels::detail
 
-#define GRADUS_TARGET_BODY "gradus/kernels/cpu/detail/simd/packets_body.hpp"
-#include "gradus/kernels/cpu/detail/simd/for_each_target.hpp"
+#define GRADUS_TARGET_BODY "gradus/kernels/cpu/detail/simd/target_body.hpp"
+#include "gradus/simd/for_each_target.hpp"
 
 namespace gradus::kernels::detail {
 
-/// Calls call(target) with the `target` of the instruction set in use. An unqualified call f(target, ...) in it finds
-/// the f of that instruction set's namespace.
+/// As simd::on_target, with the `target` of the kernels' own namespaces.
 template <class Call>
 void on_target(const Call& call) {
-#if defined(GRADUS_X86_KERNELS)
-  const instruction_set which = current_instruction_set();
-  if (which >= instruction_set::avx512) {
-    call(avx512::target{});
-    return;
-  }
-  if (which == instruction_set::avx2) {
-    call(avx2::target{});
-    return;
-  }
-#endif
-  call(portable::target{});
+  simd::on_target([&](auto which) { call(kernel_target(which)); });
 }
 
 }  // namespace gradus::kernels::detail

@@ -15,7 +15,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
 #include "gradus/kernels/cpu/detail/simd/tile.hpp"
-#include "gradus/kernels/cpu/isa.hpp"
+#include "gradus/simd/isa.hpp"
 
 // A pair of terms, the earlier one in the lower half, has the size of a float and takes the position of one. So tiles
 // of pairs have the same arguments as other tiles, with half the terms. Pairs are copied as floats; no arithmetic uses

@@ -16,7 +16,7 @@
 #include "gradus/kernels/cpu/detail/simd/pairs.hpp"
 #include "gradus/kernels/cpu/detail/simd/storage.hpp"
 #include "gradus/kernels/cpu/detail/simd/tile.hpp"
-#include "gradus/kernels/cpu/isa.hpp"
+#include "gradus/simd/isa.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -15,7 +15,7 @@
 #include "gradus/kernels/cpu/detail/simd/tile.hpp"
 
 #define GRADUS_TARGET_BODY "gradus/kernels/cpu/detail/simd/storage_body.hpp"
-#include "gradus/kernels/cpu/detail/simd/for_each_target.hpp"
+#include "gradus/simd/for_each_target.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -14,7 +14,7 @@
 #include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
-#include "gradus/kernels/cpu/isa.hpp"
+#include "gradus/simd/isa.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -202,7 +202,7 @@ using plane_tiles = std::array<void (*)(const plane_call<Element>&), most_tile_r
 
 #define GRADUS_TARGET_BODY "gradus/kernels/cpu/detail/simd/tile_body.hpp"
 #define GRADUS_TARGET_FUSES
-#include "gradus/kernels/cpu/detail/simd/for_each_target.hpp"
+#include "gradus/simd/for_each_target.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -9,7 +9,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/cpu/detail/simd/tile.hpp"
-#include "gradus/kernels/cpu/isa.hpp"
+#include "gradus/simd/isa.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -114,7 +114,7 @@ struct winograd_table {
 
 #define GRADUS_TARGET_BODY "gradus/kernels/cpu/detail/simd/winograd_body.hpp"
 #define GRADUS_TARGET_FUSES
-#include "gradus/kernels/cpu/detail/simd/for_each_target.hpp"
+#include "gradus/simd/for_each_target.hpp"
 
 namespace gradus::kernels::detail {
 

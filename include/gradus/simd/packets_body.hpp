@@ -5,7 +5,7 @@
 // No `#pragma once`: for_each_target.hpp says what to compile.
 #if defined(GRADUS_TARGET)
 
-namespace gradus::kernels::detail::GRADUS_TARGET {
+namespace gradus::simd::GRADUS_TARGET {
 
 /// Selects the functions of this instruction set.
 struct target {};
@@ -23,7 +23,7 @@ struct stored_lanes {
 /// Vectors have the operators of numbers; the results of comparisons are integers, all ones for true.
 template <class Element>
 struct packet {
-  using real = computed<Element>;
+  using real = parameter_element_t<Element>;
   static constexpr index_t lanes = GRADUS_TARGET_BYTES / static_cast<index_t>(sizeof(real));
   using index_type = std::conditional_t<sizeof(real) == 4, std::int32_t, std::int64_t>;
   typedef real type __attribute__((vector_size(GRADUS_TARGET_BYTES)));
@@ -63,8 +63,14 @@ struct packet {
         __asm__("vmovupd {%1, %0%{%2%}%{z%}|%0%{%2%}%{z%}, %1}" : "=v"(bits) : "m"(memory), "Yk"(mask));
       }
 #else
+#if GRADUS_TARGET_BYTES == 32
+      if constexpr (sizeof(Stored) >= 4) {
+        __asm__("vmaskmovps {%1, %2, %0|%0, %2, %1}" : "=x"(bits) : "m"(memory), "x"(first_lanes()));
+        return bits;
+      }
+#endif
       bits = typename vectors::type{};
-      std::memcpy(&bits, static_cast<const void*>(from), static_cast<std::size_t>(count) * sizeof(Stored));
+      copy_some<sizeof(bits) / 2, sizeof(Stored)>(&bits, from, count);
 #endif
     }
     if constexpr (!storage_element<Stored>) {
@@ -122,7 +128,14 @@ struct packet {
       __asm__("vmovupd {%1, %0%{%2%}|%0%{%2%}, %1}" : "+m"(memory) : "v"(bits), "Yk"(mask));
     }
 #else
-    std::memcpy(static_cast<void*>(to), &bits, static_cast<std::size_t>(count) * sizeof(Stored));
+#if GRADUS_TARGET_BYTES == 32
+    if constexpr (sizeof(Stored) >= 4) {
+      auto& memory = *reinterpret_cast<typename vectors::unaligned*>(to);
+      __asm__("vmaskmovps {%1, %2, %0|%0, %2, %1}" : "+m"(memory) : "x"(bits), "x"(first_lanes()));
+      return;
+    }
+#endif
+    copy_some<sizeof(bits) / 2, sizeof(Stored)>(to, &bits, count);
 #endif
   }
 
@@ -130,13 +143,16 @@ struct packet {
     return value - type{};
   }
 
+  /// `value` in the first `count` SIMD lanes, `other` in the others.
+  GRADUS_ALWAYS_INLINE type merged(type value, type other) const noexcept {
+    if (count == lanes) {
+      return value;
+    }
+    return first_lanes() ? value : other;
+  }
   /// `value` in the first `count` SIMD lanes, 0 in the others.
   GRADUS_ALWAYS_INLINE type only(type value) const noexcept {
-    index_vector lane{};
-    for (index_t i = 0; i < lanes; ++i) {
-      lane[i] = static_cast<index_type>(i);
-    }
-    return masked(lane < static_cast<index_type>(count) - index_vector{}, value);
+    return masked(first_lanes(), value);
   }
   /// `value` where the mask is true, else 0.
   GRADUS_ALWAYS_INLINE static type masked(index_vector mask, type value) noexcept {
@@ -148,8 +164,9 @@ struct packet {
     return type{} > value ? type{} : value;
   }
 
-  /// held_activation, which is not the identity.
-  GRADUS_ALWAYS_INLINE static type activated(const held_activation<real>& act, type value) noexcept {
+  /// A piecewise linear activation, which is not the identity: kernels' held_activation.
+  template <class Activation>
+  GRADUS_ALWAYS_INLINE static type activated(const Activation& act, type value) noexcept {
     if (!act.other) {
       return relu(value);
     }
@@ -158,14 +175,39 @@ struct packet {
     value = type{} > value ? low : value;
     return value > high ? high : value;
   }
-  /// `value` times held_derivative where the function is `output`.
-  GRADUS_ALWAYS_INLINE static type times(const held_derivative<real>& derivative, type output, type value) noexcept {
+  /// `value` times its derivative where the function is `output`: kernels' held_derivative.
+  template <class Derivative>
+  GRADUS_ALWAYS_INLINE static type times(const Derivative& derivative, type output, type value) noexcept {
     if (!derivative.other) {
       return output > type{} ? value : type{};
     }
     const type low = derivative.slope == 0 ? type{} : derivative.slope * value;
     value = output > type{} ? value : low;
     return output >= broadcast(derivative.cap) ? type{} : value;
+  }
+
+  /// The square root, correctly rounded.
+  GRADUS_ALWAYS_INLINE static type square_root(type value) noexcept {
+#if GRADUS_TARGET_BYTES > 16
+    type result;
+    if constexpr (sizeof(real) == 4) {
+      __asm__("vsqrtps {%1, %0|%0, %1}" : "=v"(result) : "v"(value));
+    } else {
+      __asm__("vsqrtpd {%1, %0|%0, %1}" : "=v"(result) : "v"(value));
+    }
+    return result;
+#elif defined(__SSE2__)
+    if constexpr (sizeof(real) == 4) {
+      return _mm_sqrt_ps(value);
+    } else {
+      return _mm_sqrt_pd(value);
+    }
+#else
+    for (index_t i = 0; i < lanes; ++i) {
+      value[i] = std::sqrt(value[i]);
+    }
+    return value;
+#endif
   }
 
   GRADUS_ALWAYS_INLINE static index_vector broadcast_index(int value) noexcept {
@@ -250,7 +292,8 @@ struct packet {
     std::memcpy(to, bytes, count == lanes ? std::size_t{lanes} : static_cast<std::size_t>(count));
   }
 
-  /// sums[lane] += value[lane], in double precision, for `count` SIMD lanes.
+  /// sums[lane] += value[lane], or its square, in double precision, for `count` SIMD lanes.
+  template <bool Square = false>
   GRADUS_ALWAYS_INLINE void add_to(double* sums, type value) const noexcept {
     alignas(GRADUS_TARGET_BYTES) real numbers[std::size_t{lanes}];
     *reinterpret_cast<type*>(numbers) = value;
@@ -259,12 +302,33 @@ struct packet {
     typedef real half __attribute__((vector_size(step * sizeof(real)), may_alias));
     for (index_t i = 0; i < count; i += step) {
       const doubles some{count - i < step ? count - i : step};
-      some.store(sums + i, some.load(sums + i) +
-                               __builtin_convertvector(*reinterpret_cast<half*>(numbers + i), typename doubles::type));
+      const auto terms = __builtin_convertvector(*reinterpret_cast<half*>(numbers + i), typename doubles::type);
+      some.store(sums + i, some.load(sums + i) + (Square ? terms * terms : terms));
     }
   }
 
  private:
+  /// True in the first `count` SIMD lanes.
+  GRADUS_ALWAYS_INLINE index_vector first_lanes() const noexcept {
+    index_vector lane{};
+    for (index_t i = 0; i < lanes; ++i) {
+      lane[i] = static_cast<index_type>(i);
+    }
+    return lane < static_cast<index_type>(count) - index_vector{};
+  }
+  /// Copies `count` numbers, fewer than a vector has, by halves of a vector: a call of memcpy takes longer.
+  template <std::size_t Bytes, std::size_t Size>
+  GRADUS_ALWAYS_INLINE static void copy_some(void* to, const void* from, index_t count) noexcept {
+    if constexpr (Bytes >= Size) {
+      constexpr std::size_t numbers = Bytes / Size;
+      if ((static_cast<std::size_t>(count) & numbers) != 0) {
+        std::memcpy(to, from, Bytes);
+        to = static_cast<char*>(to) + Bytes;
+        from = static_cast<const char*>(from) + Bytes;
+      }
+      copy_some<Bytes / 2, Size>(to, from, count);
+    }
+  }
   GRADUS_ALWAYS_INLINE static index_vector widen_bytes(const std::uint8_t (&bytes)[std::size_t{lanes}]) noexcept {
     index_vector wide{};
 #if GRADUS_TARGET_BYTES > 16
@@ -332,6 +396,6 @@ GRADUS_ALWAYS_INLINE void for_each_block(index_t count, const Body& body) noexce
   }
 }
 
-}  // namespace gradus::kernels::detail::GRADUS_TARGET
+}  // namespace gradus::simd::GRADUS_TARGET
 
 #endif
