@@ -15,6 +15,7 @@
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/command_line.hpp"
+#include "gradus/comm/launcher.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/output.hpp"
 #include "gradus/core/text.hpp"
@@ -187,16 +188,18 @@ int run_under_mpi(int argc, char** argv, const options& chosen, gradus::comm::co
 int run(int argc, char** argv) {
   options chosen;
   const gradus::comm::command_line own = read_command_line(argc, argv, chosen);
-#ifdef GRADUS_EXAMPLE_WITH_MPI
-  if (gradus::comm::started_by_launcher()) {
-    return run_under_mpi(argc, argv, chosen, own);
-  }
-#endif
-  if (own.ends()) {
-    std::fputs(own.text.c_str(), stderr);
-    return own.status;
-  }
   try {
+#ifdef GRADUS_EXAMPLE_WITH_MPI
+    if (gradus::comm::started_by_launcher()) {
+      return run_under_mpi(argc, argv, chosen, own);
+    }
+#else
+    gradus::comm::require_started_alone("parameter_server");
+#endif
+    if (own.ends()) {
+      std::fputs(own.text.c_str(), stderr);
+      return own.status;
+    }
     return run_in_process(chosen);
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "parameter_server: %s\n", gradus::printable(failure.what()).c_str());

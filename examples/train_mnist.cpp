@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "gradus/comm/command_line.hpp"
+#include "gradus/comm/launcher.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/format.hpp"
@@ -373,16 +374,18 @@ int run_under_mpi(int argc, char** argv, const options& chosen, gradus::comm::co
 int run(int argc, char** argv) {
   options chosen;
   const gradus::comm::command_line own = read_command_line(argc, argv, chosen);
-#ifdef GRADUS_EXAMPLE_WITH_MPI
-  if (gradus::comm::started_by_launcher()) {
-    return run_under_mpi(argc, argv, chosen, own);
-  }
-#endif
-  if (own.ends()) {
-    say(own);
-    return own.status;
-  }
   try {
+#ifdef GRADUS_EXAMPLE_WITH_MPI
+    if (gradus::comm::started_by_launcher()) {
+      return run_under_mpi(argc, argv, chosen, own);
+    }
+#else
+    gradus::comm::require_started_alone("train_mnist");
+#endif
+    if (own.ends()) {
+      say(own);
+      return own.status;
+    }
     return run_in_process(chosen);
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "train_mnist: %s\n", gradus::printable(failure.what()).c_str());

@@ -10,6 +10,7 @@
 #include "../program/failure.hpp"
 #include "../program/signals.hpp"
 #include "gradus/comm/command_line.hpp"
+#include "gradus/comm/launcher.hpp"
 #include "gradus/core/output.hpp"
 #include "gradus/core/text.hpp"
 #include "input.hpp"
@@ -51,18 +52,20 @@ gradus::comm::command_line read_command_line(int argc, char** argv, driver::sett
 int run(int argc, char** argv) {
   driver::settings chosen;
   gradus::comm::command_line own = read_command_line(argc, argv, chosen);
-#ifdef GRADUS_BENCH_WITH_MPI
-  // Also of a command line that cannot be followed: the other ranks of the job wait in MPI_Init. Without a launcher MPI
-  // is left alone: it would open ports of the network for nothing.
-  if (gradus::comm::started_by_launcher()) {
-    return driver::run_under_mpi(argc, argv, chosen, std::move(own));
-  }
-#endif
-  if (own.ends()) {
-    driver::say(own);
-    return own.status;
-  }
   try {
+#ifdef GRADUS_BENCH_WITH_MPI
+    // Also of a command line that cannot be followed: the other ranks of the job wait in MPI_Init. Without a launcher
+    // MPI is left alone: it would open ports of the network for nothing.
+    if (gradus::comm::started_by_launcher()) {
+      return driver::run_under_mpi(argc, argv, chosen, std::move(own));
+    }
+#else
+    gradus::comm::require_started_alone("gradus_bench");
+#endif
+    if (own.ends()) {
+      driver::say(own);
+      return own.status;
+    }
     switch (chosen.what) {
       case driver::command::scale:
         driver::scale(chosen, argc, argv);

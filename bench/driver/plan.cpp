@@ -9,6 +9,7 @@
 #include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/core/unoptimized.hpp"
+#include "gradus/device/binding.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/parallel/parameter_server/placement.hpp"
@@ -355,6 +356,7 @@ void print_header(const settings& chosen, const result& about, index_t examples_
     std::printf("%s'/%s:%d'", i == 0 ? "" : ", ", chosen.device == "cuda" ? "gpu" : "cpu", i);
   }
   std::printf("]\nNUMA bind:   False\n");
+  std::printf("Processors:  %s\n", gradus::describe_binding().c_str());
   std::printf("Data format: %s\n", about.data_format.c_str());
   std::printf("Optimizer:   %s\n", chosen.optimizer.c_str());
   if (chosen.clip_norm || chosen.clip_value) {

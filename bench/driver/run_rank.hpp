@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "gradus/comm/link_of.hpp"
+#include "gradus/device/processor_share.hpp"
 #include "gradus/trace/timeline.hpp"
 #include "gradus/trace/transfers.hpp"
 #ifdef GRADUS_BENCH_WITH_NVTX
@@ -70,8 +71,13 @@ void run_rank_on(Device& device, Hosts& world, Communicator gradients, const set
 template <class Hosts, class Communicator>
 void run_rank(Hosts& world, Communicator gradients, const settings& given, bool in_process, int local_ranks) {
   settings chosen = completed(given);
-  chosen.threads =
-      chosen.threads > 0 ? chosen.threads : std::max(1, gradus::available_processors() / std::max(1, local_ranks));
+  if (chosen.threads == 0) {
+    // A launcher that binds processes has divided the processors already.
+    const int processors = gradus::detail::processors_of_job();
+    const int available = std::min(gradus::available_processors(), processors);
+    const bool bound = !in_process && available < processors;
+    chosen.threads = bound ? available : std::max(1, available / std::max(1, local_ranks));
+  }
   gradus::cpu device{{.intra_op_threads = chosen.threads, .flush_denormals = chosen.flush_denormals}};
   run_rank_on(device, world, std::move(gradients), chosen, in_process);
 }

@@ -193,8 +193,10 @@ void add_measurement(CLI::App& app, settings& chosen) {
       ->check(CLI::Range(1, most))
       ->capture_default_str();
   app.option_defaults()->group("What computes");
-  app.add_option("--threads,--num-intra-threads", chosen.threads,
-                 "threads of a rank; 0: the processors divided by the ranks of the machine")
+  app.add_option(
+         "--threads,--num-intra-threads", chosen.threads,
+         "threads of a rank; 0: the processors to which the launcher has bound it, or those of the machine divided by "
+         "its ranks")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   app.add_option("--device", chosen.device, "what computes; of several GPUs a rank takes the one of its local number")

@@ -74,7 +74,9 @@ int status_of(const ending& end) noexcept {
 decision decide(const series& now, const attempt& last, const limits& allowed) {
   const int status = status_of(last.end);
   if (last.passed_on != 0) {
-    return end_with(status, gradus::join({name_of_signal(last.passed_on), " was passed on to it"}));
+    const bool hidden = allowed.signals_hide_status && last.end.what == ending::kind::exited && status == 0;
+    return end_with(hidden ? status_between_starts(last.passed_on) : status,
+                    gradus::join({name_of_signal(last.passed_on), " was passed on to it"}));
   }
   if (last.end.what == ending::kind::exited) {
     if (status == 0) {

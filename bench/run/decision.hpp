@@ -48,6 +48,9 @@ struct limits {
   int restarts = 10;             ///< starts after the first
   int useless_starts = 2;        ///< this number in a row without progress, on the fewest ranks, are the last
   double first_pause = 1;        ///< seconds before a start; doubled after each start without progress
+  /// After a signal the job's exit status says nothing: mpiexec of MPICH ends with 0 if it has reached its ranks by
+  /// ssh.
+  bool signals_hide_status = false;
 };
 
 /// Where a series of starts is.

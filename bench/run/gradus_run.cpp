@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// gradus_run -- COMMAND: starts a job, and starts it again from its newest checkpoint when it dies.
+// gradus_run -- COMMAND: starts a job on one machine, on several, or in Slurm, and starts it again from its newest
+// checkpoint when it dies.
 #include <cstdio>     // std::fprintf, std::fputs
 #include <exception>  // std::exception
 #include <stdexcept>  // std::invalid_argument
@@ -9,7 +10,7 @@
 #include "gradus/core/output.hpp"
 #include "gradus/core/text.hpp"
 #include "settings.hpp"
-#include "supervise.hpp"
+#include "start.hpp"
 
 namespace {
 
@@ -25,7 +26,10 @@ int run(int argc, char** argv) {
     return 2;
   }
   try {
-    return supervisor::supervise(chosen);
+    return chosen.announce ? supervisor::announce_and_become(chosen) : supervisor::start(chosen);
+  } catch (const std::invalid_argument& failure) {
+    std::fprintf(stderr, "gradus_run: %s\nTry --help.\n", gradus::printable(failure.what()).c_str());
+    return 2;
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "gradus_run: %s\n", gradus::printable(failure.what()).c_str());
     return 1;

@@ -41,14 +41,16 @@ pipe_ends make_pipe() {
 }
 
 /// In the new process. Returns errno if the command cannot be executed.
-int become(std::vector<char*>& words, const sigset_t& signals, pid_t parent, int output, int errors) {
+int become(std::vector<char*>& words, const sigset_t& signals, pid_t parent, int input, int output, int errors) {
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) {
     return ESRCH;  // it has died already
   }
   // Nothing to read: a second start would find a part of it only.
-  if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0) {
+  if (input >= 0) {
+    ::dup2(input, STDIN_FILENO);
+  } else if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0) {
     ::dup2(nothing, STDIN_FILENO);
     ::close(nothing);
   }
@@ -133,14 +135,17 @@ descriptor::~descriptor() {
   }
 }
 
-started_job start_job(const std::vector<std::string>& command, const sigset_t& signals, bool piped) {
+started_job start_job(const std::vector<std::string>& command, const sigset_t& signals, bool piped, bool input) {
   std::vector<std::string> copies = command;
   std::vector<char*> words;
   for (std::string& each : copies) {
     words.push_back(each.data());
   }
   words.push_back(nullptr);
-  pipe_ends output, errors;
+  pipe_ends output, errors, given;
+  if (input) {
+    given = make_pipe();
+  }
   if (piped) {
     output = make_pipe();
     errors = make_pipe();
@@ -149,7 +154,7 @@ started_job start_job(const std::vector<std::string>& command, const sigset_t& s
   const pid_t parent = ::getpid();
   const pid_t process = ::fork();
   if (process == 0) {
-    const int number = become(words, signals, parent, output.write.get(), errors.write.get());
+    const int number = become(words, signals, parent, given.read.get(), output.write.get(), errors.write.get());
     ::_exit(::write(failure.write.get(), &number, sizeof(number)) == sizeof(number) ? 127 : 126);
   }
   if (process < 0) {
@@ -165,7 +170,10 @@ started_job start_job(const std::vector<std::string>& command, const sigset_t& s
     ::waitpid(process, nullptr, 0);
     return {.end = {.number = number == ENOENT ? 127 : 126}, .failure = std::strerror(number)};
   }
-  return {.process = process, .output = std::move(output.read), .errors = std::move(errors.read)};
+  return {.process = process,
+          .output = std::move(output.read),
+          .errors = std::move(errors.read),
+          .input = std::move(given.write)};
 }
 
 descendants::descendants() {

@@ -35,18 +35,21 @@ class descriptor {
   int number_ = -1;
 };
 
-/// A command that runs, in a session of its own, with no input. It gets SIGTERM if gradus_run is killed.
+/// A command that runs, in a session of its own. It gets SIGTERM if gradus_run is killed.
 struct started_job {
   pid_t process = -1;        ///< -1: it could not be started
   ending end = {};           ///< why, as a shell would say it
   std::string failure = {};  ///< why, in words
   descriptor output = {};    ///< if they are piped, what it writes to standard output
   descriptor errors = {};    ///< and to standard error
+  descriptor input = {};     ///< if it has one, what it reads from standard input
 };
 
 /// @param signals  that are blocked in the job
 /// @param piped    whether its output comes through pipes; else it has that of this process
-[[nodiscard]] started_job start_job(const std::vector<std::string>& command, const sigset_t& signals, bool piped);
+/// @param input    whether it reads from a pipe; else there is nothing to read
+[[nodiscard]] started_job start_job(const std::vector<std::string>& command, const sigset_t& signals, bool piped,
+                                    bool input = false);
 
 /// The descendants of this process. Launchers give ranks sessions and groups of their own, and a launcher that dies
 /// leaves them behind: this process becomes their parent then, so it finds and ends all of them.

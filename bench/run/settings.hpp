@@ -7,6 +7,7 @@
 #include <vector>  // std::vector
 
 #include "decision.hpp"
+#include "launch.hpp"
 
 namespace supervisor {
 
@@ -18,6 +19,10 @@ struct settings {
   double silent_for = 0;                      ///< a job of which nothing comes for longer is killed
   double grace = 60;                          ///< after a signal, before SIGKILL
   std::vector<std::string> command = {};      ///< with {ranks}
+  launch how = {};                            ///< who starts the ranks of the command
+  words passed_on = {};                       ///< the options of supervision, for gradus_run in a job's script
+  bool signals_by_input = false;              ///< the job reads the numbers of signals
+  bool announce = false;                      ///< only say how this process is bound, and become the command
 };
 
 /// Reads the command line.

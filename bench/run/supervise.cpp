@@ -262,7 +262,7 @@ class supervision {
     const std::int64_t before = checkpoints_.newest_step();
     const double start = elapsed();
     attempt last;
-    started_job job = start_job(command, signals_.before(), chosen_.silent_for > 0);
+    started_job job = start_job(command, signals_.before(), chosen_.silent_for > 0, chosen_.signals_by_input);
     if (job.process < 0) {
       say({start_text(now), ": '", command.front(), "' cannot be started: ", job.failure});
       last.end = job.end;
@@ -274,9 +274,16 @@ class supervision {
     return last;
   }
 
-  void tell(pid_t job, int signal, attempt& last) const {
-    ::kill(-job, signal);
+  static void tell(const started_job& job, int signal, attempt& last) {
     last.passed_on = signal;
+    if (!job.input.open()) {
+      ::kill(-job.process, signal);
+      return;
+    }
+    const std::string line = gradus::join({signal, "\n"});
+    if (::write(job.input.get(), line.data(), line.size()) < 0) {
+      ::kill(-job.process, signal);  // it does not read any more
+    }
   }
 
   /// Passes on output and signals until the job has ended, and ends what is left of it.
@@ -298,7 +305,7 @@ class supervision {
       for (int signal = 0; (signal = signals_.take()) != 0;) {
         if (signal != SIGCHLD) {
           say({name_of_signal(signal), " has come: passed on to the job; no start follows"});
-          tell(job.process, signal, last);
+          tell(job, signal, last);
         }
       }
       end = processes_.reap(job.process);
@@ -307,7 +314,7 @@ class supervision {
       }
       if (elapsed() >= limit) {
         say({"--time-limit ", digits(chosen_.time_limit), " s is over: SIGTERM to the job; no start follows"});
-        tell(job.process, SIGTERM, last);
+        tell(job, SIGTERM, last);
         kill_at = elapsed() + chosen_.grace;
       }
       if (elapsed() >= kill_at) {

@@ -172,6 +172,7 @@ class Measurement(unittest.TestCase):
                      "Optimizer:   sgd", "Variables:   all_reduce", "==========", "Running warm up", "Done warm up",
                      "Step\tImg/sec\ttotal_loss", "-" * 64):
             self.assertIn(line + "\n", text)
+        self.assertRegex(text, r"\nProcessors:  (not bound: \d+ processors?|bound to \d+ of \d+ processors) \([\d,-]+\)\n")
         steps = re.findall(r"^(\d+)\timages/sec: ([\d.]+) \+/- ([\d.]+) \(jitter = ([\d.]+)\)\t([\d.]+)$", text, re.M)
         self.assertEqual([step[0] for step in steps], ["1", "2", "4"])
         self.assertEqual(steps[0][2:4], ("0.0", "0.0"))  # one step has no spread

@@ -144,6 +144,17 @@ BOOST_AUTO_TEST_CASE(endings_have_names) {
   BOOST_TEST(text_of({.what = ending::kind::silent, .number = SIGKILL}) == "silence");
 }
 
+BOOST_AUTO_TEST_CASE(a_status_that_a_signal_hides_is_that_of_an_interrupted_job) {
+  const auto status_after = [](int signal, int status, bool hidden) {
+    return decide({}, {.end = run_exited(status), .passed_on = signal}, {.signals_hide_status = hidden}).status;
+  };
+  BOOST_TEST(status_after(SIGUSR1, 0, true) == 75);
+  BOOST_TEST(status_after(SIGINT, 0, true) == 128 + SIGINT);
+  BOOST_TEST(status_after(SIGUSR1, 3, true) == 3);
+  BOOST_TEST(status_after(SIGUSR1, 0, false) == 0);
+  BOOST_TEST(status_after(0, 0, true) == 0);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace

@@ -14,6 +14,7 @@
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/launcher.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
@@ -22,8 +23,9 @@
 
 namespace gradus::comm {
 
-/// True if the environment shows that a launcher of MPI jobs (mpiexec, mpirun or another one) started this process.
-/// Each process of a job has to initialize MPI even if it has no work, because the other processes wait for it there.
+/// True if the environment shows that a launcher (mpiexec, mpirun, srun or another one) started this process as one of
+/// a job. Each process of a job has to initialize MPI even if it has no work, because the other processes wait for it
+/// there. Where the launcher and MPI do not understand each other, mpi_environment says so.
 [[nodiscard]] inline bool started_by_launcher() noexcept {
   for (const char* const name :
        {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "ALPS_APP_PE"}) {
@@ -31,7 +33,7 @@ namespace gradus::comm {
       return true;
     }
   }
-  return false;
+  return find_launcher().processes > 1 && !accepts_singletons();
 }
 
 /// The result of parsing a program's command line.

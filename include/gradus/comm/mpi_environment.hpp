@@ -7,11 +7,13 @@
 
 #include <chrono>       // std::chrono::milliseconds
 #include <exception>    // std::exception, std::uncaught_exceptions
-#include <memory>       // std::make_shared, std::shared_ptr
-#include <string_view>  // std::string_view
+#include <memory>           // std::make_shared, std::shared_ptr
+#include <source_location>  // std::source_location
+#include <string_view>      // std::string_view
 
 #include "gradus/comm/detail/mpi/check.hpp"
 #include "gradus/comm/detail/mpi/finalize.hpp"
+#include "gradus/comm/detail/mpi/launched.hpp"
 #include "gradus/comm/detail/mpi/process.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
@@ -63,7 +65,8 @@ struct mpi_options {
 class mpi_environment {
  public:
   /// Initializes MPI with the arguments of main, from which MPI may remove its own.
-  /// @throws configuration_error if MPI is finalized
+  /// @throws configuration_error if MPI is finalized, or if MPI_COMM_WORLD has one process although the launcher has
+  /// started several that do not know of each other (docs/launching.md)
   /// @throws communication_error if not all processes of the job construct one within the time limit
   mpi_environment(int& argc, char**& argv, mpi_options options = {}) : mpi_environment{&argc, &argv, options} {}
   /// Initializes MPI without arguments.
@@ -140,6 +143,7 @@ class mpi_environment {
       MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
       MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     }
+    detail::require_launched_world("mpi_environment", owner_, std::source_location::current());
     process_ = std::make_shared<detail::mpi_process>(MPI_COMM_WORLD, false, options.time_limit);
     detail::call_at_finalize(process_);
   }

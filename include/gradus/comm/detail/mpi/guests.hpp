@@ -16,6 +16,7 @@
 #include <utility>          // std::move
 
 #include "gradus/comm/detail/mpi/check.hpp"
+#include "gradus/comm/detail/mpi/launched.hpp"
 #include "gradus/comm/detail/mpi/notices.hpp"
 #include "gradus/comm/detail/mpi/process.hpp"
 #include "gradus/comm/wait.hpp"
@@ -87,7 +88,8 @@ class mpi_guests {
   }
 
   /// A guest of the ranks of a communicator, all of which call it. With its last owner it begins to end.
-  /// @throws configuration_error if MPI does not run, or `ranks` is no communicator of this rank
+  /// @throws configuration_error if MPI does not run, or `ranks` is no communicator of this rank, or the launcher has
+  /// started several processes that do not know of each other
   /// @throws communication_error if not all ranks call it within the time limit
   [[nodiscard]] std::shared_ptr<mpi_process> add(MPI_Comm ranks, std::chrono::milliseconds limit,
                                                  const std::source_location& where) {
@@ -152,6 +154,7 @@ class mpi_guests {
       gradus::raise<configuration_error>("comm::mpi", "the thread that has begun MPI", "another thread",
                                          "MPI below MPI_THREAD_SERIALIZED is called by one thread only", where);
     }
+    require_launched_world("comm::mpi", false, where);
   }
 
   /// MPI_Finalize deletes the attributes of MPI_COMM_SELF before it does anything else, while MPI still works.
