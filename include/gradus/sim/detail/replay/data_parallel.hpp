@@ -18,6 +18,7 @@
 #include "gradus/sim/cluster.hpp"
 #include "gradus/sim/detail/replay/message_plan.hpp"
 #include "gradus/sim/detail/replay/replay.hpp"
+#include "gradus/sim/detail/replay/shares.hpp"
 #include "gradus/sim/detail/replay/step_outline.hpp"
 #include "gradus/sim/replayed_step.hpp"
 #include "gradus/sim/workload.hpp"
@@ -296,25 +297,7 @@ class data_parallel_replay final : public replay {
     found.simulated_ranks = simulated();
     found.events = events();
     found.spans = std::move(spans_);
-    std::vector<const std::vector<double>*> ends;
-    std::vector<double> slowest(static_cast<std::size_t>(options_.steps), 0.0);  // what the slowest rank computes
-    for (const rank_state& each : state_) {
-      ends.push_back(&each.step_ends);
-      for (std::size_t step = 0; step < each.step_computed.size(); ++step) {
-        slowest[step] = std::max(slowest[step], each.step_computed[step]);
-      }
-    }
-    found.set_seconds(ends);
-    for (rank_state& each : state_) {
-      double behind = 0;
-      for (std::size_t step = options_.steps == 1 ? 0 : 1; step < slowest.size(); ++step) {
-        behind += slowest[step] - each.step_computed[step];
-      }
-      each.shares.straggler = std::min(each.shares.exposed, behind);
-      each.shares.exposed -= each.shares.straggler;
-      found.shares.add(each.shares);
-    }
-    found.shares.scale(1.0 / (static_cast<double>(state_.size()) * std::max(1, options_.steps - 1)));
+    collect_shares(found, state_, options_.steps, true);
     for (std::size_t part = 0; part < parts(); ++part) {
       found.sent_bytes += plans_[part]->sent_bytes(plans_[part]->members()[0]);
     }

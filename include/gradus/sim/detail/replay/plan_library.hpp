@@ -52,6 +52,8 @@ class plan_library {
     return true;
   }
 
+  /// @pre made
+  [[nodiscard]] const message_plan& of(index_t count) const { return plans_.at(count); }
   /// The plans by number of elements.
   [[nodiscard]] std::map<index_t, message_plan> take() { return std::move(plans_); }
 
