@@ -169,7 +169,8 @@ def check(root):
             continue
         parts = header.split("/")
         umbrella = header == "gradus/gradus.hpp"
-        module = parts[1] if len(parts) > 2 else None
+        # A header of the name of a module beside its folder is the door of an annex.
+        module = parts[1] if len(parts) > 2 else parts[1].removesuffix(".hpp") if not umbrella else None
         if not umbrella and module not in rows:
             complaints.append(f"{header}: the folder is not a module of CONTRIBUTING.md")
             continue
@@ -205,7 +206,8 @@ def check(root):
             if not (include / target).is_file():
                 complaints.append(f"{place}: {target} does not exist")
             target_parts = target.split("/")
-            target_module = target_parts[1] if len(target_parts) > 2 else None
+            target_module = target_parts[1] if len(target_parts) > 2 else target_parts[1].removesuffix(".hpp")
+            target_module = None if target == "gradus/gradus.hpp" else target_module
             if target_module not in allowed:
                 complaints.append(f"{place}: '{module}' may not include '{target_module or target}' ({target})")
             component = component_of(target)

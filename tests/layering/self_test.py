@@ -49,6 +49,8 @@ BAD = [
     ("tensor/tensor.hpp", "#include <gradus/core/error.hpp>\n", "included with quotes"),
     ("core/error.hpp", "//\n" * 900, "split it"),
     ("wrong/thing.hpp", "", "is not a module"),
+    ("wrong.hpp", "", "is not a module"),
+    ("core/error.hpp", '#include "gradus/data.hpp"\n', "'core' may not include 'data'"),
     ("core/thing.cpp", "int x;\n", "only .hpp and .cuh"),
     ("device/cpu.hpp", "#pragma once\nstd::vector<int> sizes;\n", "std::vector: include its header"),
     ("device/cpu.hpp", "#pragma once\n#include <vector>\nstd::vector<int> sizes;\n", "name it in the comment"),

@@ -88,6 +88,13 @@ using part_list = dynamic_array<part>;
   return parts;
 }
 
+/// The rule of all_reduce::credit_bytes: whether a part may begin to travel. A single part may be longer.
+/// @param bytes_under_way  of the parts that have begun and are not complete
+/// @param bytes            of the part
+[[nodiscard]] constexpr bool has_credit(index_t bytes_under_way, index_t bytes, index_t credit_bytes) noexcept {
+  return bytes_under_way == 0 || bytes_under_way + bytes <= credit_bytes;
+}
+
 /// One line: "bucket 2: 3 parameters from conv2.weight to conv1.weight, 52096 elements".
 [[nodiscard]] inline std::string describe(std::span<const bucket> buckets, std::size_t index,
                                           std::span<const optim::segment> segments) {

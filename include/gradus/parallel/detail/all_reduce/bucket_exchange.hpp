@@ -178,7 +178,8 @@ class bucket_exchange {
     const std::size_t ready = ready_.load(std::memory_order_acquire);
     for (; begun_ < parts_.size() && ready >= buckets_[parts_[begun_].bucket].end_segment(); ++begun_) {
       const part& next = parts_[begun_];
-      if (begun_ > done_ && (elements_under_way_ + next.size()) * options_.element_bytes > options_.credit_bytes) {
+      if (begun_ > done_ && !has_credit(elements_under_way_ * options_.element_bytes,
+                                        next.size() * options_.element_bytes, options_.credit_bytes)) {
         return;
       }
       under_way_[begun_] = channel_->reduce(next.begin, next.end);
