@@ -5,8 +5,8 @@
 
 #include <mpi.h>
 
-#include <chrono>       // std::chrono::milliseconds
-#include <exception>    // std::exception, std::uncaught_exceptions
+#include <chrono>           // std::chrono::milliseconds
+#include <exception>        // std::exception, std::uncaught_exceptions
 #include <memory>           // std::make_shared, std::shared_ptr
 #include <source_location>  // std::source_location
 #include <string_view>      // std::string_view
