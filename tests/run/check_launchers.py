@@ -17,7 +17,7 @@ sys.argv[1:] = []
 TASK = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}
 TORCHRUN = {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "WORLD_SIZE": "2"}
 CLEAN = {name: text for name, text in os.environ.items()
-         if not name.startswith(("SLURM_", "PMI", "OMPI_", "MPI_", "MV2_", "GRADUS_")) and name not in TORCHRUN}
+         if not name.startswith(("SLURM_", "PMI", "OMPI_COMM_", "MPI_", "MV2_", "GRADUS_")) and name not in TORCHRUN}
 
 
 class Launchers(unittest.TestCase):
@@ -46,13 +46,15 @@ class Launchers(unittest.TestCase):
         self.assert_refused("which torchrun has started.*mpiexec -n 2", **TORCHRUN)
 
     def test_it_ends_within_a_second(self):
-        # The shortest of several: the machine may be busy.
-        self.assertLess(min(self.assert_refused("srun", **TASK) for _ in range(5)), 1)
+        # The shortest of several: the machine may be busy. Open MPI may take a second to begin.
+        begin = min(self.start()[3] for _ in range(3))
+        self.assertLess(min(self.assert_refused("srun", **TASK) for _ in range(3)), begin + 1)
 
     def test_a_launcher_of_another_library_is_named(self):
         # The variable of the other library: this one does not read it.
-        open_mpi = "Open MPI" in subprocess.run([*MPIEXEC[:MPIEXEC.index("-n") if "-n" in MPIEXEC else 1], "--version"],
-                                                env=CLEAN, capture_output=True, text=True).stdout
+        words = MPIEXEC[:MPIEXEC.index("-n")] if "-n" in MPIEXEC else MPIEXEC[:1]
+        version = subprocess.run([*words, "--version"], env=CLEAN, capture_output=True, text=True, check=False).stdout
+        open_mpi = any(name in version for name in ("Open MPI", "OpenRTE", "PRRTE"))
         if open_mpi:
             self.assert_refused("started .PMI_SIZE=3.*mpiexec of Open MPI", PMI_SIZE="3")
         else:
