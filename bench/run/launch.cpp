@@ -18,8 +18,6 @@ namespace supervisor {
 
 namespace {
 
-constexpr int most_ranks = 1 << 20;
-
 void append(words& all, std::initializer_list<std::string> more) {
   all.insert(all.end(), more.begin(), more.end());
 }
@@ -136,13 +134,13 @@ words login_command(const launch& how, const std::string& shell_text) {
     append(all, {"-F", how.ssh_config});
   }
   // The user's shell there reads one command, which starts a shell of a known kind.
-  append(all, {"--", how.login, "exec sh -c " + quoted(shell_text)});
+  append(all, {"--", how.login, "exec sh -c " + shell_word(shell_text)});
   return all;
 }
 
 std::string remote_script(const launch& how, const words& command) {
   // What sh starts in the background reads nothing, so the signals come through another descriptor.
-  return gradus::join({"cd -- ", quoted(how.folder), " || exit 1; exec 3<&0; ", shell_line(command),
+  return gradus::join({"cd -- ", shell_word(how.folder), " || exit 1; exec 3<&0; ", shell_line(command),
                        " </dev/null 3<&- & job=$!; "
                        "(while read -r number <&3; do kill -\"$number\" $job; done; kill -TERM $job; sleep ",
                        how.grace,

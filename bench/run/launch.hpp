@@ -23,6 +23,9 @@ enum class launching : unsigned char {
 /// MPI libraries, by the options of their launchers.
 enum class mpi_family : unsigned char { mpich, open_mpi };
 
+/// The largest number of ranks that an option takes.
+inline constexpr int most_ranks = 1 << 20;
+
 /// A machine and its number of ranks.
 struct host {
   std::string address;

@@ -41,7 +41,7 @@ pipe_ends make_pipe() {
 }
 
 /// In the new process. Returns errno if the command cannot be executed.
-int become(std::vector<char*>& words, const sigset_t& signals, pid_t parent, int input, int output, int errors) {
+int become(std::vector<char*>& arguments, const sigset_t& signals, pid_t parent, int input, int output, int errors) {
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) {
@@ -60,7 +60,7 @@ int become(std::vector<char*>& words, const sigset_t& signals, pid_t parent, int
   }
   ::sigprocmask(SIG_SETMASK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_DFL);
-  ::execvp(words[0], words.data());
+  ::execvp(arguments[0], arguments.data());
   return errno;
 }
 
@@ -137,11 +137,11 @@ descriptor::~descriptor() {
 
 started_job start_job(const std::vector<std::string>& command, const sigset_t& signals, bool piped, bool input) {
   std::vector<std::string> copies = command;
-  std::vector<char*> words;
+  std::vector<char*> arguments;
   for (std::string& each : copies) {
-    words.push_back(each.data());
+    arguments.push_back(each.data());
   }
-  words.push_back(nullptr);
+  arguments.push_back(nullptr);
   pipe_ends output, errors, given;
   if (input) {
     given = make_pipe();
@@ -154,7 +154,7 @@ started_job start_job(const std::vector<std::string>& command, const sigset_t& s
   const pid_t parent = ::getpid();
   const pid_t process = ::fork();
   if (process == 0) {
-    const int number = become(words, signals, parent, given.read.get(), output.write.get(), errors.write.get());
+    const int number = become(arguments, signals, parent, given.read.get(), output.write.get(), errors.write.get());
     ::_exit(::write(failure.write.get(), &number, sizeof(number)) == sizeof(number) ? 127 : 126);
   }
   if (process < 0) {

@@ -19,8 +19,6 @@ namespace supervisor {
 
 namespace {
 
-constexpr int most_ranks = 1 << 20;
-
 /// Appends the numbers of "4,2", each smaller than the one before.
 void read_fewer(std::string_view text, std::vector<int>& ranks) {
   const std::string whole{text};

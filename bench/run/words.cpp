@@ -10,7 +10,7 @@
 
 namespace supervisor {
 
-std::string quoted(std::string_view word) {
+std::string shell_word(std::string_view word) {
   constexpr std::string_view harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%+,-./:=@_";
   if (!word.empty() && word.find_first_not_of(harmless) == std::string_view::npos) {
     return std::string{word};
@@ -29,7 +29,7 @@ std::string quoted(std::string_view word) {
 std::string shell_line(const words& command) {
   std::string line;
   for (const std::string& each : command) {
-    line += (line.empty() ? "" : " ") + quoted(each);
+    line += (line.empty() ? "" : " ") + shell_word(each);
   }
   return line;
 }

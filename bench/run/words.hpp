@@ -12,7 +12,7 @@ namespace supervisor {
 using words = std::vector<std::string>;
 
 /// The word as a POSIX shell reads it back unchanged, whatever it has: in single quotes unless it is harmless.
-[[nodiscard]] std::string quoted(std::string_view word);
+[[nodiscard]] std::string shell_word(std::string_view word);
 /// The words of a command as one line for a POSIX shell.
 [[nodiscard]] std::string shell_line(const words& command);
 

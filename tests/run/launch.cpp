@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(a_shell_reads_back_every_word) {
     expected += "<" + each + ">";
   }
   BOOST_TEST(output_of_shell(shell_line(command)) == expected);
-  BOOST_TEST(output_of_shell("bash -c " + quoted(shell_line(command))) == expected);
+  BOOST_TEST(output_of_shell("bash -c " + shell_word(shell_line(command))) == expected);
   BOOST_TEST(shell_line({"mpiexec", "-n", "2", "./p", "--x=1,2"}) == "mpiexec -n 2 ./p --x=1,2");
 }
 
@@ -166,7 +166,7 @@ BOOST_AUTO_TEST_CASE(a_script_of_Slurm_is_a_script_of_bash) {
   for (const std::string& each : hostile) {
     expected += "<" + each + ">";
   }
-  BOOST_TEST(output_of_shell("bash -c " + quoted(script)) == expected);
+  BOOST_TEST(output_of_shell("bash -c " + shell_word(script)) == expected);
 }
 
 BOOST_AUTO_TEST_CASE(a_job_is_queued_again_only_after_the_signal_of_its_time_limit) {
@@ -178,7 +178,7 @@ BOOST_AUTO_TEST_CASE(a_job_is_queued_again_only_after_the_signal_of_its_time_lim
     const std::string line =
         "scontrol() { echo \"scontrol $*\"; }; SLURM_JOB_ID=7; SLURM_RESTART_COUNT=" + std::to_string(starts) + "\n" +
         slurm_script(how, {"sh", "-c", job});
-    return output_of_shell("bash -c " + quoted(line) + "; echo status $?");
+    return output_of_shell("bash -c " + shell_word(line) + "; echo status $?");
   };
   BOOST_TEST(run("kill -USR1 $PPID; ", 75, 0) == "scontrol requeue 7\nstatus 75\n");
   BOOST_TEST(run("kill -USR1 $PPID; ", 75, 100) == "status 75\n");  // --requeues
