@@ -44,14 +44,14 @@ template <class Has>
 /// The line of describe_binding.
 /// @param processors  the text of the processors that a process may use; empty if the system does not tell
 [[nodiscard]] inline std::string binding_text(int available, int all, int processes, const std::string& processors) {
-  const std::string which = processors.empty() ? std::string{} : join({" (", processors, ")"});
+  const std::string which = processors.empty() ? std::string{} : gradus::join({" (", processors, ")"});
   if (available < all) {
-    return join({"bound to ", available, " of ", all, " processors", which});
+    return gradus::join({"bound to ", available, " of ", all, " processors", which});
   }
   if (processes == 1) {
-    return join({"not bound: ", all, all == 1 ? " processor" : " processors", which});
+    return gradus::join({"not bound: ", all, all == 1 ? " processor" : " processors", which});
   }
-  return join({"not bound: ", processes, " processes of this machine share ", all,
+  return gradus::join({"not bound: ", processes, " processes of this machine share ", all,
                all == 1 ? " processor" : " processors", which,
                processes > all ? ", which is more than one a processor" : ""});
 }
