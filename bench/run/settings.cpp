@@ -19,8 +19,6 @@ namespace supervisor {
 
 namespace {
 
-constexpr int most_ranks = 1 << 20;
-
 /// Appends the numbers of "4,2", each smaller than the one before.
 void read_fewer(std::string_view text, std::vector<int>& ranks) {
   const std::string whole{text};
@@ -205,8 +203,8 @@ void choose_launch(const CLI::App& app, const launch_flags& flags, settings& cho
 }
 
 /// The options of supervision as they were given.
-words options_given(const CLI::App& app) {
-  words all;
+word_list options_given(const CLI::App& app) {
+  word_list all;
   for (const char* const each : {"--fewer", "--restarts", "--useless-starts", "--checkpoints", "--time-limit",
                                  "--silent-for", "--pause", "--grace"}) {
     if (app.count(each) != 0) {

@@ -39,8 +39,8 @@ void require_word(const char* option, const std::string& value) {
 
 }  // namespace
 
-words nodes_command(const slurm_job& job) {
-  words all{"sinfo", "--noheader", "--format=%D %c"};
+word_list nodes_command(const slurm_job& job) {
+  word_list all{"sinfo", "--noheader", "--format=%D %c"};
   if (!job.partition.empty()) {
     all.push_back("--partition=" + job.partition);
   }
@@ -110,22 +110,22 @@ std::string mpi_of_program(std::string_view content) {
   return "pmi2";
 }
 
-words srun_command(const launch& how, const words& program) {
+word_list srun_command(const launch& how, const word_list& program) {
   const slurm_job& job = how.slurm;
-  words all{"srun", "--ntasks={ranks}", "--mpi=" + job.mpi, gradus::join({"--cpus-per-task=", job.threads}),
-            "--kill-on-bad-exit=1"};
+  word_list all{"srun", "--ntasks={ranks}", "--mpi=" + job.mpi, gradus::join({"--cpus-per-task=", job.threads}),
+                "--kill-on-bad-exit=1"};
   if (!how.bind.empty()) {
     all.push_back(gradus::join({"--cpu-bind=", how.bind == "core"     ? "cores"
                                                : how.bind == "socket" ? "sockets"
                                                : how.bind == "numa"   ? "ldoms"
                                                                       : "none"}));
   }
-  const words program_words = announced(how, program);
+  const word_list program_words = announced(how, program);
   all.insert(all.end(), program_words.begin(), program_words.end());
   return all;
 }
 
-std::string slurm_script(const launch& how, const words& supervised) {
+std::string slurm_script(const launch& how, const word_list& supervised) {
   const slurm_job& job = how.slurm;
   std::string text = "#!/bin/bash\n";
   const auto line = [&](std::initializer_list<gradus::text_piece> pieces) {
