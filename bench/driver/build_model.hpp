@@ -7,9 +7,12 @@
 #include "gradus/models/googlenet.hpp"
 #include "gradus/models/inception.hpp"
 #include "gradus/models/lenet.hpp"
+#include "gradus/models/mlp.hpp"
 #include "gradus/models/mnist.hpp"
+#include "gradus/models/mobilenet_v2.hpp"
 #include "gradus/models/resnet.hpp"
 #include "gradus/models/vgg.hpp"
+#include "gradus/nn/losses.hpp"
 #include "zoo.hpp"
 
 namespace driver {
@@ -28,6 +31,12 @@ void build_model(Network& net, const model_facts& model, int classes) {
       return models::lenet(net, classes);
     case family::mnist:
       return models::mnist(net, {.classes = classes});
+    case family::mlp:
+      net.loss(gradus::nn::softmax_cross_entropy{},
+               models::mlp(net, models::mlp_options<>{.hidden = {100}, .outputs = classes}));
+      return;
+    case family::mobilenet:
+      return models::mobilenet_v2(net, {.classes = classes});
     case family::alexnet:
       return models::alexnet(net, classes);
     case family::overfeat:

@@ -21,7 +21,8 @@ void require_supported_on_cuda(const settings& chosen) {
     throw std::invalid_argument{"tune: it looks for processes and threads of a CPU: leave out --device " +
                                 chosen.device};
   }
-  if (uses_servers(chosen.update) || chosen.update == variable_update::model_averaging) {
+  if (uses_servers(chosen.update) || chosen.update == variable_update::model_averaging ||
+      chosen.update == variable_update::compressed_all_reduce) {
     refuse("--variable-update", "independent, replicated, all_reduce or sharded_update", name_of(chosen.update));
   }
   if (chosen.update == variable_update::sharded_update && chosen.precision == "fp16") {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -188,11 +189,25 @@ breakdown mean_phases(const std::vector<step_times>& steps, gradus::comm::link& 
   return mean;
 }
 
-/// Epochs are the repeats.
-gradus::optim::schedule schedule_of(const settings& chosen) {
+/// What the options say, without a warm-up.
+/// @param repeats  in an epoch of the data: the trainer's epochs are the repeats
+gradus::optim::schedule main_schedule_of(const settings& chosen, double repeats) {
   namespace optim = gradus::optim;
   const double rate = chosen.learning_rate;
   const double epochs = chosen.repeats;
+  if (!chosen.piecewise_rates.empty()) {
+    optim::piecewise steps{.rates = chosen.piecewise_rates, .boundaries = {}};
+    for (const double each : chosen.piecewise_boundaries) {
+      steps.boundaries.push_back(each * repeats);
+    }
+    return steps;
+  }
+  if (chosen.epochs_per_decay > 0) {
+    return optim::exponential{.initial = rate,
+                              .factor = chosen.decay_factor,
+                              .every = chosen.epochs_per_decay * repeats,
+                              .minimum = chosen.minimum_rate};
+  }
   const std::string& name = chosen.learning_rate_schedule;
   if (name == "linear" || name == "polynomial") {
     return optim::polynomial{.initial = rate, .epochs = epochs, .power = name == "linear" ? 1.0 : 2.0};
@@ -204,6 +219,14 @@ gradus::optim::schedule schedule_of(const settings& chosen) {
     return optim::one_cycle{.maximum = rate, .epochs = epochs};
   }
   return rate;
+}
+
+gradus::optim::schedule schedule_of(const settings& chosen, double repeats) {
+  gradus::optim::schedule after = main_schedule_of(chosen, repeats);
+  if (chosen.warmup_epochs <= 0) {
+    return after;
+  }
+  return gradus::optim::warm_up{.start = 0, .epochs = chosen.warmup_epochs * repeats, .then = std::move(after)};
 }
 
 void print_phases(const breakdown& phases) {
@@ -244,6 +267,68 @@ void print_saves(const save_statistics& all, const std::string& folder) {
       "save before, a save took %.2f ms (medians)\n",
       all.count - all.failed, gradus::printable(folder).c_str(), all.failed, static_cast<unsigned long long>(all.bytes),
       1e3 * all.snapshot.median, 1e3 * all.wait.median, 1e3 * all.save.median);
+}
+
+/// The properties of a run that a training and inference have.
+void describe_ranks(result& found, const settings& chosen, const ranks& all, const input_set& input) {
+  found.model = chosen.model;
+  found.batch_size = chosen.batch_size_per_rank;
+  found.threads = all.threads();
+  found.device = chosen.device;
+  found.precision = chosen.precision;
+  found.winograd = chosen.winograd;
+  found.flush_denormals = chosen.flush_denormals;
+  found.data_format = chosen.nhwc ? "NHWC" : "NCHW";
+  found.variable_update = name_of(chosen.update);
+  found.micro_batches = chosen.micro_batches;
+  found.dataset = input.name();
+  found.optimizer = chosen.optimizer;
+}
+
+/// Each rank computes batches by itself. Called by all ranks.
+result measure_inference(const settings& chosen, ranks& all, training& trained, const input_set& input,
+                         program::output_file& json) {
+  gradus::comm::link& group = all.group();
+  result found;
+  describe_ranks(found, chosen, all, input);
+  found.ranks = group.size();
+  if (group.rank() == 0) {
+    print_header(chosen, found, input.size());
+    std::fputs("Running warm up\n", stdout);
+    std::fflush(stdout);
+  }
+  std::vector<double> seconds = trained.infer(chosen.warmup_batches + chosen.batches * chosen.repeats);
+  seconds.erase(seconds.begin(), seconds.begin() + chosen.warmup_batches);
+  found.step = statistics_of(seconds);
+  const std::vector<double> of_all = gather(group, seconds);
+  found.latency = latency_of(of_all);
+  // Ranks do not wait for each other: their rates add up.
+  const auto count = static_cast<std::size_t>(chosen.batches);
+  for (int repeat = 0; repeat < chosen.repeats; ++repeat) {
+    double rate = 0;
+    for (std::size_t first = static_cast<std::size_t>(repeat) * count; first < of_all.size(); first += seconds.size()) {
+      double time = 0;
+      for (std::size_t i = first; i < first + count; ++i) {
+        time += of_all[i];
+      }
+      rate += static_cast<double>(count) * static_cast<double>(chosen.batch_size_per_rank) / time;
+    }
+    found.repeats.push_back(rate);
+  }
+  found.images_per_second = statistics_of(found.repeats).median;
+  found.phases[static_cast<std::size_t>(phase::forward)] = found.step.mean;
+  const std::vector<double> peaks = gather(group, {static_cast<double>(peak_memory_bytes())});
+  found.peak_memory_bytes = static_cast<std::uint64_t>(*std::max_element(peaks.begin(), peaks.end()));
+  if (group.rank() == 0) {
+    constexpr const char* line = "----------------------------------------------------------------";
+    gradus::print_text(stdout, "Done warm up\n%s\ntotal images/sec: %.2f\n%s\n", line, found.images_per_second, line);
+    gradus::print_text(
+        stdout, "latency of a batch [ms]: median %.3f, 90 %% %.3f, 95 %% %.3f, 99 %% %.3f, largest %.3f, of %zu\n",
+        1e3 * found.latency->median, 1e3 * found.latency->p90, 1e3 * found.latency->p95, 1e3 * found.latency->p99,
+        1e3 * found.latency->largest, of_all.size());
+    json.write(json_text(found));
+  }
+  return found;
 }
 
 }  // namespace
@@ -289,7 +374,15 @@ void require_same_options(const settings& given, gradus::comm::link& group) {
                                       {"captured step", number(int{chosen.capture_step})},
                                       {"optimizer", chosen.optimizer},
                                       {"learning rate", exactly(chosen.learning_rate)},
-                                      {"learning-rate schedule", chosen.learning_rate_schedule},
+                                      {"learning-rate schedule", schedule_of(chosen, 1).description()},
+                                      {"epochs", exactly(chosen.epochs)},
+                                      {"inference", number(int{chosen.forward_only})},
+                                      {"cached sample", number(int{chosen.repeat_cached_sample})},
+                                      {"staleness bound", number(chosen.staleness_bound)},
+                                      {"backup workers", number(chosen.backup_workers)},
+                                      {"staged values", number(int{chosen.staged})},
+                                      {"messages under way", number(chosen.messages_under_way)},
+                                      {"parts per server", number(chosen.parts_per_server)},
                                       {"warm-up batches", number(chosen.warmup_batches)},
                                       {"batches", number(chosen.batches)},
                                       {"repeats", number(chosen.repeats)},
@@ -309,17 +402,29 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   // Independent ranks do what each would do alone, on images of its own.
   const bool alone = chosen.update == variable_update::independent;
   const gradus::data::shard place = all.place();
-  const batches plan{.of_rank = chosen.batch_size_per_rank,
-                     .rank = place.rank,
-                     .ranks = place.ranks,
-                     .steps = index_t{chosen.warmup_batches} + chosen.batches};
+  batches plan{.of_rank = chosen.batch_size_per_rank,
+               .rank = place.rank,
+               .ranks = place.ranks,
+               .steps = index_t{chosen.warmup_batches} + chosen.batches};
   chosen.seed += alone ? static_cast<std::uint64_t>(all.group().rank()) : 0;
 
   const bool several = alone || chosen.update == variable_update::hybrid;  // ranks with the place 0
   const bool writes = place.rank == 0 && (!several || all.group().rank() == 0);
   program::output_file json = writes ? open_output("--json", chosen.json, chosen) : program::output_file{};
   const std::unique_ptr<input_set> input = open_input(chosen, model_of(chosen), plan.global());
+  const double epoch = examples_of_epoch(chosen, input->size()) / static_cast<double>(plan.global());  // in steps
+  if (chosen.epochs > 0) {
+    const double steps = std::ceil(chosen.epochs * epoch - 1e-6);
+    if (!(steps <= 1 << 24)) {
+      throw std::invalid_argument{gradus::join({"--num-epochs: expected at most ", 1 << 24, " steps, got ", steps})};
+    }
+    chosen.batches = std::max(1, static_cast<int>(steps));
+    plan.steps = index_t{chosen.warmup_batches} + chosen.batches;
+  }
   const std::unique_ptr<training> trained = all.make_training(chosen, *input, plan, recorder);
+  if (chosen.forward_only) {
+    return measure_inference(chosen, all, *trained, *input, json);
+  }
   result found;
   trained_copies copies;
   if (chosen.update == variable_update::hybrid) {
@@ -339,19 +444,8 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   if (!found.pipeline) {
     copies.count = group.size();
   }
-  found.model = chosen.model;
-  found.batch_size = chosen.batch_size_per_rank;
+  describe_ranks(found, chosen, all, *input);
   found.ranks = group.size();
-  found.threads = all.threads();
-  found.device = chosen.device;
-  found.precision = chosen.precision;
-  found.winograd = chosen.winograd;
-  found.flush_denormals = chosen.flush_denormals;
-  found.data_format = chosen.nhwc ? "NHWC" : "NCHW";
-  found.variable_update = name_of(chosen.update);
-  found.micro_batches = chosen.micro_batches;
-  found.dataset = input->name();
-  found.optimizer = chosen.optimizer;
   if (group.rank() == 0) {
     print_header(chosen, found, input->size());
   }
@@ -370,8 +464,8 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   watch.attach(
       *parts->end, parts->timer.seconds(),
       {.marks = all.marks(), .layers = trained->structure().nodes().size(), .in_stages = found.pipeline.has_value()});
-  trained->fit(parts->end->group(), *parts->end, watch, saves, chosen.repeats, schedule_of(chosen),
-               traced ? &recorder : nullptr);
+  trained->fit(parts->end->group(), *parts->end, watch, saves, chosen.repeats,
+               schedule_of(chosen, epoch / static_cast<double>(plan.steps)), traced ? &recorder : nullptr);
 
   std::vector<double> seconds;
   for (const step_times& each : watch.steps()) {

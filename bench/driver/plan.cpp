@@ -267,6 +267,31 @@ void require_supported(const settings& chosen) {
   if (chosen.memory_traffic) {
     require_one_step(chosen);
   }
+  if (chosen.forward_only) {
+    const bool gathers = chosen.update == variable_update::hybrid || uses_servers(chosen.update);
+    const char* const given = gathers                           ? "--variable-update"
+                              : !chosen.checkpoint_dir.empty()  ? "--checkpoint-dir"
+                              : !chosen.trace_file.empty()      ? "--trace-file"
+                              : chosen.capture_step             ? "--capture-step"
+                              : chosen.micro_batches > 1        ? "--micro-batches"
+                              : chosen.dry_run                  ? "--dry-run"
+                              : chosen.memory_traffic           ? "--memory-traffic"
+                              : chosen.what != command::measure ? name_of(chosen.what)
+                                                                : nullptr;
+    if (given != nullptr) {
+      throw std::invalid_argument{std::string{"--forward-only: each rank computes by itself, without "} + given +
+                                  ": leave it out"};
+    }
+  }
+  if (chosen.epochs > 0 && (chosen.what != command::measure || chosen.dry_run)) {
+    throw std::invalid_argument{"--num-epochs: expected one measurement; give --num-batches instead"};
+  }
+  if (chosen.update == variable_update::compressed_all_reduce &&
+      (!chosen.all_reduce_spec.empty() || chosen.order != transfer_order::none)) {
+    throw std::invalid_argument{std::string{chosen.order != transfer_order::none ? "--order" : "--all-reduce-spec"} +
+                                ": with --variable-update compressed_all_reduce gradients travel in one way: leave it "
+                                "out"};
+  }
   const index_t images =
       chosen.batch_size_per_rank > 0 ? chosen.batch_size_per_rank : find_model(chosen.model).batch_size;
   if (chosen.what != command::tune && chosen.micro_batches > images) {
@@ -334,18 +359,21 @@ std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& dev
                      : make_training_in<float, gradus::nchw>(chosen, device, input, plan, recorder);
 }
 
+double examples_of_epoch(const settings& chosen, index_t examples_of_set) {
+  const std::string dataset = find_model(chosen.model).dataset;
+  return !chosen.data_dir.empty() ? static_cast<double>(examples_of_set)
+         : dataset == "imagenet"  ? 1281167.0
+         : dataset == "mnist"     ? 60000.0
+                                  : 50000.0;
+}
+
 void print_header(const settings& chosen, const result& about, index_t examples_of_set) {
   const int replicas = about.pipeline ? about.ranks / about.pipeline->stages : about.ranks;
   const index_t global = chosen.batch_size_per_rank * replicas;
-  const model_facts& model = find_model(chosen.model);
-  const bool synthetic = chosen.data_dir.empty();
-  const double set = !synthetic                                 ? static_cast<double>(examples_of_set)
-                     : std::string{model.dataset} == "imagenet" ? 1281167.0
-                     : std::string{model.dataset} == "mnist"    ? 60000.0
-                                                                : 50000.0;
+  const double set = examples_of_epoch(chosen, examples_of_set);
   std::printf("Model:       %s\n", chosen.model.c_str());
   std::printf("Dataset:     %s\n", gradus::printable(about.dataset).c_str());
-  std::printf("Mode:        training\n");
+  std::printf("Mode:        %s\n", chosen.forward_only ? "forward-only" : "training");
   std::printf("SingleSess:  False\n");
   std::printf("Batch size:  %td global\n             %td per %s\n", global, chosen.batch_size_per_rank,
               about.pipeline ? "replica" : "device");
@@ -362,6 +390,9 @@ void print_header(const settings& chosen, const result& about, index_t examples_
   if (chosen.clip_norm || chosen.clip_value) {
     gradus::print_text(stdout, "Clipping:    by %s, %g\n", chosen.clip_norm ? "norm" : "value",
                        chosen.clip_norm ? *chosen.clip_norm : *chosen.clip_value);
+  }
+  for (const std::string& note : chosen.notes) {
+    std::printf("No effect:   %s\n", gradus::printable(note).c_str());
   }
   if (chosen.learning_rate_schedule != "constant") {
     std::printf("Schedule:    %s\n", chosen.learning_rate_schedule.c_str());

@@ -59,6 +59,15 @@ nlohmann::ordered_json json_of(const pipeline_facts& pipeline) {
           {"measured_bubble", pipeline.measured_bubble}};
 }
 
+latency_statistics latency_of(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  const auto at = [&](double share) {
+    const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(seconds.size()) - 1e-9));
+    return seconds[std::clamp<std::size_t>(rank, 1, seconds.size()) - 1];
+  };
+  return {.median = at(0.5), .p90 = at(0.9), .p95 = at(0.95), .p99 = at(0.99), .largest = seconds.back()};
+}
+
 std::string json_text(const result& found) {
   nlohmann::ordered_json phases;
   for (std::size_t i = 0; i < phase_names.size(); ++i) {
@@ -89,6 +98,14 @@ std::string json_text(const result& found) {
                              {"peak_memory_bytes", found.peak_memory_bytes},
                              {"peak_device_memory_bytes", found.peak_device_memory_bytes},
                              {"loss", found.loss}};
+  if (found.latency) {
+    all["mode"] = "forward-only";
+    all["latency_ms"] = {{"median", 1e3 * found.latency->median},
+                         {"p90", 1e3 * found.latency->p90},
+                         {"p95", 1e3 * found.latency->p95},
+                         {"p99", 1e3 * found.latency->p99},
+                         {"largest", 1e3 * found.latency->largest}};
+  }
   if (found.pipeline) {
     all["pipeline"] = json_of(*found.pipeline);
   }

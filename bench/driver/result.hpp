@@ -51,6 +51,17 @@ struct save_statistics {
   step_statistics save;      ///< until the file was durable
 };
 
+/// How long a batch takes in inference, in seconds, over all batches of all ranks.
+struct latency_statistics {
+  double median = 0;
+  double p90 = 0;
+  double p95 = 0;
+  double p99 = 0;
+  double largest = 0;
+};
+/// The shortest time that a share of the batches does not exceed. @pre there is one
+[[nodiscard]] latency_statistics latency_of(std::vector<double> seconds);
+
 /// The pipeline of a training in stages.
 struct pipeline_facts {
   int stages = 1;           // ranks of a replica
@@ -85,6 +96,7 @@ struct result {
   double loss = 0;                                             // of the last step, on rank 0 or the first replica
   std::optional<gradus::optim::loss_scale_report> loss_scale;  // of training in float16
   std::optional<gradus::optim::gradient_norm_report> gradient_norm;  // of the last repeat, where it is clipped
+  std::optional<latency_statistics> latency;                         // of inference
   std::optional<save_statistics> saves;                              // of a measurement with checkpoints
 };
 

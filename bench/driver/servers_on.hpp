@@ -23,9 +23,15 @@ auto with_servers(const settings& chosen, const std::vector<int>& node_of_rank,
   servers.servers = chosen.servers;
   servers.colocate = chosen.colocate_servers;
   servers.placed.policy = placement_of(chosen.placement);
-  servers.mode = chosen.server_mode == "asynchronous" ? parallel::server_mode::asynchronous
-                 : chosen.server_mode == "compat"     ? parallel::server_mode::compat
-                                                      : parallel::server_mode::synchronous;
+  servers.mode = chosen.server_mode == "asynchronous"        ? parallel::server_mode::asynchronous
+                 : chosen.server_mode == "compat"            ? parallel::server_mode::compat
+                 : chosen.server_mode == "bounded_staleness" ? parallel::server_mode::bounded_staleness
+                                                             : parallel::server_mode::synchronous;
+  servers.placed.parts_per_server = chosen.parts_per_server;
+  servers.backup_workers = chosen.backup_workers;
+  servers.staleness_bound = chosen.staleness_bound;
+  servers.staged = chosen.staged;
+  servers.window = chosen.messages_under_way;
   servers.pull_priorities = priorities;
   if (chosen.update == variable_update::distributed_replicated) {
     gradus::parallel::distributed_replicated replicated;

@@ -5,11 +5,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
+#include <string_view>
+#include <system_error>
+#include <utility>
 
 #include "one_of.hpp"
+#include "study_flags.hpp"
 #include "zoo.hpp"
 
 namespace driver {
@@ -27,6 +32,7 @@ const names<variable_update> update_names{{"independent", variable_update::indep
                                           {"horovod", variable_update::all_reduce},
                                           {"sharded_update", variable_update::sharded_update},
                                           {"model_averaging", variable_update::model_averaging},
+                                          {"compressed_all_reduce", variable_update::compressed_all_reduce},
                                           {"hybrid", variable_update::hybrid}};
 const names<transfer_order> order_names{{"none", transfer_order::none},
                                         {"tic", transfer_order::tic},
@@ -43,8 +49,76 @@ const char* key_of(const names<Value>& all, Value value, std::initializer_list<c
   return "?";
 }
 
+/// Reads "0.1;30;0.01": rates, and between them the epochs at which they change.
+void read_piecewise(const std::string& text, settings& chosen) {
+  chosen.piecewise_rates.clear();
+  chosen.piecewise_boundaries.clear();
+  std::string_view rest = text;
+  for (bool rate = true;; rate = !rate) {
+    const std::string_view word = rest.substr(0, rest.find(';'));
+    double number = -1;
+    const auto [end, failed] = std::from_chars(word.data(), word.data() + word.size(), number);
+    const bool last = word.size() == rest.size();
+    std::vector<double>& boundaries = chosen.piecewise_boundaries;
+    const bool increases = rate || boundaries.empty() || number > boundaries.back();
+    if (failed != std::errc{} || end != word.data() + word.size() || !(number >= 0 && number < 1e9) || !increases ||
+        (last && !rate)) {
+      throw std::invalid_argument{
+          "--piecewise-learning-rate-schedule: expected rates, and between them epochs that increase, such as "
+          "0.1;30;0.01;60;0.001, got '" +
+          text + "'"};
+    }
+    (rate ? chosen.piecewise_rates : boundaries).push_back(number);
+    if (last) {
+      return;
+    }
+    rest.remove_prefix(word.size() + 1);
+  }
+}
+
+/// @throws std::invalid_argument for options that exclude each other, or need another one
+void require_options_that_fit(const CLI::App& app, const settings& chosen) {
+  const bool shaped = chosen.learning_rate_schedule != "constant";
+  const bool steps = !chosen.piecewise_rates.empty();
+  const bool decays = chosen.epochs_per_decay > 0;
+  if (int{shaped} + int{steps} + int{decays} > 1) {
+    throw std::invalid_argument{
+        "expected one of --learning-rate-schedule, --piecewise-learning-rate-schedule and --num-epochs-per-decay, got "
+        "several"};
+  }
+  if (chosen.warmup_epochs > 0 && chosen.learning_rate_schedule == "one_cycle") {
+    throw std::invalid_argument{
+        "--num-learning-rate-warmup-epochs: one_cycle has a rise of its own: leave one of them out"};
+  }
+  for (const char* const each : {"--learning-rate-decay-factor", "--minimum-learning-rate"}) {
+    if (app.count(each) != 0 && !decays) {
+      throw std::invalid_argument{std::string{each} + ": expected --num-epochs-per-decay, got none"};
+    }
+  }
+  for (const char* const each :
+       {"--staleness-bound", "--backup-workers", "--staged", "--messages-under-way", "--parts-per-server"}) {
+    if (app.count(each) != 0 && !uses_servers(chosen.update)) {
+      throw std::invalid_argument{std::string{each} + ": expected a --variable-update with servers, got " +
+                                  name_of(chosen.update)};
+    }
+  }
+  if (app.count("--staleness-bound") != 0 && chosen.server_mode != "bounded_staleness") {
+    throw std::invalid_argument{"--staleness-bound: expected --server-mode bounded_staleness, got " +
+                                chosen.server_mode};
+  }
+  if (chosen.backup_workers > 0 && chosen.server_mode != "synchronous") {
+    throw std::invalid_argument{"--backup-workers: expected --server-mode synchronous, got " + chosen.server_mode};
+  }
+  if (app.count("--parts-per-server") != 0 && chosen.placement != "partitioned") {
+    throw std::invalid_argument{"--parts-per-server: expected --placement partitioned, got " + chosen.placement};
+  }
+  if (chosen.repeat_cached_sample && chosen.data_dir.empty()) {
+    throw std::invalid_argument{"--repeat-cached-sample: expected --data-dir, got none"};
+  }
+}
+
 void add_optimizer(CLI::App& app, settings& chosen) {
-  app.option_defaults()->group("Update rule and learning rate");
+  app.option_defaults()->group("Update rule");
   app.add_option(
          "--optimizer", chosen.optimizer,
          "the update rule; rms_prop is TensorFlow's, as Inception networks use it, and rms_prop_torch PyTorch's")
@@ -77,6 +151,7 @@ void add_optimizer(CLI::App& app, settings& chosen) {
       app.add_option("--gradient-clip-norm", chosen.clip_norm, "clip gradients by their norm over all parameters");
   app.add_option("--gradient-clip-value,--gradient-clip", chosen.clip_value, "clip each element of the gradients")
       ->excludes(norm);
+  app.option_defaults()->group("Learning rate");
   app.add_option("--init-learning-rate,--learning-rate", chosen.learning_rate,
                  "the learning rate, or where it begins; of one_cycle the largest")
       ->check(CLI::NonNegativeNumber)
@@ -84,6 +159,22 @@ void add_optimizer(CLI::App& app, settings& chosen) {
   app.add_option("--learning-rate-schedule", chosen.learning_rate_schedule,
                  "how the learning rate falls to 0 until the last step: all steps of all repeats count")
       ->check(CLI::IsMember({"constant", "linear", "polynomial", "cosine", "one_cycle"}))
+      ->capture_default_str();
+  app.add_option_function<std::string>(
+      "--piecewise-learning-rate-schedule", [&](const std::string& text) { read_piecewise(text, chosen); },
+      "rates, and between them the epochs of the data at which they change: 0.1;30;0.01;60;0.001");
+  app.add_option("--num-learning-rate-warmup-epochs", chosen.warmup_epochs,
+                 "epochs of the data in which the learning rate rises from 0 in a straight line")
+      ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--num-epochs-per-decay", chosen.epochs_per_decay,
+                 "epochs of the data after each of which the learning rate is multiplied by "
+                 "--learning-rate-decay-factor")
+      ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--learning-rate-decay-factor", chosen.decay_factor, "of --num-epochs-per-decay")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--minimum-learning-rate", chosen.minimum_rate, "of --num-epochs-per-decay")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
 }
 
@@ -127,7 +218,25 @@ void add_servers(CLI::App& app, settings& chosen) {
   app.add_option("--server-mode", chosen.server_mode,
                  "when servers apply gradients: synchronous, of all workers together; asynchronous, of each worker as "
                  "they come; compat, of each worker one after another when all have come, as TensorFlow did")
-      ->check(CLI::IsMember({"synchronous", "asynchronous", "compat"}))
+      ->check(CLI::IsMember({"synchronous", "asynchronous", "bounded_staleness", "compat"}))
+      ->capture_default_str();
+  app.add_option("--staleness-bound", chosen.staleness_bound,
+                 "of bounded_staleness: steps that a worker may be ahead of the slowest one")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--backup-workers", chosen.backup_workers,
+                 "of synchronous: a step takes the gradients of all workers but this number, the first that come")
+      ->check(CLI::Range(0, 4095))
+      ->capture_default_str();
+  app.add_flag("--staged", chosen.staged,
+               "compute a step with the values from before the last one while the new ones travel (--staged_vars)");
+  app.add_option("--messages-under-way", chosen.messages_under_way,
+                 "between a worker and a server, in each direction: a small number keeps --order")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--parts-per-server", chosen.parts_per_server,
+                 "of placement partitioned: how many parts of the parameters a server has, about")
+      ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--placement", chosen.placement, "how parameters are spread over servers")
       ->check(CLI::IsMember({"round_robin", "greedy", "longest_first", "partitioned"}))
@@ -185,7 +294,13 @@ void add_measurement(CLI::App& app, settings& chosen) {
   app.add_option("--num-warmup-batches", chosen.warmup_batches, "steps before the measured ones")
       ->check(CLI::Range(0, most))
       ->capture_default_str();
-  app.add_option("--num-batches", chosen.batches, "measured steps")->check(CLI::Range(1, most))->capture_default_str();
+  CLI::Option* const steps = app.add_option("--num-batches", chosen.batches, "measured steps");
+  steps->check(CLI::Range(1, most))->capture_default_str();
+  app.add_option("--num-epochs", chosen.epochs, "measured steps, as epochs of the data, in place of --num-batches")
+      ->check(CLI::Range(1e-6, 1e6))
+      ->excludes(steps);
+  app.add_flag("--forward-only", chosen.forward_only,
+               "measure inference, each rank by itself: images a second, and how long a batch takes");
   app.add_option("--repeats", chosen.repeats, "number of times that the whole measurement runs")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
@@ -222,6 +337,8 @@ void add_measurement(CLI::App& app, settings& chosen) {
   app.add_option("--reader-threads", chosen.reader_threads, "threads of a rank that decode images")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
+  app.add_flag("--repeat-cached-sample", chosen.repeat_cached_sample,
+               "read one batch of --data-dir and take it in every step: what reading costs is the difference");
   app.add_flag("--skip-corrupt-images", chosen.skip_corrupt, "name images that cannot be decoded and go on");
   app.option_defaults()->group("Results");
   app.add_option("--json", chosen.json, "write the result to this file");
@@ -291,10 +408,39 @@ void choose_pipeline(const CLI::App& app, settings& chosen) {
   }
 }
 
+/// The part of the help that has one group of options: with a name such as "servers" after --help.
+/// @return  the text; empty if --help is not followed by words
+/// @throws std::invalid_argument with the groups, if none has these words
+std::string help_of_group(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const auto asked = std::find(arguments.begin(), arguments.end(), "--help");
+  if (asked == arguments.end() || asked + 1 == arguments.end() || asked[1].rfind("--", 0) == 0) {
+    return {};
+  }
+  const auto small_letters = [](std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    return text;
+  };
+  std::string names;
+  for (const std::string& group : app.get_groups()) {
+    const std::vector<const CLI::Option*> options =
+        app.get_options([&](const CLI::Option* option) { return option->get_group() == group; });
+    if (group.empty() || options.empty()) {
+      continue;
+    }
+    if (small_letters(group).find(small_letters(asked[1])) != std::string::npos) {
+      return CLI::Formatter{}.make_group(group, false, options);
+    }
+    names += (names.empty() ? "'" : ", '") + group + "'";
+  }
+  throw std::invalid_argument{"--help: expected words of a group of options, one of " + names + ", got '" + asked[1] +
+                              "'"};
+}
+
 /// The name of a long option may be written with underscores.
 std::vector<std::string> with_dashes(int argc, char** argv) {
   std::vector<std::string> arguments;
-  for (int i = argc - 1; i > 0; --i) {  // CLI11 takes them in reverse
+  for (int i = 1; i < argc; ++i) {
     std::string argument = argv[i];
     if (argument.rfind("--", 0) == 0) {
       const std::size_t end = std::min(argument.find('='), argument.size());
@@ -332,6 +478,7 @@ std::string read_settings(int argc, char** argv, settings& chosen) {
   add_optimizer(app, chosen);
   add_measurement(app, chosen);
   app.footer(
+      "--help servers (or another word of a group's name) shows one group of options.\n"
       "Output:\n"
       "  The lines before the first step are those of tf_cnn_benchmarks, whose scripts read them. Three are always "
       "the\n"
@@ -366,8 +513,15 @@ std::string read_settings(int argc, char** argv, settings& chosen) {
   pack.fallthrough();
   pack.add_option("--output", chosen.output, "the record file to write")->required();
 
+  const std::vector<std::string> given = with_dashes(argc, argv);
+  if (std::string help = help_of_group(app, given); !help.empty()) {
+    return help;
+  }
+  study_line line = translate_study_flags(given);
+  chosen.notes = std::move(line.notes);
+  std::reverse(line.arguments.begin(), line.arguments.end());  // as CLI11 takes them
   try {
-    app.parse(with_dashes(argc, argv));
+    app.parse(std::move(line.arguments));
   } catch (const CLI::CallForHelp&) {
     const CLI::App* asked = &app;
     for (const CLI::App* each : {&scale, &tune, &pack}) {
@@ -378,6 +532,7 @@ std::string read_settings(int argc, char** argv, settings& chosen) {
     throw std::invalid_argument{failure.what()};
   }
   choose_pipeline(app, chosen);
+  require_options_that_fit(app, chosen);
   if (scale.parsed()) {
     chosen.what = command::scale;
   } else if (tune.parsed()) {

@@ -30,6 +30,7 @@ enum class variable_update {
   all_reduce,              ///< gradients are summed over the ranks
   sharded_update,          ///< gradients are summed and parameters updated in blocks, one a rank
   model_averaging,         ///< parameters are averaged at intervals
+  compressed_all_reduce,   ///< gradients are summed over the ranks in 16 bits
   hybrid                   ///< ranks have stages of the network, and gradients are summed over replicas of the stages
 };
 [[nodiscard]] const char* name_of(variable_update mode) noexcept;
@@ -61,9 +62,14 @@ struct settings {
   bool colocate_servers = false;
   std::string server_mode = "synchronous";
   std::string placement = "partitioned";
-  int average_every = 10;  // steps between two averages of the parameters
-  int stages = 0;          // ranks of a replica of the pipeline; 0: not asked for
-  int micro_batches = 0;   // of a rank or replica; 0: of a pipeline 4 a stage, else 1
+  int parts_per_server = 8;    // of placement partitioned
+  int backup_workers = 0;      // of server mode synchronous: whose gradients a step does not wait for
+  int staleness_bound = 0;     // of server mode bounded_staleness: steps ahead of the slowest worker
+  bool staged = false;         // values travel behind the step that computes with those before them
+  int messages_under_way = 4;  // between a worker and a server
+  int average_every = 10;      // steps between two averages of the parameters
+  int stages = 0;              // ranks of a replica of the pipeline; 0: not asked for
+  int micro_batches = 0;       // of a rank or replica; 0: of a pipeline 4 a stage, else 1
   std::string schedule = "one_f_one_b";
   int stages_per_rank = 1;
   std::string layer_times = "measured";
@@ -82,11 +88,20 @@ struct settings {
   std::optional<double> clip_value;
   double learning_rate = 0.005;
   std::string learning_rate_schedule = "constant";
+  std::vector<double> piecewise_rates;       // of piecewise: one more than boundaries
+  std::vector<double> piecewise_boundaries;  // in epochs of the data
+  double warmup_epochs = 0;                  // of the data, from 0 to the schedule's rate
+  double epochs_per_decay = 0;               // of exponential, in epochs of the data
+  double decay_factor = 0.94;                // likewise
+  double minimum_rate = 0;                   // likewise
   int bucket_kilobytes = 25 * 1024;
   std::uint64_t seed = 1234;
   // The measurement
   int warmup_batches = 10;
   int batches = 100;
+  double epochs = 0;                  // of the data, in place of batches; 0: not asked for
+  bool forward_only = false;          // measures inference
+  bool repeat_cached_sample = false;  // the same batch of --data-dir in every step
   int repeats = 1;
   int display_every = 10;
   // Where it runs
@@ -120,7 +135,8 @@ struct settings {
   int nodes = 1;                     // of tune: machines in the line that it prints
   std::string csv;
   std::string svg;
-  std::string output;  // of pack
+  std::string output;              // of pack
+  std::vector<std::string> notes;  // flags of tf_cnn_benchmarks without effect
 };
 
 /// Reads the command line.

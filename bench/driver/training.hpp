@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/link.hpp"
@@ -60,6 +61,8 @@ class training {
   [[nodiscard]] virtual trained_parameters parameters() = 0;
   /// The shortest times of the layers in some steps that change no parameters.
   [[nodiscard]] virtual gradus::parallel::step_profile profile(int steps) = 0;
+  /// Computes batches with constant weights, compiled for that. @return the seconds of each
+  [[nodiscard]] virtual std::vector<double> infer(int count) = 0;
   /// Runs epochs of batches.steps steps. `watch` is the end of each step, in front of `end`, and its callbacks are
   /// called.
   /// @param saves     called before them; resumed from if that was asked for

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <limits>
@@ -13,6 +14,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "build_model.hpp"
 #include "gradus/comm/any_communicator.hpp"
@@ -127,7 +129,8 @@ class training_in final : public training {
         recorder_{&recorder},
         net_{device, {.channels = input.example().c, .height = input.example().h, .width = input.example().w}},
         synthetic_{chosen.data_dir.empty()},
-        set_{input, plan.global() * (synthetic_ ? 1 : plan.steps)},
+        repeats_{synthetic_ || chosen.repeat_cached_sample},
+        set_{input, plan.global() * (repeats_ ? 1 : plan.steps)},
         seen_{recorder, set_} {
     build_model(net_, find_model(chosen.model), input.classes());
   }
@@ -163,6 +166,30 @@ class training_in final : public training {
   trained_parameters parameters() override { return gradus::train::trained_parameters_of(net_); }
 
   gradus::parallel::step_profile profile(int steps) override { return profile_of(net_, opened_loader(), steps); }
+
+  std::vector<double> infer(int count) override {
+    const gradus::nn::compile_options options = compiling();
+    net_.compile_for_inference({.max_batch_size = options.max_batch_size,
+                                .seed = options.seed,
+                                .convolution_algorithm = options.convolution_algorithm});
+    const auto run = [&](auto& input) {
+      std::vector<double> seconds;
+      input.start_epoch(0);
+      for (int i = 0; i < count; ++i) {
+        const auto begin = std::chrono::steady_clock::now();
+        const auto* const batch = input.next();
+        net_.forward(batch->images);
+        net_.device().synchronize();
+        seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+      }
+      return seconds;
+    };
+    if (repeats_) {
+      one_batch<loader> input{opened_loader(), index_t{count}};
+      return run(input);
+    }
+    return run(opened_loader());
+  }
 
   void fit(gradus::comm::link& group, gradus::train::step_end_of<float>& end, step_watch& watch, saves_of_rank& saves,
            int epochs, const gradus::optim::schedule& learning_rate, gradus::trace::recorder* recorder) override {
@@ -209,7 +236,7 @@ class training_in final : public training {
       fit_with(input, trainer);
     };
     const auto fit_network = [&](auto& trained) {
-      if (synthetic_) {
+      if (repeats_) {
         one_batch<loader> input{opened_loader(), plan_.steps};
         fit_from(input, trained);
       } else {
@@ -306,7 +333,7 @@ class training_in final : public training {
                                                                       .shuffle = !synthetic_,
                                                                       .seed = chosen_.seed,
                                                                       .shard = {plan_.rank, plan_.ranks},
-                                                                      .prefetch = synthetic_ ? 1 : 2},
+                                                                      .prefetch = repeats_ ? 1 : 2},
                                          gradus::data::reader_options{.threads = chosen_.reader_threads});
     }
     return *loader_;
@@ -317,6 +344,7 @@ class training_in final : public training {
   gradus::trace::recorder* recorder_;
   network net_;
   bool synthetic_;
+  bool repeats_;  // the same batch in every step
   repeated_set set_;
   gradus::train::traced_set<repeated_set> seen_;
   std::unique_ptr<loader> loader_;

@@ -14,6 +14,7 @@
 #include "gradus/comm/link_of.hpp"
 #include "gradus/comm/recorded.hpp"
 #include "gradus/comm/self.hpp"
+#include "gradus/parallel/compressed_all_reduce.hpp"
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/parameter_server/hosts.hpp"
@@ -134,6 +135,11 @@ class ranks_on final : public ranks {
             communicator_.duplicate(), gradus::comm::collectives_options{
                                            .all_reduce = gradus::comm::parse_all_reduce_spec(chosen_.all_reduce_spec)});
         return end_with(*collectives_, group_, plan.gradients);
+      }
+    }
+    if constexpr (on_host && !in_levels<Communicator>) {
+      if (chosen_.update == variable_update::compressed_all_reduce) {
+        return end_with(communicator_, group_, gradus::parallel::compressed_all_reduce<>{plan.gradients});
       }
     }
     if (chosen_.update == variable_update::hybrid) {

@@ -13,7 +13,21 @@ namespace driver {
 using gradus::index_t;
 
 /// The parameters with which a function of gradus::models is called.
-enum class family { trivial, lenet, mnist, alexnet, overfeat, vgg, googlenet, inception3, inception4, resnet, cifar };
+enum class family {
+  trivial,
+  lenet,
+  mnist,
+  mlp,
+  alexnet,
+  overfeat,
+  vgg,
+  googlenet,
+  inception3,
+  inception4,
+  resnet,
+  cifar,
+  mobilenet
+};
 
 struct model_facts {
   const char* name;

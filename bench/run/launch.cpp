@@ -18,7 +18,7 @@ namespace supervisor {
 
 namespace {
 
-void append(words& all, std::initializer_list<std::string> more) {
+void append(word_list& all, std::initializer_list<std::string> more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
@@ -30,7 +30,7 @@ std::string list_of(const std::vector<host>& hosts) {
   return list;
 }
 
-void append_binding(words& all, const launch& how, mpi_family family) {
+void append_binding(word_list& all, const launch& how, mpi_family family) {
   if (how.bind.empty()) {
     return;
   }
@@ -91,8 +91,8 @@ mpi_family family_of(std::string_view version) noexcept {
   return mpi_family::mpich;
 }
 
-words announced(const launch& how, const words& program) {
-  words all;
+word_list announced(const launch& how, const word_list& program) {
+  word_list all;
   if (!how.own_path.empty()) {
     append(all, {how.own_path, "--announce", "--"});
   }
@@ -100,8 +100,8 @@ words announced(const launch& how, const words& program) {
   return all;
 }
 
-words mpiexec_command(const launch& how, mpi_family family, const words& program) {
-  words all;
+word_list mpiexec_command(const launch& how, mpi_family family, const word_list& program) {
+  word_list all;
   const bool mpich = family == mpi_family::mpich;
   if (!how.ssh_config.empty() && how.login.empty() && mpich) {
     append(all, {"env", "HYDRA_LAUNCHER_EXTRA_ARGS=-F " + how.ssh_config});
@@ -123,13 +123,13 @@ words mpiexec_command(const launch& how, mpi_family family, const words& program
   }
   append_binding(all, how, family);
   append(all, {"-n", "{ranks}"});
-  const words program_words = announced(how, program);
+  const word_list program_words = announced(how, program);
   all.insert(all.end(), program_words.begin(), program_words.end());
   return all;
 }
 
-words login_command(const launch& how, const std::string& shell_text) {
-  words all{"ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15"};
+word_list login_command(const launch& how, const std::string& shell_text) {
+  word_list all{"ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15"};
   if (!how.ssh_config.empty()) {
     append(all, {"-F", how.ssh_config});
   }
@@ -138,7 +138,7 @@ words login_command(const launch& how, const std::string& shell_text) {
   return all;
 }
 
-std::string remote_script(const launch& how, const words& command) {
+std::string remote_script(const launch& how, const word_list& command) {
   // What sh starts in the background reads nothing, so the signals come through another descriptor.
   return gradus::join({"cd -- ", shell_word(how.folder), " || exit 1; exec 3<&0; ", shell_line(command),
                        " </dev/null 3<&- & job=$!; "

@@ -78,16 +78,16 @@ struct launch {
 [[nodiscard]] mpi_family family_of(std::string_view version) noexcept;
 
 /// The words that start `program` on {ranks} ranks by mpiexec, {ranks} not yet replaced.
-[[nodiscard]] words mpiexec_command(const launch& how, mpi_family family, const words& program);
+[[nodiscard]] word_list mpiexec_command(const launch& how, mpi_family family, const word_list& program);
 
 /// The words of ssh with which this machine asks the first host for something.
-[[nodiscard]] words login_command(const launch& how, const std::string& shell_text);
+[[nodiscard]] word_list login_command(const launch& how, const std::string& shell_text);
 
 /// What the first host's shell does: runs the command, sends it each signal whose number it reads, and
 /// SIGTERM when the connection has ended.
-[[nodiscard]] std::string remote_script(const launch& how, const words& command);
+[[nodiscard]] std::string remote_script(const launch& how, const word_list& command);
 
 /// The words with which a rank says how it is bound before it begins.
-[[nodiscard]] words announced(const launch& how, const words& program);
+[[nodiscard]] word_list announced(const launch& how, const word_list& program);
 
 }  // namespace supervisor

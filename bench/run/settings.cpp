@@ -203,8 +203,8 @@ void choose_launch(const CLI::App& app, const launch_flags& flags, settings& cho
 }
 
 /// The options of supervision as they were given.
-words options_given(const CLI::App& app) {
-  words all;
+word_list options_given(const CLI::App& app) {
+  word_list all;
   for (const char* const each : {"--fewer", "--restarts", "--useless-starts", "--checkpoints", "--time-limit",
                                  "--silent-for", "--pause", "--grace"}) {
     if (app.count(each) != 0) {

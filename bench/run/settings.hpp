@@ -20,7 +20,7 @@ struct settings {
   double grace = 60;                          ///< after a signal, before SIGKILL
   std::vector<std::string> command = {};      ///< with {ranks}
   launch how = {};                            ///< who starts the ranks of the command
-  words passed_on = {};                       ///< the options of supervision, for gradus_run in a job's script
+  word_list passed_on = {};                   ///< the options of supervision, for gradus_run in a job's script
   bool signals_by_input = false;              ///< the job reads the numbers of signals
   bool announce = false;                      ///< only say how this process is bound, and become the command
 };

@@ -39,8 +39,8 @@ void require_word(const char* option, const std::string& value) {
 
 }  // namespace
 
-words nodes_command(const slurm_job& job) {
-  words all{"sinfo", "--noheader", "--format=%D %c"};
+word_list nodes_command(const slurm_job& job) {
+  word_list all{"sinfo", "--noheader", "--format=%D %c"};
   if (!job.partition.empty()) {
     all.push_back("--partition=" + job.partition);
   }
@@ -110,22 +110,22 @@ std::string mpi_of_program(std::string_view content) {
   return "pmi2";
 }
 
-words srun_command(const launch& how, const words& program) {
+word_list srun_command(const launch& how, const word_list& program) {
   const slurm_job& job = how.slurm;
-  words all{"srun", "--ntasks={ranks}", "--mpi=" + job.mpi, gradus::join({"--cpus-per-task=", job.threads}),
-            "--kill-on-bad-exit=1"};
+  word_list all{"srun", "--ntasks={ranks}", "--mpi=" + job.mpi, gradus::join({"--cpus-per-task=", job.threads}),
+                "--kill-on-bad-exit=1"};
   if (!how.bind.empty()) {
     all.push_back(gradus::join({"--cpu-bind=", how.bind == "core"     ? "cores"
                                                : how.bind == "socket" ? "sockets"
                                                : how.bind == "numa"   ? "ldoms"
                                                                       : "none"}));
   }
-  const words program_words = announced(how, program);
+  const word_list program_words = announced(how, program);
   all.insert(all.end(), program_words.begin(), program_words.end());
   return all;
 }
 
-std::string slurm_script(const launch& how, const words& supervised) {
+std::string slurm_script(const launch& how, const word_list& supervised) {
   const slurm_job& job = how.slurm;
   std::string text = "#!/bin/bash\n";
   const auto line = [&](std::initializer_list<gradus::text_piece> pieces) {
@@ -158,10 +158,13 @@ std::string slurm_script(const launch& how, const words& supervised) {
   gradus::append_text(text, {"# USR1 comes before the time limit: the job saves, and is queued again. TERM comes when "
                              "the job is canceled or\n"
                              "# taken off its nodes: the job saves too, and Slurm decides what follows.\n"
-                             "job=\nagain=no\n"
-                             "trap 'again=yes; [ -z \"$job\" ] || kill -s USR1 \"$job\"' USR1\n"
-                             "trap '[ -z \"$job\" ] || kill -s USR1 \"$job\"' TERM\n",
+                             "job=\nagain=no\ncanceled=no\nsent=no\n"
+                             "save() { [ -z \"$job\" ] || { sent=yes; kill -s USR1 \"$job\"; }; }\n"
+                             "trap 'again=yes; save' USR1\n"
+                             "trap 'canceled=yes; save' TERM\n",
                              shell_line(supervised), " &\njob=$!\n",
+                             "# A signal may come before the number of the process is known.\n"
+                             "[ \"$again$canceled$sent\" = nonono ] || [ \"$sent\" = yes ] || save\n"
                              "while kill -0 \"$job\" 2>/dev/null; do wait \"$job\"; done  # a signal ends a wait\n"
                              "wait \"$job\"\nstatus=$?\n"
                              "if [ \"$status\" = ",

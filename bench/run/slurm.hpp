@@ -18,7 +18,7 @@ struct node_kind {
 };
 
 /// The words that ask Slurm for its nodes, for read_nodes.
-[[nodiscard]] words nodes_command(const slurm_job& job);
+[[nodiscard]] word_list nodes_command(const slurm_job& job);
 /// Reads the output of nodes_command: lines of a number of nodes and the processors of each.
 [[nodiscard]] std::vector<node_kind> read_nodes(std::string_view text);
 
@@ -31,11 +31,11 @@ void fit_to_nodes(launch& how, const std::vector<node_kind>& kinds);
 [[nodiscard]] std::string mpi_of_program(std::string_view content);
 
 /// The words with which a job's script starts its ranks, {ranks} not yet replaced.
-[[nodiscard]] words srun_command(const launch& how, const words& program);
+[[nodiscard]] word_list srun_command(const launch& how, const word_list& program);
 
 /// A script for sbatch: starts `supervised` in the background, gives it a signal before the time limit, and has the job
 /// queued again if it then ends with the status of a job that has saved (75).
-[[nodiscard]] std::string slurm_script(const launch& how, const words& supervised);
+[[nodiscard]] std::string slurm_script(const launch& how, const word_list& supervised);
 
 /// @throws std::invalid_argument if a value would end its line of the script, or is not in Slurm's form
 void require_slurm_values(const slurm_job& job);

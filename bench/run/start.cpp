@@ -33,7 +33,7 @@ namespace supervisor {
 
 namespace {
 
-std::vector<char*> pointers_to(words& command) {
+std::vector<char*> pointers_to(word_list& command) {
   std::vector<char*> pointers;
   for (std::string& each : command) {
     pointers.push_back(each.data());
@@ -48,7 +48,7 @@ struct captured {
 };
 
 /// Runs a command to its end.
-captured capture(words command, const std::string& input = {}) {
+captured capture(word_list command, const std::string& input = {}) {
   captured result;
   const descriptor given{::memfd_create("gradus_run", MFD_CLOEXEC)};
   int ends[2];
@@ -145,7 +145,7 @@ int start_by_mpiexec(settings chosen) {
     require_processors(how);
   }
   const bool login = !how.login.empty();
-  words ask{how.mpiexec, "--version"};
+  word_list ask{how.mpiexec, "--version"};
   if (login) {
     how.folder = std::filesystem::current_path().string();
     ask = login_command(how, shell_line(ask));
@@ -157,7 +157,7 @@ int start_by_mpiexec(settings chosen) {
                                            login && version.status == 255 ? ": ssh does not reach it" : "",
                                            login ? "" : "; --mpiexec-program names another one"})};
   }
-  words command = mpiexec_command(how, family_of(version.output), chosen.command);
+  word_list command = mpiexec_command(how, family_of(version.output), chosen.command);
   if (login) {
     command = login_command(how, remote_script(how, command));
     chosen.signals_by_input = true;
@@ -202,12 +202,12 @@ int start_in_slurm(settings chosen) {
       job.name = "gradus_run";
     }
   }
-  words program = with_number(chosen.command, "threads", job.threads);
+  word_list program = with_number(chosen.command, "threads", job.threads);
   program = with_number(program, "nodes", job.nodes);
-  words supervised{own_path(), gradus::join({"--ranks=", how.ranks})};
+  word_list supervised{own_path(), gradus::join({"--ranks=", how.ranks})};
   supervised.insert(supervised.end(), chosen.passed_on.begin(), chosen.passed_on.end());
   supervised.emplace_back("--");
-  const words ranks = srun_command(how, program);
+  const word_list ranks = srun_command(how, program);
   supervised.insert(supervised.end(), ranks.begin(), ranks.end());
   const std::string script = slurm_script(how, supervised);
   if (how.print) {
@@ -260,7 +260,7 @@ int announce_and_become(const settings& chosen) {
   char machine[256] = "?";
   ::gethostname(machine, sizeof(machine) - 1);
   note(gradus::join({"rank ", rank, " on ", machine, ": ", gradus::describe_binding()}));
-  words command = chosen.command;
+  word_list command = chosen.command;
   const std::vector<char*> pointers = pointers_to(command);
   ::execvp(pointers[0], pointers.data());
   const int failed = errno;

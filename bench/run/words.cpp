@@ -26,7 +26,7 @@ std::string shell_word(std::string_view word) {
   return text + "'";
 }
 
-std::string shell_line(const words& command) {
+std::string shell_line(const word_list& command) {
   std::string line;
   for (const std::string& each : command) {
     line += (line.empty() ? "" : " ") + shell_word(each);
@@ -34,10 +34,10 @@ std::string shell_line(const words& command) {
   return line;
 }
 
-words with_number(const words& command, std::string_view name, int number) {
+word_list with_number(const word_list& command, std::string_view name, int number) {
   const std::string place = gradus::join({"{", name, "}"});
   const std::string digits = std::to_string(number);
-  words replaced = command;
+  word_list replaced = command;
   for (std::string& word : replaced) {
     for (std::size_t at = word.find(place); at != std::string::npos; at = word.find(place, at + digits.size())) {
       word.replace(at, place.size(), digits);
@@ -46,7 +46,7 @@ words with_number(const words& command, std::string_view name, int number) {
   return replaced;
 }
 
-bool has_number(const words& command, std::string_view name) {
+bool has_number(const word_list& command, std::string_view name) {
   const std::string place = gradus::join({"{", name, "}"});
   return std::any_of(command.begin(), command.end(),
                      [&](const std::string& word) { return word.find(place) != std::string::npos; });

@@ -9,16 +9,16 @@
 
 namespace supervisor {
 
-using words = std::vector<std::string>;
+using word_list = std::vector<std::string>;
 
 /// The word as a POSIX shell reads it back unchanged, whatever it has: in single quotes unless it is harmless.
 [[nodiscard]] std::string shell_word(std::string_view word);
 /// The words of a command as one line for a POSIX shell.
-[[nodiscard]] std::string shell_line(const words& command);
+[[nodiscard]] std::string shell_line(const word_list& command);
 
 /// The words with each {name} replaced by the number.
-[[nodiscard]] words with_number(const words& command, std::string_view name, int number);
+[[nodiscard]] word_list with_number(const word_list& command, std::string_view name, int number);
 /// Whether a word has {name}.
-[[nodiscard]] bool has_number(const words& command, std::string_view name);
+[[nodiscard]] bool has_number(const word_list& command, std::string_view name);
 
 }  // namespace supervisor

@@ -24,7 +24,7 @@ struct read_line {
   std::string refusal = {};
 };
 
-read_line launch_of(words line) {
+read_line launch_of(word_list line) {
   line.insert(line.begin(), "gradus_run");
   std::vector<char*> pointers;
   for (std::string& each : line) {
@@ -51,14 +51,14 @@ std::string output_of_shell(const std::string& line) {
   return text;
 }
 
-const words hostile{"a b", "it's",     "$HOME", "`id`",    "$(id)", "\"",  "\\",      "a\nb",  "*",   "~",  "#x",
-                    "!x",  "a;b",      "{1,2}", "",        "-n",    "'",   "''",      "a\\'b", "\t",  "<x", ">x",
-                    "&",   "\x7f\x01", "ü",     "--x=a b", "[x]",   "a|b", "{ranks}", "=x",    "%n%s"};
+const word_list hostile{"a b", "it's",     "$HOME", "`id`",    "$(id)", "\"",  "\\",      "a\nb",  "*",   "~",  "#x",
+                        "!x",  "a;b",      "{1,2}", "",        "-n",    "'",   "''",      "a\\'b", "\t",  "<x", ">x",
+                        "&",   "\x7f\x01", "ü",     "--x=a b", "[x]",   "a|b", "{ranks}", "=x",    "%n%s"};
 
 BOOST_AUTO_TEST_SUITE(run_launch)
 
 BOOST_AUTO_TEST_CASE(a_shell_reads_back_every_word) {
-  words command{"printf", "<%s>"};
+  word_list command{"printf", "<%s>"};
   command.insert(command.end(), hostile.begin(), hostile.end());
   std::string expected;
   for (const std::string& each : hostile) {
@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE(a_script_of_Slurm_is_a_script_of_bash) {
   BOOST_TEST(shell_line(with_number(srun_command(how, {"./p"}), "ranks", 32)) ==
              "srun --ntasks=32 --mpi=pmix --cpus-per-task=2 --kill-on-bad-exit=1 --cpu-bind=cores /bin/gradus_run "
              "--announce -- ./p");
-  words command{"printf", "<%s>"};
+  word_list command{"printf", "<%s>"};
   command.insert(command.end(), hostile.begin(), hostile.end());
   const std::string script = slurm_script(how, command);
   for (const char* const line :
@@ -196,7 +196,7 @@ BOOST_AUTO_TEST_CASE(the_library_of_a_program_tells_the_kind_of_srun) {
 }
 
 BOOST_AUTO_TEST_CASE(options_that_do_not_fit_are_refused) {
-  const auto refused = [](words line, const char* begin) {
+  const auto refused = [](word_list line, const char* begin) {
     line.insert(line.end(), {"--", "p"});
     const std::string found = launch_of(line).refusal;
     BOOST_TEST(found.find(begin) == 0, found << " does not begin with " << begin);
@@ -228,7 +228,7 @@ BOOST_AUTO_TEST_CASE(a_command_of_a_launcher_needs_no_ranks_in_it) {
                               "4,2", "--servers", "2", "--", "p", "--servers", "{servers}", "--n={ranks}"});
   BOOST_TEST(line.refusal == "");
   BOOST_TEST(line.chosen.how.ranks == 6);
-  const words passed{"--fewer=4,2", "--checkpoints=a b"};
+  const word_list passed{"--fewer=4,2", "--checkpoints=a b"};
   BOOST_TEST(line.chosen.passed_on == passed, boost::test_tools::per_element());
   line = launch_of({"--hosts", "a:3,b:2", "--", "p"});
   BOOST_TEST(line.refusal == "");
