@@ -47,6 +47,10 @@ double measured_on(double bytes_per_second, double step, const sim::workload& wo
   sim::server_training how = row.how;
   how.colocate = how.servers <= row.workers;
   how.applies_as_they_come = true;
+  how.window = 2;
+  for (std::size_t i = work.segments.size(); i > 0; --i) {
+    how.pull_priorities.push_back(i - 1);
+  }
   return static_cast<double>(work.batch_size_per_rank) * row.devices /
          sim::replay_servers(cluster, scaled, how, how.colocate ? row.workers : row.workers + how.servers, {.steps = 3})
              .seconds;
@@ -164,7 +168,6 @@ BOOST_AUTO_TEST_CASE(a_system_that_was_replayed_is_found_again) {
   for (const auto& [workers, servers] : {std::pair{1, 1}, std::pair{2, 2}, std::pair{4, 4}, std::pair{16, 4}}) {
     sim::measured_row row{.devices = workers, .workers = workers};
     row.how.servers = servers;
-    row.how.window = 64;
     row.how.placed.policy = gradus::parallel::placement_policy::greedy;
     row.images_per_second = measured_on(400e6, 0.3, work, row);
     rows.push_back(row);
