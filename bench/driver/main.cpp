@@ -15,6 +15,7 @@
 #include "gradus/core/text.hpp"
 #include "input.hpp"
 #include "plan.hpp"
+#include "predict.hpp"
 #include "ranks.hpp"
 #include "settings.hpp"
 #include "sweep.hpp"
@@ -71,7 +72,14 @@ int run(int argc, char** argv) {
         driver::scale(chosen, argc, argv);
         break;
       case driver::command::tune:
-        driver::tune(chosen, argc, argv);
+        if (chosen.predicts) {
+          driver::propose(chosen);
+        } else {
+          driver::tune(chosen, argc, argv);
+        }
+        break;
+      case driver::command::predict:
+        driver::predict(chosen);
         break;
       case driver::command::pack:
         std::printf("packed %td images into %s\n", driver::pack_images(chosen),

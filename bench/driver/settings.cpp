@@ -380,6 +380,26 @@ void add_sweep(CLI::App& sweep, settings& chosen) {
   sweep.add_option("--svg", chosen.svg, "draw the result into this file");
 }
 
+/// What a prediction is made of.
+void add_prediction(CLI::App& app, settings& chosen) {
+  app.add_option("--profile", chosen.profile,
+                 "a trace of one or two hosts (--trace-file): the times of the layers and how they vary");
+  app.add_option("--network", chosen.network,
+                 "bandwidth and latency, for example \"10Gbit/s 25us\", or a file with such a line; further words: "
+                 "message 2us, adding 4GB/s, rails 2, inside \"5GB/s 1us\", switch 16 hosts, oversubscription 4, "
+                 "carried 3GB/s, stolen 0.5, poll 200us, uncertain 10%")
+      ->capture_default_str();
+  app.add_option("--strategy", chosen.strategies,
+                 "all_reduce algorithms (ring, halving_doubling, binary_blocks, recursive_doubling, tree, "
+                 "hierarchical_ring, hierarchical_halving_doubling), parameter_server or pipeline, with commas "
+                 "(default: ring and halving_doubling; parameter_server with --servers, pipeline with --stages)")
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--ranks-per-host", chosen.ranks_per_host, "ranks that share the network interfaces of a host")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+}
+
 /// --stages is a way of updating variables of its own.
 /// @throws std::invalid_argument for options of pipelines without one
 void choose_pipeline(const CLI::App& app, settings& chosen) {
@@ -454,7 +474,7 @@ std::vector<std::string> with_dashes(int argc, char** argv) {
 }  // namespace
 
 const char* name_of(command what) noexcept {
-  constexpr const char* names[] = {"measure", "scale", "tune", "pack"};
+  constexpr const char* names[] = {"measure", "scale", "tune", "pack", "predict"};
   return names[static_cast<std::size_t>(what)];
 }
 const char* name_of(variable_update mode) noexcept {
@@ -508,6 +528,19 @@ std::string read_settings(int argc, char** argv, settings& chosen) {
   tune.add_option("--processors", chosen.processors, "of a machine (default: those of this one)")
       ->check(CLI::Range(1, 4096));
   tune.add_option("--nodes", chosen.nodes, "machines in the line to use")->check(CLI::Range(1, 1 << 20));
+  tune.add_flag("--predict", chosen.predicts,
+                "propose a strategy, servers, buckets and stages for --nodes machines by predictions; measure nothing");
+  add_prediction(tune, chosen);
+  CLI::App& predict = *app.add_subcommand(
+      "predict", "predicts images a second on numbers of ranks that you do not have, from a profile and a network");
+  add_sweep(predict, chosen);
+  add_prediction(predict, chosen);
+  predict.add_option("--ranks", chosen.predicted_ranks,
+                     "the numbers: 4..128 (powers of two times the first), or 4,8,16");
+  predict.add_option("--calibrate", chosen.calibrate,
+                     "measured rows of a system (JSON): fits its constants, and predicts rows that were not measured");
+  predict.add_option("--predicted-trace", chosen.predicted_trace,
+                     "write what the ranks do in a simulated step, of the last number of ranks, for gradus_report");
   CLI::App& pack =
       *app.add_subcommand("pack", "packs the images of --data-dir, a folder for each class, into one file");
   pack.fallthrough();
@@ -524,7 +557,7 @@ std::string read_settings(int argc, char** argv, settings& chosen) {
     app.parse(std::move(line.arguments));
   } catch (const CLI::CallForHelp&) {
     const CLI::App* asked = &app;
-    for (const CLI::App* each : {&scale, &tune, &pack}) {
+    for (const CLI::App* each : {&scale, &tune, &pack, &predict}) {
       asked = each->parsed() ? each : asked;
     }
     return asked->help();
@@ -539,6 +572,8 @@ std::string read_settings(int argc, char** argv, settings& chosen) {
     chosen.what = command::tune;
   } else if (pack.parsed()) {
     chosen.what = command::pack;
+  } else if (predict.parsed()) {
+    chosen.what = command::predict;
   }
   return {};
 }

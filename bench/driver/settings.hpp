@@ -18,7 +18,7 @@ namespace driver {
 using gradus::index_t;
 
 /// What the program does.
-enum class command { measure, scale, tune, pack };
+enum class command { measure, scale, tune, pack, predict };
 [[nodiscard]] const char* name_of(command what) noexcept;
 
 /// How the ranks keep their parameters the same.
@@ -135,7 +135,16 @@ struct settings {
   int nodes = 1;                     // of tune: machines in the line that it prints
   std::string csv;
   std::string svg;
-  std::string output;              // of pack
+  std::string output;  // of pack
+  // Predictions: of predict, and of tune with --predict
+  bool predicts = false;                // of tune: propose, measure nothing
+  std::string predicted_ranks;          // "4..128" or "4,8,16"
+  std::string profile;                  // a trace file
+  std::string network;                  // a description such as "10Gbit/s 25us", or a file with one
+  std::vector<std::string> strategies;  // empty: ring, and what the options of the training say
+  int ranks_per_host = 1;
+  std::string calibrate;        // a file of measured rows
+  std::string predicted_trace;  // the trace of a simulated step
   std::vector<std::string> notes;  // flags of tf_cnn_benchmarks without effect
 };
 

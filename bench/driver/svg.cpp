@@ -2,61 +2,14 @@
 //
 // Drawings: images a second over ranks with the ideal line, and bars.
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 
-#include "gradus/core/format.hpp"
+#include "drawing.hpp"
 #include "sweep.hpp"
 
 namespace driver {
 
-namespace {
-
-constexpr double width = 640;
-constexpr double height = 420;
-constexpr double left = 80;
-constexpr double right = 20;
-constexpr double top = 40;
-constexpr double bottom = 50;
-
-/// 1, 2 or 5 times a power of ten, so that some five of them make `largest`.
-double tick_of(double largest) {
-  const double power = std::pow(10.0, std::floor(std::log10(largest / 5)));
-  for (const double factor : {1.0, 2.0, 5.0}) {
-    if (factor * power >= largest / 5) {
-      return factor * power;
-    }
-  }
-  return 10 * power;
-}
-
-std::string format(const char* pattern, auto... values) {
-  char text[400];
-  gradus::format_text(text, sizeof(text), pattern, values...);
-  return text;
-}
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char each : text) {
-    result += each == '<' ? "&lt;" : each == '&' ? "&amp;" : std::string(1, each);
-  }
-  return result;
-}
-
-/// The beginning of a drawing, with its title.
-std::string begin_drawing(double tall, const std::string& title) {
-  return format(
-             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" width=\"%g\" height=\"%g\" "
-             "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%%\" height=\"100%%\" "
-             "fill=\"white\"/>\n",
-             width, tall, width, tall) +
-         format("<text x=\"%g\" y=\"24\" font-size=\"16\">", left) + escaped(title) + "</text>\n";
-}
-
-}  // namespace
-
 std::string svg_of(const std::string& title, const std::vector<row>& rows) {
+  using namespace drawing;
   const row& first = rows.front();
   const double of_one = first.images_per_second / first.ranks;
   double most_ranks = 1;
@@ -104,6 +57,7 @@ std::string svg_of(const std::string& title, const std::vector<row>& rows) {
 }
 
 std::string svg_of(const std::string& title, const std::vector<bar>& bars) {
+  using namespace drawing;
   constexpr double begin = 300;  // of the bars
   constexpr double thick = 26;
   double most = 1e-9;

@@ -14,10 +14,10 @@ namespace gradus::sim {
 
 /// One stage of a pipeline.
 struct stage_work {
-  parallel::pipeline_costs costs;  ///< seconds of the passes of one micro-batch; `transfer` is not used
-  double sent_bytes = 0;           ///< of one micro-batch to the next stage, and of its gradients back
-  index_t elements = 0;            ///< of its gradients
-  double update = 0;               ///< seconds of its update
+  parallel::pipeline_costs costs{};  ///< seconds of the passes of one micro-batch; `transfer` is not used
+  double sent_bytes = 0;             ///< of one micro-batch to the next stage, and of its gradients back
+  index_t elements = 0;              ///< of its gradients
+  double update = 0;                 ///< seconds of its update
 };
 
 /// Replicas of a pipeline, as a trainer with parallel::hybrid has them: ranks 0 to schedule.ranks() - 1 are the first
