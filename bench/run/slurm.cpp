@@ -158,10 +158,11 @@ std::string slurm_script(const launch& how, const word_list& supervised) {
   gradus::append_text(text, {"# USR1 comes before the time limit: the job saves, and is queued again. TERM comes when "
                              "the job is canceled or\n"
                              "# taken off its nodes: the job saves too, and Slurm decides what follows.\n"
-                             "job=\nagain=no\n"
-                             "trap 'again=yes; [ -z \"$job\" ] || kill -s USR1 \"$job\"' USR1\n"
-                             "trap '[ -z \"$job\" ] || kill -s USR1 \"$job\"' TERM\n",
-                             shell_line(supervised), " &\njob=$!\n",
+                             "job=\nasked=no\nagain=no\n"
+       "pass() { asked=yes; [ -z \"$job\" ] || kill -s USR1 \"$job\"; }\n"
+                             "trap 'again=yes; pass' USR1\n"
+                             "trap pass TERM\n",
+                             shell_line(supervised), " &\njob=$!\n[ \"$asked\" = no ] || pass  # came before the number of the job\n",
                              "while kill -0 \"$job\" 2>/dev/null; do wait \"$job\"; done  # a signal ends a wait\n"
                              "wait \"$job\"\nstatus=$?\n"
                              "if [ \"$status\" = ",
