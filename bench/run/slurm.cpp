@@ -155,22 +155,21 @@ std::string slurm_script(const launch& how, const word_list& supervised) {
   for (const std::string& each : job.lines) {
     line({each});
   }
-  gradus::append_text(text, {"# USR1 comes before the time limit: the job saves, and is queued again. TERM comes when "
-                             "the job is canceled or\n"
-                             "# taken off its nodes: the job saves too, and Slurm decides what follows.\n"
-                             "job=\nagain=no\ncanceled=no\nsent=no\n"
-                             "save() { [ -z \"$job\" ] || { sent=yes; kill -s USR1 \"$job\"; }; }\n"
-                             "trap 'again=yes; save' USR1\n"
-                             "trap 'canceled=yes; save' TERM\n",
-                             shell_line(supervised), " &\njob=$!\n",
-                             "# A signal may come before the number of the process is known.\n"
-                             "[ \"$again$canceled$sent\" = nonono ] || [ \"$sent\" = yes ] || save\n"
-                             "while kill -0 \"$job\" 2>/dev/null; do wait \"$job\"; done  # a signal ends a wait\n"
-                             "wait \"$job\"\nstatus=$?\n"
-                             "if [ \"$status\" = ",
-                             gradus::train::interrupted::exit_code,
-                             " ] && [ \"$again\" = yes ] && [ \"${SLURM_RESTART_COUNT:-0}\" -lt ", job.requeues,
-                             " ]; then\n  scontrol requeue \"$SLURM_JOB_ID\"\nfi\nexit \"$status\"\n"});
+  gradus::append_text(
+      text,
+      {"# USR1 comes before the time limit: the job saves, and is queued again. TERM comes when "
+       "the job is canceled or\n"
+       "# taken off its nodes: the job saves too, and Slurm decides what follows.\n"
+       "job=\nasked=no\nagain=no\n"
+       "pass() { asked=yes; [ -z \"$job\" ] || kill -s USR1 \"$job\"; }\n"
+       "trap 'again=yes; pass' USR1\n"
+       "trap pass TERM\n",
+       shell_line(supervised), " &\njob=$!\n[ \"$asked\" = no ] || pass  # came before the number of the job\n",
+       "while kill -0 \"$job\" 2>/dev/null; do wait \"$job\"; done  # a signal ends a wait\n"
+       "wait \"$job\"\nstatus=$?\n"
+       "if [ \"$status\" = ",
+       gradus::train::interrupted::exit_code, " ] && [ \"$again\" = yes ] && [ \"${SLURM_RESTART_COUNT:-0}\" -lt ",
+       job.requeues, " ]; then\n  scontrol requeue \"$SLURM_JOB_ID\"\nfi\nexit \"$status\"\n"});
   return text;
 }
 
