@@ -55,7 +55,7 @@ struct workload {
 
   /// @throws configuration_error for times and sizes that make no sense
   void check() const {
-    const auto refuse = [&](const char* expected, double got) {
+    const auto refuse = [&, this](const char* expected, double got) {
       raise<configuration_error>({"sim::workload of '", model, "'"}, expected, {got});
     };
     for (const layer_times& each : layers) {
