@@ -92,7 +92,7 @@ class calibration {
     std::vector<std::pair<double, double>> fitted;
     double best = 0;
     system_constants found;
-    for_each_point([&](const point& at) {
+    for_each_point([&, this](const point& at) {
       const double weight = weight_of(at, rows_.size());
       fitted.emplace_back(bandwidth_of(at.bandwidth), weight);
       if (weight > best) {
@@ -182,7 +182,7 @@ class calibration {
       for (std::size_t message = 0; message < messages.size(); ++message) {
         const cluster of{.network = {.bytes_per_second = bandwidth_of(bandwidth), .latency = 50e-6},
                          .message_seconds = messages[message]};
-        const auto seconds = [&](double step) {
+        const auto seconds = [&, this](double step) {
           workload scaled = work_;
           const double by = step / work_.seconds();
           for (layer_times& each : scaled.layers) {
@@ -248,7 +248,7 @@ class calibration {
   [[nodiscard]] calibrated_rate rate_of(const measured_row& asked, const table& replays, std::size_t left_out) const {
     std::vector<std::pair<double, double>> rates;
     std::vector<std::pair<double, double>> compatible;
-    for_each_point([&](const point& at) {
+    for_each_point([&, this](const point& at) {
       const double weight = weight_of(at, left_out);
       if (weight > 0) {
         rates.emplace_back(images_of(asked) / seconds_of(at, asked, replays), weight);
