@@ -52,8 +52,8 @@ template <class Has>
     return gradus::join({"not bound: ", all, all == 1 ? " processor" : " processors", which});
   }
   return gradus::join({"not bound: ", processes, " processes of this machine share ", all,
-               all == 1 ? " processor" : " processors", which,
-               processes > all ? ", which is more than one a processor" : ""});
+                       all == 1 ? " processor" : " processors", which,
+                       processes > all ? ", which is more than one a processor" : ""});
 }
 
 }  // namespace detail
