@@ -143,8 +143,8 @@ struct settings {
   std::string network;                  // a description such as "10Gbit/s 25us", or a file with one
   std::vector<std::string> strategies;  // empty: ring, and what the options of the training say
   int ranks_per_host = 1;
-  std::string calibrate;        // a file of measured rows
-  std::string predicted_trace;  // the trace of a simulated step
+  std::string calibrate;           // a file of measured rows
+  std::string predicted_trace;     // the trace of a simulated step
   std::vector<std::string> notes;  // flags of tf_cnn_benchmarks without effect
 };
 
