@@ -3,7 +3,7 @@
 // A simulated step as a timeline that trace::write_chrome writes and gradus_report opens.
 #pragma once
 
-#include <algorithm>  // std::max, std::stable_sort
+#include <algorithm>  // std::max, std::sort
 #include <cmath>      // std::llround
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::int64_t, std::uint32_t, std::uint8_t
@@ -81,8 +81,11 @@ namespace gradus::sim {
     ranks[static_cast<std::size_t>(each.rank)].spans.push_back(one);
   }
   for (trace::rank_timeline& each : ranks) {
-    std::stable_sort(each.spans.begin(), each.spans.end(), [](const trace::span& a, const trace::span& b) {
-      return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
+    std::sort(each.spans.begin(), each.spans.end(), [](const trace::span& a, const trace::span& b) {
+      if (a.begin != b.begin) {
+        return a.begin < b.begin;
+      }
+      return a.end != b.end ? a.end > b.end : a.sequence < b.sequence;
     });
   }
   return trace::timeline{std::move(ranks), names};
