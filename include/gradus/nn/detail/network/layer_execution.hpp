@@ -120,7 +120,7 @@ class layer_execution {
     memory_forecast result;
     result.plan = plan_execution(net.describe_for_plan(needed, sizeof(Element)), planning);
     for (const layer_memory& each : needed) {
-      result.workspace = std::max(result.workspace, planning.streams * each.workspace);
+      result.workspace = std::max(result.workspace, planning.streams * memory_plan::aligned(each.workspace));
     }
     result.arena = result.plan.arena_bytes;
     result.layers = std::move(needed);
