@@ -19,7 +19,7 @@ file(GLOB_RECURSE others RELATIVE "${PREFIX}" "${PREFIX}/*")
 list(FILTER others EXCLUDE REGEX "^include/")
 set(expected share/cmake/gradus/FindNCCL.cmake share/cmake/gradus/FindcuDNN.cmake
     share/cmake/gradus/gradus-config-version.cmake share/cmake/gradus/gradus-config.cmake
-    share/cmake/gradus/gradus-targets.cmake share/cmake/gradus/gradus_components.cmake
+    share/cmake/gradus/gradus-targets.cmake share/cmake/gradus/gradus_compiled.cmake share/cmake/gradus/gradus_components.cmake
     share/cmake/gradus/gradus_interfaces.cmake)
 file(GLOB_RECURSE sources RELATIVE "${GRADUS_SOURCE}/interfaces" "${GRADUS_SOURCE}/interfaces/*.[cfh][p9]*")
 list(TRANSFORM sources PREPEND share/gradus/)

@@ -23,6 +23,7 @@ import sys
 from declarations import public_and_private
 
 LONGEST_HEADER = 800  # lines
+UMBRELLAS = ("gradus/gradus.hpp", "gradus/compiled.hpp")  # they may include every module
 FIRST_HEADER = "gradus/core/config.hpp"  # the only one that includes no other
 MOST_INLINING_ATTRIBUTES = 80  # uses of GRADUS_COLD and GRADUS_NEVER_INLINE
 
@@ -139,6 +140,22 @@ def calls_that_follow_the_locale(text):
     return [(code.count("\n", 0, start) + 1, name) for start, name in sorted(found)]
 
 
+def not_compiled(texts, graph):
+    """Headers whose instances gradus/compiled.hpp does not define: programs that declare them would not link."""
+    reached = set()
+    waiting = ["gradus/compiled.hpp"]
+    while waiting:
+        header = waiting.pop()
+        if header not in reached and header in graph:
+            reached.add(header)
+            waiting += graph[header]
+    return [
+        f"{header}: has instances and gradus/compiled.hpp does not include it"
+        for header, text in texts.items()
+        if re.search(r"^GRADUS_(COMPILED|INSTANCE|EACH)_?\w*\(", text, re.MULTILINE) and header not in reached
+    ]
+
+
 def follow_the_locale(root):
     """Complaints about the headers and the programs that are installed or documented."""
     folders = [root / "include", root / "examples", root / "test_package"]
@@ -168,13 +185,13 @@ def check(root):
             complaints.append(f"{header}: only .hpp and .cuh files belong here")
             continue
         parts = header.split("/")
-        umbrella = header == "gradus/gradus.hpp"
+        umbrella = header in UMBRELLAS
         # A header of the name of a module beside its folder is the door of an annex.
         module = parts[1] if len(parts) > 2 else parts[1].removesuffix(".hpp") if not umbrella else None
         if not umbrella and module not in rows:
             complaints.append(f"{header}: the folder is not a module of CONTRIBUTING.md")
             continue
-        allowed = set(rows) if umbrella else reachable(rows, module)
+        allowed = {*rows, None} if umbrella else reachable(rows, module)
         lines = path.read_text().splitlines()
         if len(lines) > LONGEST_HEADER:
             complaints.append(f"{header}: {len(lines)} lines; at most {LONGEST_HEADER}: split it")
@@ -207,12 +224,13 @@ def check(root):
                 complaints.append(f"{place}: {target} does not exist")
             target_parts = target.split("/")
             target_module = target_parts[1] if len(target_parts) > 2 else target_parts[1].removesuffix(".hpp")
-            target_module = None if target == "gradus/gradus.hpp" else target_module
+            target_module = None if target in UMBRELLAS else target_module
             if target_module not in allowed:
                 complaints.append(f"{place}: '{module}' may not include '{target_module or target}' ({target})")
             component = component_of(target)
             own = component_of(header)
-            if component is not None and own != component and component not in USES.get(own, ()):
+            if (component is not None and own != component and component not in USES.get(own, ())
+                    and header != "gradus/compiled.hpp"):
                 complaints.append(f"{place}: {target} belongs to the component '{component}': include it by choice")
             if "/detail/" in target and target_module != module:
                 complaints.append(f"{place}: '{module}' may not include the private header {target}")
@@ -223,6 +241,7 @@ def check(root):
     texts = {header: (include / header).read_text() for header in graph}
     complaints += missing_includes(texts)
     complaints += too_many_attributes(texts)
+    complaints += not_compiled(texts, graph)
     complaints += follow_the_locale(root)
     finished = set()
 

@@ -55,6 +55,7 @@ BAD = [
     ("device/cpu.hpp", "#pragma once\nstd::vector<int> sizes;\n", "std::vector: include its header"),
     ("device/cpu.hpp", "#pragma once\n#include <vector>\nstd::vector<int> sizes;\n", "name it in the comment"),
     ("device/cpu.hpp", "#pragma once\n#include <vector>  // std::span\nstd::vector<int> sizes;\n", "std::vector: include"),
+    ("data/dataset.hpp", "GRADUS_COMPILED_CLASS(reader)\n", "gradus/compiled.hpp does not include it"),
     ("core/error.hpp", "#pragma once\n", "refuses compilers that are too old"),
     ("layout/layouts.hpp", "#pragma once\nEigen::Index columns;\n", "Eigen is used and not included"),
     ("core/text.hpp", "namespace gradus::detail { int size = 1; }\n", "declares private names only"),

@@ -31,10 +31,14 @@
 #include "gradus/comm/detail/mpi/process.hpp"
 #include "gradus/comm/mpi_environment.hpp"
 #include "gradus/comm/transfer.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
+#ifdef GRADUS_HAS_INSTANCES
+#include "gradus/comm/link_of.hpp"
+#endif
 
 namespace gradus::comm {
 
@@ -411,3 +415,8 @@ decltype(auto) mpi_environment::run(Function&& function) {
 }
 
 }  // namespace gradus::comm
+
+#ifdef GRADUS_COMPILED_MPI
+GRADUS_INSTANCE(class gradus::comm::link_of<::gradus::comm::mpi>)
+GRADUS_INSTANCE(class gradus::comm::owned_link<::gradus::comm::mpi>)
+#endif

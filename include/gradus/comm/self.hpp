@@ -16,7 +16,11 @@
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/transfer.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
+#ifdef GRADUS_HAS_INSTANCES
+#include "gradus/comm/link_of.hpp"
+#endif
 
 namespace gradus::comm {
 
@@ -92,3 +96,6 @@ class self : public typed_operations<self> {
 static_assert(communicator<self>);
 
 }  // namespace gradus::comm
+
+GRADUS_INSTANCE(class gradus::comm::link_of<::gradus::comm::self>)
+GRADUS_INSTANCE(class gradus::comm::owned_link<::gradus::comm::self>)

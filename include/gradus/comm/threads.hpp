@@ -25,11 +25,15 @@
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/thread_window.hpp"
 #include "gradus/comm/transfer.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/thread.hpp"
 #include "gradus/device/processor_share.hpp"
+#ifdef GRADUS_HAS_INSTANCES
+#include "gradus/comm/link_of.hpp"
+#endif
 
 namespace gradus::comm {
 
@@ -327,3 +331,6 @@ auto run_ranks(int size, Function&& function, std::source_location where = std::
 }
 
 }  // namespace gradus::comm
+
+GRADUS_INSTANCE(class gradus::comm::link_of<::gradus::comm::threads>)
+GRADUS_INSTANCE(class gradus::comm::owned_link<::gradus::comm::threads>)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Compiler differences and the assertion macro. This is the only header that defines macros.
+// Compiler differences and the assertion macro.
 #pragma once
 
 // Every header of gradus includes this one, directly or through another header, before it declares anything. So an old

@@ -166,14 +166,12 @@ class compiled_network : public network_structure {
   compiled_network& operator=(compiled_network&& other) noexcept = default;
   GRADUS_COLD ~compiled_network() = default;
 
-  /// Appends a layer and takes ownership of `owned`; `layer` is the same object. Both types are passed so that this
-  /// function is not compiled for each kind of layer.
-  value append(std::string_view name, layer_base* owned, passes_type* layer, std::span<const value> inputs,
+  /// Appends a layer.
+  value append(std::string_view name, detail::made_layer<Element, Device> made, std::span<const value> inputs,
                error_location where) {
-    std::unique_ptr<layer_base> keep{owned};
-    execution_.layers().append(layer);
+    execution_.layers().append(made.passes);
     try {
-      return graph_.append(name, std::move(keep), inputs, where);
+      return graph_.append(name, std::move(made.owned), inputs, where);
     } catch (...) {
       execution_.layers().remove_last();
       throw;

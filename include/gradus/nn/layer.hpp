@@ -7,12 +7,15 @@
 #include <concepts>     // std::constructible_from, std::derived_from
 #include <cstddef>      // std::size_t, std::byte
 #include <cstdint>      // std::uint64_t
+#include <memory>       // std::make_unique, std::unique_ptr
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_abstract_v
+#include <utility>      // std::move
 #include <vector>       // std::vector
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
@@ -376,6 +379,21 @@ consteval bool explain_layer() {
 
 namespace detail {
 
+/// A layer, as its network owns it and as it calls it.
+template <class Element, class Device>
+struct made_layer {
+  std::unique_ptr<layer_base> owned;
+  layer_passes<Element, Device>* passes;
+};
+
+/// The layer of a description: a function of its own, so that it can be compiled once.
+template <class Description, class Element, class Layout, class Device>
+[[nodiscard]] made_layer<Element, Device> make_layer(const Description& description) {
+  auto made = std::make_unique<typename Description::template layer<Element, Layout, Device>>(description);
+  layer_passes<Element, Device>* const passes = made.get();
+  return {std::move(made), passes};
+}
+
 /// @throws configuration_error when the number of inputs is not `expected`
 GRADUS_COLD inline void require_inputs(std::string_view kind, std::size_t expected, std::size_t actual) {
   if (expected != actual) {
@@ -410,3 +428,14 @@ inline void require_image(std::string_view kind, const value_shape& input, std::
 
 }  // namespace detail
 }  // namespace gradus::nn
+
+// A layer of the library, by its options, of each element type and layout on the CPU. Does nothing without separate
+// compilation.
+#ifdef GRADUS_HAS_INSTANCES
+#define GRADUS_COMPILED_LAYER(description) GRADUS_EACH_LAYOUT(GRADUS_DETAIL_LAYER, description)
+#define GRADUS_DETAIL_LAYER(layout, element, description)                  \
+  GRADUS_INSTANCE(::gradus::nn::detail::made_layer<element, ::gradus::cpu> \
+                      gradus::nn::detail::make_layer<description, element, layout, ::gradus::cpu>(const description&))
+#else
+#define GRADUS_COMPILED_LAYER(description)
+#endif

@@ -6,12 +6,14 @@
 #include <array>        // std::array
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t
+#include <memory>       // std::make_unique, std::unique_ptr
 #include <optional>     // std::optional
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
@@ -78,6 +80,16 @@ class loss_function : public loss_base<Element, Device> {
     return {images.device(), images.data(), images.extents()};
   }
 };
+
+namespace detail {
+
+/// The loss of a description: a function of its own, so that it can be compiled once.
+template <class Description, class Element, class Layout, class Device>
+[[nodiscard]] std::unique_ptr<loss_base<Element, Device>> make_loss(const Description& description) {
+  return std::make_unique<typename Description::template loss<Element, Layout, Device>>(description);
+}
+
+}  // namespace detail
 
 /// By what softmax_cross_entropy divides.
 enum class label_reduction : unsigned char {
@@ -271,3 +283,15 @@ class softmax_cross_entropy::loss final : public detail::cross_entropy<Element, 
 };
 
 }  // namespace gradus::nn
+
+// A loss of the library, by its options, as GRADUS_COMPILED_LAYER.
+#ifdef GRADUS_HAS_INSTANCES
+#define GRADUS_COMPILED_LOSS(description) GRADUS_EACH_LAYOUT(GRADUS_DETAIL_LOSS, description)
+#define GRADUS_DETAIL_LOSS(layout, element, description)                           \
+  GRADUS_INSTANCE(std::unique_ptr<::gradus::nn::loss_base<element, ::gradus::cpu>> \
+                      gradus::nn::detail::make_loss<description, element, layout, ::gradus::cpu>(const description&))
+#else
+#define GRADUS_COMPILED_LOSS(description)
+#endif
+
+GRADUS_COMPILED_LOSS(::gradus::nn::softmax_cross_entropy)

@@ -456,3 +456,10 @@ class soft_cross_entropy::loss final : public loss_function<Element, Layout, Dev
 };
 
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LOSS(::gradus::nn::mean_squared_error)
+GRADUS_COMPILED_LOSS(::gradus::nn::mean_absolute_error)
+GRADUS_COMPILED_LOSS(::gradus::nn::huber)
+GRADUS_COMPILED_LOSS(::gradus::nn::binary_cross_entropy_with_logits)
+GRADUS_COMPILED_LOSS(::gradus::nn::cosine_similarity)
+GRADUS_COMPILED_LOSS(::gradus::nn::soft_cross_entropy)

@@ -10,6 +10,7 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -117,8 +118,8 @@ class network final : public network_base<Element, Device> {
                         error_location where = error_location::current()) {
     static_assert(explain_layer<Description, Element, Layout, Device>());
     if constexpr (layer_description<Description, Element, Layout, Device>) {
-      auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
-      return this->append(name, made, made, inputs.values(), where);
+      return this->append(name, detail::make_layer<Description, Element, Layout, Device>(description), inputs.values(),
+                          where);
     }
   }
 
@@ -128,8 +129,8 @@ class network final : public network_base<Element, Device> {
                         error_location where = error_location::current()) {
     static_assert(explain_layer<Description, Element, Layout, Device>());
     if constexpr (layer_description<Description, Element, Layout, Device>) {
-      auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
-      return this->append(name, made, made, {&input, 1}, where);
+      return this->append(name, detail::make_layer<Description, Element, Layout, Device>(description), {&input, 1},
+                          where);
     }
   }
 
@@ -141,8 +142,7 @@ class network final : public network_base<Element, Device> {
     static_assert(describes_loss<Description>,
                   "gradus: not a loss: net.loss takes a loss, as in net.loss(nn::softmax_cross_entropy{}, "
                   "scores); a layer is added by net.add");
-    this->end(std::make_unique<typename Description::template loss<Element, Layout, Device>>(description), scores,
-              where);
+    this->end(detail::make_loss<Description, Element, Layout, Device>(description), scores, where);
   }
 
   /// The shape of one example of a value.
@@ -284,3 +284,7 @@ class network final : public network_base<Element, Device> {
 };
 
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_CLASS(::gradus::nn::compiled_network)
+GRADUS_COMPILED_CLASS(::gradus::nn::network_base)
+GRADUS_COMPILED_CLASS_OF_LAYOUT(::gradus::nn::network)

@@ -8,6 +8,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/optim/detail/rule/describe.hpp"
@@ -102,3 +103,5 @@ struct adagrad {
 static_assert(update_rule<adagrad>);
 
 }  // namespace gradus::optim
+
+GRADUS_COMPILED_RULE(::gradus::optim::adagrad)

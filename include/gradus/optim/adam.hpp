@@ -70,3 +70,5 @@ struct adam {
 static_assert(update_rule<adam>);
 
 }  // namespace gradus::optim
+
+GRADUS_COMPILED_RULE(::gradus::optim::adam)

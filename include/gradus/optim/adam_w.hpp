@@ -69,3 +69,5 @@ struct adam_w {
 static_assert(update_rule<adam_w>);
 
 }  // namespace gradus::optim
+
+GRADUS_COMPILED_RULE(::gradus::optim::adam_w)

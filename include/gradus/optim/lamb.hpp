@@ -106,3 +106,5 @@ class lamb::state {
 static_assert(update_rule<lamb>);
 
 }  // namespace gradus::optim
+
+GRADUS_COMPILED_RULE(::gradus::optim::lamb)

@@ -123,3 +123,5 @@ class lars::state {
 static_assert(update_rule<lars>);
 
 }  // namespace gradus::optim
+
+GRADUS_COMPILED_RULE(::gradus::optim::lars)

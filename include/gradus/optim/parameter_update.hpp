@@ -11,6 +11,7 @@
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_same_v
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
@@ -255,3 +256,5 @@ template <class Element, class Update, class Device>
 }
 
 }  // namespace gradus::optim
+
+GRADUS_COMPILED_CLASS_OF_PARAMETERS(::gradus::optim::parameter_update)

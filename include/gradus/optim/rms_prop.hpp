@@ -7,6 +7,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/optim/detail/rule/describe.hpp"
@@ -175,3 +176,5 @@ struct rms_prop {
 static_assert(update_rule<rms_prop>);
 
 }  // namespace gradus::optim
+
+GRADUS_COMPILED_RULE(::gradus::optim::rms_prop)

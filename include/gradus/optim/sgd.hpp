@@ -8,6 +8,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
@@ -116,3 +117,5 @@ class sgd::state {
 static_assert(update_rule<sgd>);
 
 }  // namespace gradus::optim
+
+GRADUS_COMPILED_RULE(::gradus::optim::sgd)

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <concepts>     // std::constructible_from, std::convertible_to, std::copyable, std::same_as
+#include <memory>       // std::unique_ptr
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::bool_constant
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
@@ -19,6 +21,12 @@
 #include "gradus/optim/update_step.hpp"
 
 namespace gradus::optim {
+
+template <class Element>
+class parameter_update;
+template <class Element, class Update, class Device>
+std::unique_ptr<parameter_update<Element>> make_parameter_update(Device& device, const Update& update,
+                                                                 index_t elements);
 
 namespace detail {
 
@@ -199,3 +207,14 @@ consteval bool explain_update_rule() {
 }
 
 }  // namespace gradus::optim
+
+// An update rule of the library, for each type of parameters on the CPU. Does nothing without separate compilation.
+#ifdef GRADUS_HAS_INSTANCES
+#define GRADUS_COMPILED_RULE(rule) GRADUS_EACH_PARAMETER_ELEMENT(GRADUS_DETAIL_RULE, rule)
+#define GRADUS_DETAIL_RULE(element, rule)                                                                        \
+  GRADUS_INSTANCE(                                                                                               \
+      std::unique_ptr<::gradus::optim::parameter_update<element>> gradus::optim::make_parameter_update<element>( \
+          ::gradus::cpu&, const rule&, ::gradus::index_t))
+#else
+#define GRADUS_COMPILED_RULE(rule)
+#endif

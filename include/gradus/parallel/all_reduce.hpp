@@ -15,6 +15,7 @@
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/link.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -275,3 +276,5 @@ class all_reduce_state : public strategy<Element> {
 static_assert(gradient_strategy<all_reduce>);
 
 }  // namespace gradus::parallel
+
+GRADUS_COMPILED_STRATEGY(::gradus::parallel::all_reduce)

@@ -12,6 +12,7 @@
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/link.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
@@ -141,3 +142,5 @@ class model_averaging_state final : public strategy<Element> {
 static_assert(gradient_strategy<model_averaging>);
 
 }  // namespace gradus::parallel
+
+GRADUS_COMPILED_STRATEGY(::gradus::parallel::model_averaging)

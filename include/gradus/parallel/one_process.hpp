@@ -45,3 +45,5 @@ struct one_process {
 static_assert(gradient_strategy<one_process>);
 
 }  // namespace gradus::parallel
+
+GRADUS_COMPILED_STRATEGY(::gradus::parallel::one_process)

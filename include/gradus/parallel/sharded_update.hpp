@@ -16,6 +16,7 @@
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/link.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -298,3 +299,5 @@ class scattered_update final : public partial_strategy<Element> {
 static_assert(gradient_strategy<sharded_update>);
 
 }  // namespace gradus::parallel
+
+GRADUS_COMPILED_STRATEGY(::gradus::parallel::sharded_update)

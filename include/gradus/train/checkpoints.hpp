@@ -20,6 +20,7 @@
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/comm/wait.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -366,6 +367,28 @@ class checkpoints {
   std::unique_ptr<io::checkpoint_writer> writer_;   // ends before what it reads
 };
 
+namespace detail {
+
+/// As resume_training.
+template <class Trainer>
+io::checkpoint_report resume_from(Trainer& trainer, const std::vector<std::string>& folders, error_location where) {
+  return at_call(where, [&] {
+    const auto training = trainer_access::parts_of(trainer);
+    blocking_communicator group{*training.group};
+    const io::shared_checkpoint newest{group, folders};
+    if (newest.found()) {
+      restore(trainer, state_of_checkpoint{newest}, {}, where);
+      training.progress->resumed_from = io::checkpoint_family(newest.header());
+    }
+    if (!newest.report().owner.empty() && group.rank() == 0) {
+      std::fprintf(stderr, "trainer.resume: warning: %s\n", gradus::printable(newest.report().owner).c_str());
+    }
+    return newest.report();
+  });
+}
+
+}  // namespace detail
+
 /// Makes a trainer go on from the newest valid checkpoint of a folder, or of a list of folders. Without one nothing
 /// changes. Called by all ranks that train, before fit; trainer.resume(folder) calls it.
 ///
@@ -377,27 +400,23 @@ class checkpoints {
 template <class Trainer, class Folders>
 io::checkpoint_report resume_training(Trainer& trainer, const Folders& folders,
                                       error_location where = error_location::current()) {
-  return at_call(where, [&] {
-    std::vector<std::string> paths;
-    if constexpr (std::is_convertible_v<const Folders&, std::string>) {
-      paths.push_back(folders);
-    } else {
-      for (const auto& each : folders) {
-        paths.push_back(each);
-      }
+  std::vector<std::string> paths;
+  if constexpr (std::is_convertible_v<const Folders&, std::string>) {
+    paths.push_back(folders);
+  } else {
+    for (const auto& each : folders) {
+      paths.push_back(each);
     }
-    const auto training = detail::trainer_access::parts_of(trainer);
-    detail::blocking_communicator group{*training.group};
-    const io::shared_checkpoint newest{group, paths};
-    if (newest.found()) {
-      restore(trainer, detail::state_of_checkpoint{newest}, {}, where);
-      training.progress->resumed_from = io::checkpoint_family(newest.header());
-    }
-    if (!newest.report().owner.empty() && group.rank() == 0) {
-      std::fprintf(stderr, "trainer.resume: warning: %s\n", gradus::printable(newest.report().owner).c_str());
-    }
-    return newest.report();
-  });
+  }
+  return detail::resume_from(trainer, paths, where);
 }
 
 }  // namespace gradus::train
+
+#ifdef GRADUS_HAS_INSTANCES
+#define GRADUS_DETAIL_RESUME(layout, element, name)                                                  \
+  GRADUS_INSTANCE(::gradus::io::checkpoint_report gradus::train::detail::resume_from(                \
+      name<::gradus::nn::network<element, layout, ::gradus::cpu>>&, const std::vector<std::string>&, \
+      ::gradus::error_location))
+GRADUS_EACH_LAYOUT(GRADUS_DETAIL_RESUME, ::gradus::train::trainer)
+#endif

@@ -12,6 +12,7 @@
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/link.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
@@ -24,6 +25,9 @@
 #include "gradus/nn/targets.hpp"
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/train/batch_runner.hpp"
+#ifdef GRADUS_HAS_INSTANCES
+#include "gradus/nn/network.hpp"
+#endif
 
 namespace gradus::train {
 
@@ -184,3 +188,6 @@ consteval bool explain_execution() {
 }
 
 }  // namespace gradus::train
+
+GRADUS_COMPILED_CLASS_OF_NETWORK(::gradus::train::batch_execution)
+GRADUS_COMPILED_CLASS_OF_NETWORK(::gradus::train::execution)

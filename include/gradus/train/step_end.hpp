@@ -10,6 +10,7 @@
 
 #include "gradus/comm/link.hpp"
 #include "gradus/comm/watch.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
@@ -288,3 +289,5 @@ class step_end_of final : public step_end {
 };
 
 }  // namespace gradus::train
+
+GRADUS_COMPILED_CLASS_OF_PARAMETERS(::gradus::train::step_end_of)

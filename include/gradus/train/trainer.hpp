@@ -17,6 +17,7 @@
 #include "gradus/comm/link.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/watch.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
@@ -38,6 +39,9 @@
 #include "gradus/train/fit_options.hpp"
 #include "gradus/train/report.hpp"
 #include "gradus/train/step_end.hpp"
+#ifdef GRADUS_HAS_INSTANCES
+#include "gradus/nn/network.hpp"
+#endif
 
 namespace gradus::train {
 
@@ -490,3 +494,5 @@ struct watched_fit {
 }  // namespace detail
 
 }  // namespace gradus::train
+
+GRADUS_COMPILED_CLASS_OF_NETWORK(::gradus::train::trainer)

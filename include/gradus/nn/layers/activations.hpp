@@ -9,6 +9,7 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/nn/initializer.hpp"
+#include "gradus/nn/layer.hpp"
 #include "gradus/nn/layers/elementwise.hpp"
 #include "gradus/nn/layers/relu.hpp"
 #include "gradus/tensor/functions.hpp"
@@ -164,3 +165,13 @@ struct prelu {
 };
 
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::elu)
+GRADUS_COMPILED_LAYER(::gradus::nn::gelu)
+GRADUS_COMPILED_LAYER(::gradus::nn::gelu_tanh)
+GRADUS_COMPILED_LAYER(::gradus::nn::silu)
+GRADUS_COMPILED_LAYER(::gradus::nn::tanh)
+GRADUS_COMPILED_LAYER(::gradus::nn::sigmoid)
+GRADUS_COMPILED_LAYER(::gradus::nn::softplus)
+GRADUS_COMPILED_LAYER(::gradus::nn::hard_swish)
+GRADUS_COMPILED_LAYER(::gradus::nn::prelu)

@@ -161,3 +161,6 @@ class adaptive_max_pool2d::layer final
 };
 
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::adaptive_average_pool2d)
+GRADUS_COMPILED_LAYER(::gradus::nn::adaptive_max_pool2d)

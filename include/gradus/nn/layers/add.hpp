@@ -94,3 +94,5 @@ class add_layer final : public layer_passes<Element, Device>, public add_base {
 
 }  // namespace detail
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::add)

@@ -244,3 +244,5 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
 };
 
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::batch_norm)

@@ -101,3 +101,5 @@ class concat::layer final : public nn::layer<Element, Layout, Device, detail::co
 };
 
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::concat)

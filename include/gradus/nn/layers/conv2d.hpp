@@ -304,3 +304,5 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::co
 };
 
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::conv2d)

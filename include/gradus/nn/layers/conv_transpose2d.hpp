@@ -252,3 +252,5 @@ class conv_transpose2d::layer final : public nn::layer<Element, Layout, Device, 
 };
 
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::conv_transpose2d)

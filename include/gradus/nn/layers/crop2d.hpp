@@ -189,3 +189,6 @@ class slice_base : public region_base {
 
 }  // namespace detail
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::crop2d)
+GRADUS_COMPILED_LAYER(::gradus::nn::slice)

@@ -160,3 +160,5 @@ class dense_layer final : public layer_passes<Element, Device>, public dense_bas
 
 }  // namespace detail
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::dense)

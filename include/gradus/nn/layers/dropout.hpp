@@ -126,3 +126,5 @@ class dropout::layer final : public nn::layer<Element, Layout, Device, detail::d
 };
 
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::dropout)

@@ -60,3 +60,5 @@ class flatten_layer final : public layer_passes<Element, Device>, public flatten
 
 }  // namespace detail
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::flatten)

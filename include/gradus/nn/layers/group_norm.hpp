@@ -275,3 +275,6 @@ struct instance_norm {
 };
 
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::group_norm)
+GRADUS_COMPILED_LAYER(::gradus::nn::instance_norm)

@@ -5,6 +5,7 @@
 
 #include "gradus/kernels/group_norm.hpp"
 #include "gradus/nn/initializer.hpp"
+#include "gradus/nn/layer.hpp"
 #include "gradus/nn/layers/group_norm.hpp"
 
 namespace gradus::nn {
@@ -54,3 +55,5 @@ struct layer_norm {
 };
 
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::layer_norm)

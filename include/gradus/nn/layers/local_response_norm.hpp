@@ -97,3 +97,5 @@ class local_response_norm::layer final : public nn::layer<Element, Layout, Devic
 };
 
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::local_response_norm)

@@ -127,3 +127,5 @@ class multiply_layer : public layer_passes<Element, Device>, public multiply_bas
 
 }  // namespace detail
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::multiply)

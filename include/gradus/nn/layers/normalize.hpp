@@ -164,3 +164,5 @@ class normalize::layer final : public nn::layer<Element, Layout, Device, detail:
 };
 
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::normalize)

@@ -107,3 +107,5 @@ class pad2d::layer final : public nn::layer<Element, Layout, Device, detail::pad
 };
 
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::pad2d)

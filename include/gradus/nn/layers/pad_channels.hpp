@@ -93,3 +93,5 @@ class pad_channels::layer final : public nn::layer<Element, Layout, Device, deta
 };
 
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::pad_channels)

@@ -91,3 +91,5 @@ class permute_base : public strided_base {
 
 }  // namespace detail
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::permute)

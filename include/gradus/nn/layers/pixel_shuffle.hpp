@@ -160,3 +160,6 @@ class pixel_unshuffle_base : public strided_base {
 
 }  // namespace detail
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::pixel_shuffle)
+GRADUS_COMPILED_LAYER(::gradus::nn::pixel_unshuffle)

@@ -345,3 +345,7 @@ class global_average_pool2d::layer final
 };
 
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::max_pool2d)
+GRADUS_COMPILED_LAYER(::gradus::nn::average_pool2d)
+GRADUS_COMPILED_LAYER(::gradus::nn::global_average_pool2d)

@@ -138,3 +138,7 @@ class relu_layer final : public layer_passes<Element, Device>, public relu_base 
 
 }  // namespace detail
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::relu)
+GRADUS_COMPILED_LAYER(::gradus::nn::relu6)
+GRADUS_COMPILED_LAYER(::gradus::nn::leaky_relu)

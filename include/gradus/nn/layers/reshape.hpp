@@ -243,3 +243,5 @@ class reshape_layer : public layer_passes<Element, Device>, public reshape_base 
 
 }  // namespace detail
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::reshape)

@@ -131,3 +131,6 @@ class channel_softmax_layer : public layer_passes<Element, Device>, public chann
 
 }  // namespace detail
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::softmax)
+GRADUS_COMPILED_LAYER(::gradus::nn::log_softmax)

@@ -244,3 +244,5 @@ class synchronized_batch_norm::layer final
 };
 
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::synchronized_batch_norm)

@@ -168,3 +168,5 @@ class upsample2d_layer : public layer_passes<Element, Device>, public upsample2d
 
 }  // namespace detail
 }  // namespace gradus::nn
+
+GRADUS_COMPILED_LAYER(::gradus::nn::upsample2d)

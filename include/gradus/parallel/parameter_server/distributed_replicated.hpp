@@ -14,6 +14,7 @@
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/link.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -284,3 +285,5 @@ server_summary serve(comm::any_communicator communicator, const Rule& rule, cons
 }
 
 }  // namespace gradus::parallel
+
+GRADUS_COMPILED_STRATEGY(::gradus::parallel::distributed_replicated)

@@ -19,6 +19,7 @@
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/link.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
@@ -443,3 +444,5 @@ server_summary serve(comm::any_communicator communicator, const Rule& rule, cons
 }
 
 }  // namespace gradus::parallel
+
+GRADUS_COMPILED_STRATEGY(::gradus::parallel::parameter_server)

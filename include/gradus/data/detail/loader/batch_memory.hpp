@@ -12,6 +12,7 @@
 #include <type_traits>  // std::is_same_v
 #include <vector>       // std::vector
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
@@ -233,3 +234,5 @@ class batch_memory : public loader_base {
 };
 
 }  // namespace gradus::data::detail
+
+GRADUS_COMPILED_CLASS_OF_ELEMENT(::gradus::data::detail::batch_memory)

@@ -19,6 +19,7 @@
 #include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/watch.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -328,3 +329,5 @@ class shared_memory_update final : public partial_strategy<Element> {
 };
 
 }  // namespace gradus::parallel::detail
+
+GRADUS_COMPILED_CLASS_OF_PARAMETERS(::gradus::parallel::detail::shared_memory_update)

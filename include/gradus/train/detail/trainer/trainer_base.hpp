@@ -14,6 +14,7 @@
 #include <utility>      // std::move
 
 #include "gradus/comm/link.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
@@ -31,6 +32,9 @@
 #include "gradus/train/fit_options.hpp"
 #include "gradus/train/report.hpp"
 #include "gradus/train/step_end.hpp"
+#ifdef GRADUS_HAS_INSTANCES
+#include "gradus/nn/network.hpp"
+#endif
 
 namespace gradus::train::detail {
 
@@ -287,3 +291,6 @@ class trainer_base {
 };
 
 }  // namespace gradus::train::detail
+
+GRADUS_COMPILED_CLASS_OF_NETWORK(::gradus::train::detail::trainer_base)
+GRADUS_COMPILED_CLASS_OF_NETWORK(::gradus::train::detail::replicas_of)
