@@ -25,7 +25,7 @@ namespace {
 
 /// What the sub-commands do is done once, not once a rank.
 void require_no_launcher(driver::command what) {
-  if (what != driver::command::measure && gradus::comm::started_by_launcher()) {
+  if (what != driver::command::measure && what != driver::command::network && gradus::comm::started_by_launcher()) {
     const char* const name = name_of(what);
     throw std::invalid_argument{std::string{name} + ": expected one process, got ranks of mpiexec: run gradus_bench " +
                                 name + " without it" +
@@ -85,6 +85,11 @@ int run(int argc, char** argv) {
         std::printf("packed %td images into %s\n", driver::pack_images(chosen),
                     gradus::printable(chosen.output).c_str());
         break;
+      case driver::command::network:
+        throw std::invalid_argument{
+            "network: expected ranks of mpiexec on two hosts or more, got one process: for example mpiexec -n 4 "
+            "--hosts "
+            "a,b,c,d gradus_bench network"};
       case driver::command::measure:
         if (chosen.memory_traffic) {
           driver::show_memory_traffic(chosen);

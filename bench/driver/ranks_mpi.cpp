@@ -11,6 +11,7 @@
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/mpi.hpp"
 #include "levels_mpi.hpp"
+#include "network_mpi.hpp"
 #include "plan.hpp"
 #include "ranks.hpp"
 #include "run_rank.hpp"
@@ -57,7 +58,9 @@ int run_under_mpi(int& argc, char**& argv, const settings& chosen, gradus::comm:
     environment.run([&](gradus::comm::mpi& world) {  // a rank that only plans does not measure
       gradus::comm::require_agreement(world, "gradus_bench", {{"dry run", chosen.dry_run ? "1" : "0"}});
     });
-    if (chosen.dry_run) {
+    if (chosen.what == command::network) {
+      environment.run([&](gradus::comm::mpi& world) { measure_network(world, chosen); });
+    } else if (chosen.dry_run) {
       if (environment.rank() == 0) {
         dry_run(chosen, environment.size() > 1 ? environment.size() : chosen.ranks);
       }

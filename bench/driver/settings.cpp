@@ -474,7 +474,7 @@ std::vector<std::string> with_dashes(int argc, char** argv) {
 }  // namespace
 
 const char* name_of(command what) noexcept {
-  constexpr const char* names[] = {"measure", "scale", "tune", "pack", "predict"};
+  constexpr const char* names[] = {"measure", "scale", "tune", "pack", "predict", "network"};
   return names[static_cast<std::size_t>(what)];
 }
 const char* name_of(variable_update mode) noexcept {
@@ -545,6 +545,10 @@ std::string read_settings(int argc, char** argv, settings& chosen) {
       *app.add_subcommand("pack", "packs the images of --data-dir, a folder for each class, into one file");
   pack.fallthrough();
   pack.add_option("--output", chosen.output, "the record file to write")->required();
+  CLI::App& network = *app.add_subcommand(
+      "network", "measures the network between the ranks of mpiexec, one or more on each host: what predict asks for");
+  network.fallthrough();
+  network.add_option("--output", chosen.output, "write the description, for --network of predict");
 
   const std::vector<std::string> given = with_dashes(argc, argv);
   if (std::string help = help_of_group(app, given); !help.empty()) {
@@ -557,7 +561,7 @@ std::string read_settings(int argc, char** argv, settings& chosen) {
     app.parse(std::move(line.arguments));
   } catch (const CLI::CallForHelp&) {
     const CLI::App* asked = &app;
-    for (const CLI::App* each : {&scale, &tune, &pack, &predict}) {
+    for (const CLI::App* each : {&scale, &tune, &pack, &predict, &network}) {
       asked = each->parsed() ? each : asked;
     }
     return asked->help();
@@ -574,6 +578,8 @@ std::string read_settings(int argc, char** argv, settings& chosen) {
     chosen.what = command::pack;
   } else if (predict.parsed()) {
     chosen.what = command::predict;
+  } else if (network.parsed()) {
+    chosen.what = command::network;
   }
   return {};
 }

@@ -18,7 +18,7 @@ namespace driver {
 using gradus::index_t;
 
 /// What the program does.
-enum class command { measure, scale, tune, pack, predict };
+enum class command { measure, scale, tune, pack, predict, network };
 [[nodiscard]] const char* name_of(command what) noexcept;
 
 /// How the ranks keep their parameters the same.
@@ -135,7 +135,7 @@ struct settings {
   int nodes = 1;                     // of tune: machines in the line that it prints
   std::string csv;
   std::string svg;
-  std::string output;  // of pack
+  std::string output;  // of pack and network
   // Predictions: of predict, and of tune with --predict
   bool predicts = false;                // of tune: propose, measure nothing
   std::string predicted_ranks;          // "4..128" or "4,8,16"

@@ -4,6 +4,7 @@
 
     check_cluster.py --launcher RUN_ON_CLUSTER --program EXCHANGE --case {2,3,failures,options}
     check_cluster.py --launcher RUN_ON_CLUSTER --program FAULTS_JOB --case memory
+    check_cluster.py --launcher RUN_ON_CLUSTER --program GRADUS_BENCH --case network
 
 Exits with 77 ("skipped"), and the launcher's reason, where the launcher cannot make a cluster.
 """
@@ -165,6 +166,37 @@ def check_memory(options):
                "other weights than without a fault")
 
 
+def check_network(options):
+    """gradus_bench network measures what the links were given, and predict reads it."""
+    with tempfile.TemporaryDirectory(prefix="gradus-network-") as name:
+        file = pathlib.Path(name) / "network.txt"
+
+        def measure(megabits, *arguments):
+            run = Run(options.launcher, "--rate", f"{megabits}mbit", *arguments, "--time-limit", 50, "--",
+                      options.program, "network", "--output", file).finish()
+            expect(run.status == 0, f"network: status {run.status}: {run.errors}")
+            return run.output
+
+        # Of each 1514 bytes on the wire 1448 are a message's. The buckets of the queues let the first megabytes pass.
+        for megabits in (100, 400):
+            said = measure(megabits, "--hosts", 2)
+            rate = re.match(r"([\d.]+)Gbit/s [\d.]+us message [\d.]+us uncertain \d+%\n$", file.read_text())
+            expect(rate and 0.85 < float(rate[1]) * 1000 / megabits < 1.1, f"{megabits} Mbit/s: {said}")
+            expect("2 ranks on 2 hosts" in said and f'--network "{file.read_text().strip()}"' in said, said)
+        said = measure(400, "--hosts", 3)
+        expect(re.search(r"2 hosts to rank 0 at once: [\d.]+ Gbit/s", said), f"three hosts: {said}")
+        said = measure(400, "--hosts", 2, "--ranks-per-host", 2)
+        expect("rank 1 (same host)" in said and " inside " in file.read_text(), f"two ranks a host: {said}")
+        said = subprocess.run([options.program, "predict", "--model", "lenet", "--ranks", "4", "--network", file,
+                               "--strategy", "ring"], capture_output=True, text=True)
+        expect(said.returncode == 0 and "images/s" in said.stdout, f"predict: {said.stdout}{said.stderr}")
+        file.unlink()
+        for command, words in (([options.program, "network"], "expected ranks of mpiexec"),
+                               ([options.program, "network", "--output", f"{name}/no/file"], "expected ranks of mpiexec")):
+            said = subprocess.run(command, capture_output=True, text=True)
+            expect(said.returncode == 1 and words in said.stderr, f"{command}: {said.returncode} {said.stderr}")
+
+
 def check_options(options):
     """What is refused before anything is started, by any user."""
     for arguments, words in ((["--hosts", 5, "--", "true"], "2 to 4 hosts"), ([], "no program"),
@@ -190,11 +222,13 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--launcher", type=pathlib.Path, required=True)
     parser.add_argument("--program", type=pathlib.Path, required=True)
-    parser.add_argument("--case", choices=["2", "3", "failures", "options", "memory"], required=True)
+    parser.add_argument("--case", choices=["2", "3", "failures", "options", "memory", "network"], required=True)
     options = parser.parse_args()
     options.program = options.program.resolve()
     if options.case == "memory":
         check_memory(options)
+    elif options.case == "network":
+        check_network(options)
     elif options.case == "failures":
         check_failures(options)
     elif options.case == "options":
