@@ -35,6 +35,7 @@ function(run)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
+list(APPEND options ${OPTIONS})
 run(${offline} ${CMAKE_COMMAND} -S "${WORK}/consumer" -B "${WORK}/build" -G "${GENERATOR}"
     "-DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM}" "-DCMAKE_CXX_COMPILER=${COMPILER}" -DCMAKE_BUILD_TYPE=Debug
     -DCMAKE_EXPORT_COMPILE_COMMANDS=ON "-DCMAKE_CXX_FLAGS_DEBUG=-O0" ${options})
