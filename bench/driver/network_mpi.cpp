@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "../program/output_file.hpp"
+#include "../program/statistics.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
@@ -23,7 +24,7 @@ namespace driver {
 namespace {
 
 namespace comm = gradus::comm;
-using gradus::index_t;
+using program::median;
 
 constexpr int round_trips = 200;          // of small messages
 constexpr int streamed_messages = 64;     // under way at a time
@@ -41,17 +42,13 @@ double now() {
   return std::chrono::duration<double>{std::chrono::steady_clock::now().time_since_epoch()}.count();
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 /// The first rank of this host.
 int host_of_rank(MPI_Comm world) {
   int rank = 0;
   MPI_Comm_rank(world, &rank);
   MPI_Comm node = MPI_COMM_NULL;
-  MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+  comm::detail::check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), "network",
+                          "MPI_Comm_split_type");
   int first = rank;
   MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, node);
   MPI_Comm_free(&node);
@@ -222,7 +219,7 @@ std::string describe(const std::vector<link_times>& between, const std::vector<l
     text += " inside " + rate_text(over(inside, bandwidth)) + " " + time_text(over(inside, latency));
   }
   text += " message " + time_text(over(network, message));
-  const double uncertain = std::max(spread(network, bandwidth), 0.02);
+  const double uncertain = std::max({spread(network, bandwidth), spread(network, latency), 0.02});
   return text + gradus::join({" uncertain ", std::ceil(100 * uncertain), "%"});
 }
 
