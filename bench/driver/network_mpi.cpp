@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -175,16 +176,20 @@ double incast(comm::mpi& world, const std::vector<int>& from, int to, double ban
   return world.rank() == to ? median(rates) : 0;
 }
 
+/// Three digits or more, never an exponent.
+std::string with_unit(double value, const char* unit) {
+  const int digits = value > 0 ? std::clamp(2 - static_cast<int>(std::floor(std::log10(value))), 0, 12) : 0;
+  std::array<char, 400> text{};  // the largest number has 309 digits
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, digits).ptr;
+  return std::string{text.data(), end} + unit;
+}
+
 std::string rate_text(double bytes_per_second) {
-  char text[64];
-  gradus::format_text(text, sizeof(text), "%.3gGbit/s", bytes_per_second * 8 / 1e9);
-  return text;
+  return with_unit(bytes_per_second * 8 / 1e9, "Gbit/s");
 }
 
 std::string time_text(double seconds) {
-  char text[64];
-  gradus::format_text(text, sizeof(text), "%.3gus", seconds * 1e6);
-  return text;
+  return with_unit(seconds * 1e6, "us");
 }
 
 /// The median of a value over links.
@@ -219,8 +224,8 @@ std::string describe(const std::vector<link_times>& between, const std::vector<l
     text += " inside " + rate_text(over(inside, bandwidth)) + " " + time_text(over(inside, latency));
   }
   text += " message " + time_text(over(network, message));
-  const double uncertain = std::max({spread(network, bandwidth), spread(network, latency), 0.02});
-  return text + gradus::join({" uncertain ", std::ceil(100 * uncertain), "%"});
+  const double uncertain = std::clamp(std::max(spread(network, bandwidth), spread(network, latency)), 0.02, 10.0);
+  return text + gradus::join({" uncertain ", static_cast<int>(std::ceil(100 * uncertain)), "%"});
 }
 
 }  // namespace

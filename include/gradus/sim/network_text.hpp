@@ -3,6 +3,7 @@
 // Reads a network from a line of text, such as "10Gbit/s 25us".
 #pragma once
 
+#include <algorithm>    // std::min
 #include <cstddef>      // std::size_t
 #include <optional>     // std::nullopt, std::optional
 #include <string>       // std::string
@@ -36,11 +37,26 @@ inline constexpr unit_word rates[] = {{"Gbit/s", 1.25e8},   {"gbit", 1.25e8},   
                                       {"MiB/s", 1048576.0}, {"B/s", 1}};
 inline constexpr unit_word durations[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
 
+/// How many characters at the beginning of a word are a number without a sign: "1.5e+03us" begins with seven.
+[[nodiscard]] inline std::size_t length_of_number(std::string_view word) {
+  constexpr std::string_view digits = "0123456789";
+  const std::size_t mantissa = std::min(word.find_first_not_of("0123456789."), word.size());
+  if (mantissa == word.size() || (word[mantissa] != 'e' && word[mantissa] != 'E')) {
+    return mantissa;
+  }
+  std::size_t exponent = mantissa + 1;
+  if (exponent < word.size() && (word[exponent] == '+' || word[exponent] == '-')) {
+    ++exponent;
+  }
+  const std::size_t end = std::min(word.find_first_not_of(digits, exponent), word.size());
+  return end == exponent ? mantissa : end;
+}
+
 /// "10Gbit/s" in bytes a second; nothing if it is something else.
 template <std::size_t Count>
 [[nodiscard]] std::optional<double> read_with_unit(std::string_view word, const unit_word (&units)[Count]) {
-  const std::size_t end = word.find_first_not_of("0123456789.");
-  if (end == std::string_view::npos || end == 0) {
+  const std::size_t end = length_of_number(word);
+  if (end == word.size() || end == 0) {
     return std::nullopt;
   }
   const std::optional<double> number = read_number(word.substr(0, end));

@@ -64,6 +64,10 @@ BOOST_AUTO_TEST_CASE(networks_are_read_as_people_write_them) {
   const auto plain = sim::read_network("10Gbit/s 25us");
   BOOST_TEST(plain.description.network.bytes_per_second == 1.25e9);
   BOOST_TEST(plain.description.network.latency == 25e-6, boost::test_tools::tolerance(1e-12));
+  const auto scientific = sim::read_network("1.5e+00Gbit/s 1.39E3us message 5e-1us");
+  BOOST_TEST(scientific.description.network.bytes_per_second == 1.875e8);
+  BOOST_TEST(scientific.description.network.latency == 1.39e-3, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(scientific.description.message_seconds == 5e-7, boost::test_tools::tolerance(1e-12));
   const auto rich = sim::read_network(
       "# measured on the cluster\n"
       "117MB/s, 0.1ms; inside 5GB/s 1us\n"
@@ -94,6 +98,10 @@ BOOST_AUTO_TEST_CASE(networks_that_make_no_sense_are_refused) {
                                       "-10Gbit/s 25us",
                                       "0Gbit/s 25us",
                                       "1e400Gbit/s 25us",
+                                      "1eGbit/s 25us",
+                                      "1e+Gbit/s 25us",
+                                      "10Gbit/s 1e2e3us",
+                                      "10Gbit/s 25e1",
                                       "10Gbit/s 25us rails 0",
                                       "10Gbit/s 25us rails 1.5",
                                       "10Gbit/s 25us rails",
