@@ -27,6 +27,13 @@ function(gradus_optimize_for_tests target)
   endif()
 endfunction()
 
+# What examples and programs of the tests compile once, where one of them is built.
+if(GRADUS_BUILD_TESTS OR GRADUS_BUILD_EXAMPLES)
+  gradus_add_compiled(programs_compiled)
+  set_target_properties(programs_compiled PROPERTIES EXCLUDE_FROM_ALL ON)
+  gradus_enable_warnings(programs_compiled)
+endif()
+
 # gradus_mpi_command(<variable> <ranks>): the words that start a program on <ranks> ranks, here and as root too.
 function(gradus_mpi_command variable ranks)
   set(${variable}
