@@ -11,14 +11,19 @@
 #include <cstdio>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "../program/output_file.hpp"
 #include "../program/statistics.hpp"
+#include "computing_threads.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/reduction.hpp"
 #include "gradus/core/format.hpp"
+#include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/sim/network_text.hpp"
+#include "threads_of_rank.hpp"
 
 namespace driver {
 
@@ -29,14 +34,16 @@ using program::median;
 
 constexpr int round_trips = 200;          // of small messages
 constexpr int streamed_messages = 64;     // under way at a time
-constexpr double longest_transfer = 0.1;  // seconds of a long message
+constexpr double longest_transfer = 0.5;  // seconds of a long message: queues let the first bytes pass at once
 constexpr std::size_t most_bytes = std::size_t{64} << 20U;
 
 /// What was measured between two ranks.
 struct link_times {
   double half_round_trip = 0;  // seconds, of 8 bytes
   double message = 0;          // seconds from one to the next of many messages of 8 bytes
-  double bandwidth = 0;        // bytes a second of long messages
+  double one_way = 0;          // bytes a second of long messages
+  double bandwidth = 0;        // the same of each direction, both at once, as collectives and servers send
+  double lost = 0;             // share of its computing that a rank loses meanwhile
 };
 
 double now() {
@@ -59,8 +66,9 @@ int host_of_rank(MPI_Comm world) {
 /// Two ranks exchange messages. Both call it; the results are those of the first one.
 class exchange {
  public:
-  exchange(comm::mpi& world, int first, int second)
-      : world_{world}, first_{world.rank() == first}, peer_{first_ ? second : first} {}
+  /// @param threads  that compute on each rank in a training
+  exchange(comm::mpi& world, int first, int second, int threads)
+      : world_{world}, first_{world.rank() == first}, peer_{first_ ? second : first}, threads_{threads} {}
 
   link_times measure() {
     link_times found;
@@ -82,10 +90,17 @@ class exchange {
       one = round_trip(size) / 2;
     }
     std::vector<double> seconds;
+    std::vector<double> seconds_both;
     for (int i = 0; i < 7; ++i) {
       seconds.push_back(round_trip(size) / 2);
+      seconds_both.push_back(both_ways(size));
     }
-    found.bandwidth = static_cast<double>(size) / std::max(median(seconds) - found.half_round_trip, 1e-12);
+    const auto rate = [&](const std::vector<double>& measured) {
+      return static_cast<double>(size) / std::max(median(measured) - found.half_round_trip, 1e-12);
+    };
+    found.one_way = rate(seconds);
+    found.bandwidth = rate(seconds_both);
+    found.lost = lost_computing(size);
     return found;
   }
 
@@ -112,6 +127,37 @@ class exchange {
       comm::receive(world_, peer_, seconds).wait();
     }
     return seconds[0];
+  }
+
+  /// Seconds in which both ranks send a long message to each other, the same on both.
+  double both_ways(std::size_t size) {
+    const std::vector<std::uint8_t> sent(size);
+    std::vector<std::uint8_t> received(size);
+    std::vector<std::uint8_t> begins(8);
+    there_and_back(begins);
+    const double begin = now();
+    comm::request out = comm::send(world_, peer_, sent);
+    comm::receive(world_, peer_, received).wait();
+    out.wait();
+    std::array<double, 1> seconds{now() - begin};
+    if (first_) {
+      comm::send(world_, peer_, seconds).wait();
+    } else {
+      comm::receive(world_, peer_, seconds).wait();
+    }
+    return seconds[0];
+  }
+
+  /// The share of their computing that threads of this rank lose while long messages pass both ways.
+  double lost_computing(std::size_t size) {
+    const computing_threads busy{threads_};
+    std::vector<double> shares;
+    for (int i = 0; i < 5; ++i) {
+      const double without = rounds_a_second(busy, [] { std::this_thread::sleep_for(std::chrono::milliseconds{50}); });
+      const double with = rounds_a_second(busy, [&, this] { both_ways(size); });
+      shares.push_back(1 - with / without);
+    }
+    return std::clamp(median(shares), 0.0, 1.0);
   }
 
   /// Seconds from one small message to the next, of many that are under way together.
@@ -148,11 +194,12 @@ class exchange {
   comm::mpi& world_;
   bool first_;
   int peer_;
+  int threads_;
 };
 
 /// All of `from` send a long message to rank `to` at once. Returns the bytes a second that it receives.
 double incast(comm::mpi& world, const std::vector<int>& from, int to, double bandwidth) {
-  const auto size = static_cast<std::size_t>(std::clamp(bandwidth * longest_transfer, 1e5, 2e7));
+  const auto size = static_cast<std::size_t>(std::clamp(bandwidth * 0.1, 1e5, 2e7));
   const bool sends = std::find(from.begin(), from.end(), world.rank()) != from.end();
   std::vector<double> rates;
   for (int i = 0; i < 5; ++i) {
@@ -213,8 +260,25 @@ double spread(const std::vector<link_times>& links, const Value& value) {
   return most;
 }
 
+/// Bytes a second of float that a thread adds to others, with arrays as long as buckets.
+double adding_rate() {
+  constexpr gradus::index_t elements = gradus::index_t{4} << 20U;
+  std::vector<float> sums(static_cast<std::size_t>(elements), 1.0F);
+  const std::vector<float> more(sums.size(), 2.0F);
+  std::vector<double> seconds;
+  for (int i = 0; i < 7; ++i) {
+    const double begin = now();
+    comm::detail::accumulate(comm::reduction::sum, sums.data(), more.data(), elements);
+    seconds.push_back(now() - begin);
+  }
+  return static_cast<double>(elements) * sizeof(float) / std::max(median(seconds), 1e-9);
+}
+
 /// The description for the simulator: a message takes latency + 2 message + bytes / bandwidth.
-std::string describe(const std::vector<link_times>& between, const std::vector<link_times>& inside) {
+/// @param threads     of a rank that compute
+/// @param processors  of a rank
+std::string describe(const std::vector<link_times>& between, const std::vector<link_times>& inside, int threads,
+                     int processors) {
   const auto bandwidth = [](const link_times& each) { return each.bandwidth; };
   const auto latency = [](const link_times& each) { return each.half_round_trip - 2 * each.message; };
   const auto message = [](const link_times& each) { return each.message; };
@@ -224,6 +288,14 @@ std::string describe(const std::vector<link_times>& between, const std::vector<l
     text += " inside " + rate_text(over(inside, bandwidth)) + " " + time_text(over(inside, latency));
   }
   text += " message " + time_text(over(network, message));
+  text += " adding " + with_unit(adding_rate() / 1e9, "GB/s");
+  if (threads >= processors) {  // what carries transfers takes its processor from them
+    const double lost = over(network, [](const link_times& each) { return each.lost; });
+    if (lost > 0.005) {
+      text += " carried " + with_unit(2 * over(network, bandwidth) / (threads * lost) / 1e9, "GB/s");
+    }
+    text += " stolen " + with_unit(1.0 / threads, "");
+  }
   const double uncertain = std::clamp(std::max(spread(network, bandwidth), spread(network, latency)), 0.02, 10.0);
   return text + gradus::join({" uncertain ", static_cast<int>(std::ceil(100 * uncertain)), "%"});
 }
@@ -256,26 +328,31 @@ void measure_network(comm::mpi& world, const settings& chosen) {
   }
   std::vector<link_times> between;
   std::vector<link_times> inside;
+  const auto on_this_host = static_cast<int>(std::count(hosts.begin(), hosts.end(), own[0]));
+  const int processors = processors_of_rank(false, on_this_host);
+  const int threads = chosen.threads > 0 ? chosen.threads : processors;
   if (world.rank() == 0) {
-    std::printf("%d ranks on %zu hosts\n%20s%16s%16s%16s\n", world.size(), others.size() + 1, "from rank 0 to",
-                "half trip us", "message us", "Gbit/s");
+    std::printf("%d ranks on %zu hosts, %d of %d processors of a rank compute\n%20s%16s%16s%16s%16s%16s\n",
+                world.size(), others.size() + 1, threads, processors, "from rank 0 to", "half trip us", "message us",
+                "Gbit/s", "both ways", "computing lost");
   }
   for (const int peer : peers) {
     if (world.rank() == 0 || world.rank() == peer) {
-      const link_times found = exchange{world, 0, peer}.measure();
+      const link_times found = exchange{world, 0, peer, threads}.measure();
       if (world.rank() == 0) {
         const bool here = hosts[static_cast<std::size_t>(peer)] == hosts[0];
         (here ? inside : between).push_back(found);
-        gradus::print_text(stdout, "%20s%16.2f%16.3f%16.3f\n",
+        gradus::print_text(stdout, "%20s%16.2f%16.3f%16.3f%16.3f%15.1f%%\n",
                            gradus::join({"rank ", peer, here ? " (same host)" : ""}).c_str(),
-                           found.half_round_trip * 1e6, found.message * 1e6, found.bandwidth * 8 / 1e9);
+                           found.half_round_trip * 1e6, found.message * 1e6, found.one_way * 8 / 1e9,
+                           found.bandwidth * 8 / 1e9, 100 * found.lost);
         std::fflush(stdout);
       }
     }
     comm::barrier(world).wait();
   }
   if (others.size() > 1) {
-    const double one = world.rank() == 0 ? over(between, [](const link_times& each) { return each.bandwidth; }) : 0;
+    const double one = world.rank() == 0 ? over(between, [](const link_times& each) { return each.one_way; }) : 0;
     std::array<double, 1> rate{one};
     comm::broadcast(world, rate, 0).wait();
     const double all = incast(world, others, 0, rate[0]);
@@ -287,7 +364,7 @@ void measure_network(comm::mpi& world, const settings& chosen) {
   if (world.rank() != 0) {
     return;
   }
-  const std::string text = describe(between, inside);
+  const std::string text = describe(between, inside, threads, processors);
   (void)gradus::sim::read_network(text);  // what predict will read
   std::printf("%s--network \"%s\"\n", between.empty() ? "one host: a network of others is not known\n" : "",
               text.c_str());

@@ -58,15 +58,21 @@ prediction_inputs inputs_of(const settings& given, bool source_only = false) {
   gradus::cpu device{{.intra_op_threads = 1}};
   gradus::trace::recorder unused{{.capacity = 1, .enabled = false}};
   const std::unique_ptr<training> trained = make_training(chosen, device, *images, plan, unused);
-  if (chosen.stages > 0) {
-    inputs.stages = trained->forecast_stages(pipeline_options(chosen));
-  }
   static_cast<void>(trained->forecast());
   const gradus::nn::graph& network = trained->structure();
   for (const auto& each : network.nodes()) {
     inputs.layer_elements.push_back(each.parameter_count());
   }
   inputs.source = step_source_of(chosen, network);
+  if (chosen.stages > 0) {
+    gradus::parallel::hybrid options = pipeline_options(chosen);
+    if (chosen.layer_times == "measured" && chosen.stage_cuts.empty() && inputs.source.ranks > 0) {
+      for (const sim::layer_times& each : inputs.source.work.layers) {  // as a training cuts it
+        options.layer_times.push_back({.forward = each.forward, .backward = each.backward});
+      }
+    }
+    inputs.stages = trained->forecast_stages(options);
+  }
   return inputs;
 }
 
@@ -140,6 +146,13 @@ void print_inputs(const prediction_inputs& inputs) {
   const sim::cluster& of = inputs.network.description;
   std::printf("%s, %td images a rank; %s\n", inputs.chosen.model.c_str(), inputs.chosen.batch_size_per_rank,
               inputs.source.description.c_str());
+  if (inputs.source.ranks > 0 && inputs.source.micro_batches != inputs.chosen.micro_batches) {
+    std::printf(
+        "the profile computes a batch in %d part%s, this training in %d: profile with --micro-batches %d, because "
+        "small parts take longer an image\n",
+        inputs.source.micro_batches, inputs.source.micro_batches == 1 ? "" : "s", inputs.chosen.micro_batches,
+        inputs.chosen.micro_batches);
+  }
   gradus::print_text(stdout,
                      "network: %.4g MB/s and %.4g us a link, %d rank%s a host on %d rail%s; gradients %.1f MB in %zu "
                      "tensors\n",

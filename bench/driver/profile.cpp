@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "../program/statistics.hpp"
 #include "../report/trace.hpp"
 #include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
@@ -21,15 +22,7 @@ namespace driver {
 namespace {
 
 namespace report = gradus::report;
-
-double median_of(std::vector<double> values) {
-  if (values.empty()) {
-    return 0;
-  }
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
+using program::median;
 
 /// What one step of one rank has taken, in seconds.
 struct traced_step {
@@ -38,6 +31,7 @@ struct traced_step {
   double update = 0;
   double input = 0;
   std::map<std::string, double> forward;   // by layer
+  std::map<std::string, int> passes;       // forward, by layer
   std::map<std::string, double> backward;  // by layer
 };
 
@@ -77,6 +71,7 @@ std::map<int, traced_step> steps_of(const report::trace& from, int rank) {
     traced_step& own = steps[one.step];
     if (kind.what == report::category::forward) {
       own.forward[kind.layer] += 1e-6 * one.duration;
+      ++own.passes[kind.layer];
     } else if (kind.what == report::category::backward) {
       own.backward[kind.layer] += 1e-6 * one.duration;
     }
@@ -155,7 +150,7 @@ step_source step_source_of(const settings& chosen, const gradus::nn::graph& netw
       }
     }
     if (!seconds.empty()) {
-      of_rank.push_back(median_of(seconds));
+      of_rank.push_back(median(seconds));
     }
   }
   if (steps.empty()) {
@@ -164,6 +159,7 @@ step_source step_source_of(const settings& chosen, const gradus::nn::graph& netw
   std::vector<double> computing;
   std::vector<double> others;
   std::vector<double> updates;
+  std::vector<double> passes;
   double layers = 0;
   std::size_t known = 0;
   for (gradus::sim::layer_times& each : work.layers) {
@@ -174,9 +170,12 @@ step_source step_source_of(const settings& chosen, const gradus::nn::graph& netw
       const auto b = one.backward.find(each.name);
       forward.push_back(f == one.forward.end() ? 0 : f->second);
       backward.push_back(b == one.backward.end() ? 0 : b->second);
+      if (const auto found = one.passes.find(each.name); found != one.passes.end()) {
+        passes.push_back(found->second);
+      }
     }
-    each.forward = median_of(std::move(forward));
-    each.backward = median_of(std::move(backward));
+    each.forward = median(std::move(forward));
+    each.backward = median(std::move(backward));
     layers += each.forward + each.backward;
     known += each.forward > 0 ? 1 : 0;
   }
@@ -187,25 +186,27 @@ step_source step_source_of(const settings& chosen, const gradus::nn::graph& netw
     computing.push_back(one.seconds - one.waits - one.input);
     updates.push_back(one.update);
   }
-  const double median = median_of(computing);
-  work.update = median_of(updates);
-  work.other = std::max(0.0, median - layers - work.update);
+  const double middle = median(computing);
+  work.update = median(updates);
+  work.other = std::max(0.0, middle - layers - work.update);
   for (const double each : computing) {
-    work.variation.push_back(std::clamp(each / median, 0.5, 3.0));
+    work.variation.push_back(std::clamp(each / middle, 0.5, 3.0));
   }
   double squares = 0;
   for (const double each : work.variation) {
     squares += (each - 1) * (each - 1);
   }
   const auto count = static_cast<double>(computing.size());
-  char text[240];
+  const auto micro_batches = static_cast<int>(median(std::move(passes)));
+  char text[280];
   gradus::format_text(text, sizeof(text),
                       "profile: %zu steps of %zu rank%s, %.2f ms of computing, which varies by %.1f %%, update %.2f ms",
-                      computing.size(), of_rank.size(), of_rank.size() == 1 ? "" : "s", 1e3 * median,
+                      computing.size(), of_rank.size(), of_rank.size() == 1 ? "" : "s", 1e3 * middle,
                       100 * std::sqrt(squares / count), 1e3 * work.update);
   return {.work = std::move(work),
           .ranks = from.ranks,
           .steps = static_cast<int>(computing.size()),
+          .micro_batches = micro_batches,
           .uncertainty = std::max(0.01, 1.25 * std::sqrt(squares) / count),
           .description = text};
 }

@@ -16,6 +16,7 @@ struct step_source {
   gradus::sim::workload work;
   int ranks = 0;              // of the profile; 0: estimates
   int steps = 0;              // of the profile, of all ranks
+  int micro_batches = 1;      // of a step of the profile
   double uncertainty = 0.01;  // of the times, relative
   std::string description;    // one line
 };

@@ -3,14 +3,12 @@
 // What a rank does from the beginning to its trace.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <utility>
 
 #include "gradus/comm/link_of.hpp"
-#include "gradus/device/processor_share.hpp"
 #include "gradus/trace/timeline.hpp"
 #include "gradus/trace/transfers.hpp"
 #ifdef GRADUS_BENCH_WITH_NVTX
@@ -20,6 +18,7 @@
 #include "measure.hpp"
 #include "overlap.hpp"
 #include "plan.hpp"
+#include "threads_of_rank.hpp"
 #include "update_on.hpp"
 #include "write_trace.hpp"
 
@@ -72,11 +71,7 @@ template <class Hosts, class Communicator>
 void run_rank(Hosts& world, Communicator gradients, const settings& given, bool in_process, int local_ranks) {
   settings chosen = completed(given);
   if (chosen.threads == 0) {
-    // A launcher that binds processes has divided the processors already.
-    const int processors = gradus::detail::processors_of_job();
-    const int available = std::min(gradus::available_processors(), processors);
-    const bool bound = !in_process && available < processors;
-    chosen.threads = bound ? available : std::max(1, available / std::max(1, local_ranks));
+    chosen.threads = processors_of_rank(in_process, local_ranks);
   }
   gradus::cpu device{{.intra_op_threads = chosen.threads, .flush_denormals = chosen.flush_denormals}};
   run_rank_on(device, world, std::move(gradients), chosen, in_process);
