@@ -27,8 +27,8 @@ namespace parallel = gradus::parallel;
 namespace sim = gradus::sim;
 
 constexpr int most_ranks = 65536;
-// How far the times of layers may be off where the profile has other micro-batches: ResNet-50 takes 2.3 times as long for
-// four times 2 images of 64 x 64 pixels as for 8.
+// How far the times of layers may be off where the profile has other micro-batches: ResNet-50 takes 2.3 times as long
+// for four times 2 images of 64 x 64 pixels as for 8.
 constexpr double other_micro_batches = 1;
 
 int number_of(const std::string& text, const std::string& word) {
