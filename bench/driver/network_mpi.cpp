@@ -44,6 +44,7 @@ struct link_times {
   double one_way = 0;          // bytes a second of long messages
   double bandwidth = 0;        // the same of each direction, both at once, as collectives and servers send
   double lost = 0;             // share of its computing that a rank loses meanwhile
+  double waiting = 0;          // the same while it waits for a message
 };
 
 double now() {
@@ -100,7 +101,7 @@ class exchange {
     };
     found.one_way = rate(seconds);
     found.bandwidth = rate(seconds_both);
-    found.lost = lost_computing(size);
+    measure_lost_computing(size, found);
     return found;
   }
 
@@ -148,16 +149,29 @@ class exchange {
     return seconds[0];
   }
 
-  /// The share of their computing that threads of this rank lose while long messages pass both ways.
-  double lost_computing(std::size_t size) {
+  /// The shares of its computing that this rank loses while long messages pass both ways, and while it waits for one.
+  void measure_lost_computing(std::size_t size, link_times& found) {
+    constexpr std::chrono::milliseconds some_time{50};
     const computing_threads busy{threads_};
-    std::vector<double> shares;
-    for (int i = 0; i < 5; ++i) {
-      const double without = rounds_a_second(busy, [] { std::this_thread::sleep_for(std::chrono::milliseconds{50}); });
-      const double with = rounds_a_second(busy, [&, this] { both_ways(size); });
-      shares.push_back(1 - with / without);
+    std::vector<double> lost;
+    std::vector<double> waiting;
+    std::vector<std::uint8_t> bytes(8);
+    const auto share = [](double with, double without) { return std::clamp(1 - with / without, 0.0, 0.9); };
+    for (int i = 0; i < 9; ++i) {
+      const double without = rounds_a_second(busy, [&] { std::this_thread::sleep_for(some_time); });
+      lost.push_back(share(rounds_a_second(busy, [&, this] { both_ways(size); }), without));
+      const double with = rounds_a_second(busy, [&, this] {
+        if (first_) {
+          comm::receive(world_, peer_, bytes).wait();
+        } else {
+          std::this_thread::sleep_for(some_time);
+          comm::send(world_, peer_, bytes).wait();
+        }
+      });
+      waiting.push_back(share(with, without));
     }
-    return std::clamp(median(shares), 0.0, 1.0);
+    found.lost = median(std::move(lost));
+    found.waiting = median(std::move(waiting));
   }
 
   /// Seconds from one small message to the next, of many that are under way together.
@@ -290,9 +304,13 @@ std::string describe(const std::vector<link_times>& between, const std::vector<l
   text += " message " + time_text(over(network, message));
   text += " adding " + with_unit(adding_rate() / 1e9, "GB/s");
   if (threads >= processors) {  // what carries transfers takes its processor from them
-    const double lost = over(network, [](const link_times& each) { return each.lost; });
+    const double waiting = over(network, [](const link_times& each) { return each.waiting; });
+    const double lost = over(network, [](const link_times& each) { return each.lost; }) - waiting;
     if (lost > 0.005) {
       text += " carried " + with_unit(2 * over(network, bandwidth) / (threads * lost) / 1e9, "GB/s");
+    }
+    if (waiting > 0.005) {
+      text += " waiting " + with_unit(waiting, "");
     }
     text += " stolen " + with_unit(1.0 / threads, "");
   }
@@ -332,9 +350,9 @@ void measure_network(comm::mpi& world, const settings& chosen) {
   const int processors = processors_of_rank(false, on_this_host);
   const int threads = chosen.threads > 0 ? chosen.threads : processors;
   if (world.rank() == 0) {
-    std::printf("%d ranks on %zu hosts, %d of %d processors of a rank compute\n%20s%16s%16s%16s%16s%16s\n",
+    std::printf("%d ranks on %zu hosts, %d of %d processors of a rank compute\n%20s%16s%16s%16s%16s%11s%11s\n",
                 world.size(), others.size() + 1, threads, processors, "from rank 0 to", "half trip us", "message us",
-                "Gbit/s", "both ways", "computing lost");
+                "Gbit/s", "both ways", "lost", "waiting");
   }
   for (const int peer : peers) {
     if (world.rank() == 0 || world.rank() == peer) {
@@ -342,10 +360,10 @@ void measure_network(comm::mpi& world, const settings& chosen) {
       if (world.rank() == 0) {
         const bool here = hosts[static_cast<std::size_t>(peer)] == hosts[0];
         (here ? inside : between).push_back(found);
-        gradus::print_text(stdout, "%20s%16.2f%16.3f%16.3f%16.3f%15.1f%%\n",
+        gradus::print_text(stdout, "%20s%16.2f%16.3f%16.3f%16.3f%10.1f%%%10.1f%%\n",
                            gradus::join({"rank ", peer, here ? " (same host)" : ""}).c_str(),
                            found.half_round_trip * 1e6, found.message * 1e6, found.one_way * 8 / 1e9,
-                           found.bandwidth * 8 / 1e9, 100 * found.lost);
+                           found.bandwidth * 8 / 1e9, 100 * found.lost, 100 * found.waiting);
         std::fflush(stdout);
       }
     }

@@ -50,6 +50,7 @@ class replay {
   replay(const cluster& of, int simulated)
       : of_{of},
         ports_{of, simulated},
+        queue_{static_cast<std::size_t>(simulated) * lanes_of_a_rank},
         carrier_free_(static_cast<std::size_t>(simulated), 0),
         stolen_(static_cast<std::size_t>(simulated), 0),
         computes_(static_cast<std::size_t>(simulated), 0) {}
@@ -65,7 +66,8 @@ class replay {
   virtual void on_sent(double now, int from, int to, std::uint32_t item) = 0;
 
   void timer(double when, int rank, std::uint32_t item) {
-    queue_.push(when, static_cast<std::uint32_t>(what::timer), static_cast<std::uint32_t>(rank), 0, item);
+    queue_.push(event_queue::no_lane, when, static_cast<std::uint32_t>(what::timer), static_cast<std::uint32_t>(rank),
+                0, item);
   }
 
   /// Sends a message that belongs to no collective.
@@ -73,7 +75,7 @@ class replay {
   void send(double now, int from, int to, route way, double bytes, std::uint32_t item, bool tell_sent, bool adds) {
     const double left = post(now, from, to, way, bytes, no_run, static_cast<std::int32_t>(item), adds);
     if (tell_sent) {
-      queue_.push(left, static_cast<std::uint32_t>(what::sent), static_cast<std::uint32_t>(from),
+      queue_.push(lane(from, leaving), left, static_cast<std::uint32_t>(what::sent), static_cast<std::uint32_t>(from),
                   static_cast<std::uint32_t>(to), item);
     }
   }
@@ -130,6 +132,11 @@ class replay {
     return taken;
   }
 
+  /// Seconds by which computing takes longer where a thread polls for messages meanwhile.
+  [[nodiscard]] double lost_to_polls(double seconds) const noexcept {
+    return seconds * of_.waiting_share / (1 - of_.waiting_share);
+  }
+
   void set_computes(int rank, bool computes) noexcept { computes_[static_cast<std::size_t>(rank)] = computes ? 1 : 0; }
 
   [[nodiscard]] const cluster& description() const noexcept { return of_; }
@@ -139,6 +146,13 @@ class replay {
   [[nodiscard]] double now() const noexcept { return now_; }
 
  private:
+  /// Events of a rank that come in the order of time, for the queue: messages reach receivers in the order in which
+  /// they leave their rail, arrive as the rail of the receiver is free, and its thread takes one after another.
+  enum lane_of : std::uint32_t { reaching, arriving, leaving, processing, lanes_of_a_rank };
+  [[nodiscard]] static std::uint32_t lane(int rank, lane_of which) noexcept {
+    return static_cast<std::uint32_t>(rank) * lanes_of_a_rank + which;
+  }
+
   enum class what : std::uint32_t { timer, reach, arrive, processed, retry, complete, sent, taken };
 
   /// A message between its beginning and its arrival.
@@ -179,7 +193,8 @@ class replay {
            .way = way,
            .adds = adds};
     one.at.end = std::max(one.at.end, moved + (way == route::inside ? of_.inside.latency : of_.network.latency));
-    queue_.push(way == route::inside ? one.at.end : one.at.reaches,
+    queue_.push(way == route::inside ? event_queue::no_lane : lane(from, reaching),
+                way == route::inside ? one.at.end : one.at.reaches,
                 static_cast<std::uint32_t>(way == route::inside ? what::arrive : what::reach),
                 static_cast<std::uint32_t>(to), slot);
     return std::max(one.at.sent, moved);
@@ -192,8 +207,8 @@ class replay {
         return on_timer(next.time, rank, next.item);
       case what::reach: {
         const travelling& one = travels_[next.run];
-        queue_.push(ports_.arrive(one.to, one.way, one.bytes, one.at), static_cast<std::uint32_t>(what::arrive),
-                    next.rank, next.run);
+        queue_.push(lane(one.to, arriving), ports_.arrive(one.to, one.way, one.bytes, one.at),
+                    static_cast<std::uint32_t>(what::arrive), next.rank, next.run);
         return;
       }
       case what::arrive:
@@ -237,8 +252,8 @@ class replay {
   void arrive(double now, std::uint32_t slot) {
     const travelling one = travels_[slot];
     if (one.run == no_run) {
-      queue_.push(carry(notices(now, one.to), one.to, taking(one)), static_cast<std::uint32_t>(what::taken),
-                  static_cast<std::uint32_t>(one.to), slot);
+      queue_.push(lane(one.to, processing), carry(notices(now, one.to), one.to, taking(one)),
+                  static_cast<std::uint32_t>(what::taken), static_cast<std::uint32_t>(one.to), slot);
       return;
     }
     free_slots_.push_back(slot);
@@ -286,7 +301,8 @@ class replay {
     const double sent = after == 0 ? 0.0 : run.sent_until[run.plan->first_send(rank) + after - 1];
     if (sent > now) {
       own.retries = true;
-      queue_.push(sent, static_cast<std::uint32_t>(what::retry), static_cast<std::uint32_t>(rank), number);
+      queue_.push(event_queue::no_lane, sent, static_cast<std::uint32_t>(what::retry), static_cast<std::uint32_t>(rank),
+                  number);
       return;
     }
     own.busy = true;
@@ -294,8 +310,8 @@ class replay {
     const double bytes = static_cast<double>(next.bytes);
     const double seconds =
         of_.message_seconds + (inside ? 0.0 : carried(bytes)) + (next.adds ? bytes / of_.adding : 0.0);
-    queue_.push(carry(notices(now, rank), rank, seconds), static_cast<std::uint32_t>(what::processed),
-                static_cast<std::uint32_t>(rank), number);
+    queue_.push(lane(rank, processing), carry(notices(now, rank), rank, seconds),
+                static_cast<std::uint32_t>(what::processed), static_cast<std::uint32_t>(rank), number);
   }
 
   void finish(double now, std::uint32_t number, int rank) {
@@ -307,8 +323,8 @@ class replay {
     }
     own.done = true;
     const double sent = sends.empty() ? now : run.sent_until[run.plan->first_send(rank) + sends.size() - 1];
-    queue_.push(std::max(now, sent), static_cast<std::uint32_t>(what::complete), static_cast<std::uint32_t>(rank),
-                number);
+    queue_.push(event_queue::no_lane, std::max(now, sent), static_cast<std::uint32_t>(what::complete),
+                static_cast<std::uint32_t>(rank), number);
   }
 
   void leave(double now, std::uint32_t number, int rank) {
