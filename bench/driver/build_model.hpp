@@ -4,6 +4,7 @@
 #pragma once
 
 #include "gradus/models/alexnet.hpp"
+#include "gradus/models/densenet.hpp"
 #include "gradus/models/googlenet.hpp"
 #include "gradus/models/inception.hpp"
 #include "gradus/models/lenet.hpp"
@@ -39,6 +40,12 @@ void build_model(Network& net, const model_facts& model, int classes) {
       return models::mobilenet_v2(net, {.classes = classes});
     case family::alexnet:
       return models::alexnet(net, classes);
+    case family::cifar_alexnet:
+      return models::cifar_alexnet(net, classes);
+    case family::densenet:
+      return models::densenet(net, model.depth, classes);
+    case family::cifar_densenet:
+      return models::cifar_densenet(net, model.depth, model.version, classes);
     case family::overfeat:
       return models::overfeat(net, classes);
     case family::vgg:

@@ -23,6 +23,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/sim/network_text.hpp"
+#include "machine_mpi.hpp"
 #include "threads_of_rank.hpp"
 
 namespace driver {
@@ -49,19 +50,6 @@ struct link_times {
 
 double now() {
   return std::chrono::duration<double>{std::chrono::steady_clock::now().time_since_epoch()}.count();
-}
-
-/// The first rank of this host.
-int host_of_rank(MPI_Comm world) {
-  int rank = 0;
-  MPI_Comm_rank(world, &rank);
-  MPI_Comm node = MPI_COMM_NULL;
-  comm::detail::check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), "network",
-                          "MPI_Comm_split_type");
-  int first = rank;
-  MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, node);
-  MPI_Comm_free(&node);
-  return first;
 }
 
 /// Two ranks exchange messages. Both call it; the results are those of the first one.
@@ -327,7 +315,8 @@ void measure_network(comm::mpi& world, const settings& chosen) {
         "--hosts a,b,c,d gradus_bench network"};
   }
   program::output_file file{"--output", world.rank() == 0 ? chosen.output : std::string{}};
-  const std::array<int, 1> own{host_of_rank(world.native())};
+  const place_on_machine place = place_on_this_machine(world.native());
+  const std::array<int, 1> own{place.first};  // names the host
   std::vector<int> hosts(static_cast<std::size_t>(world.size()));
   comm::all_gather(world, own, hosts).wait();
 
@@ -346,8 +335,7 @@ void measure_network(comm::mpi& world, const settings& chosen) {
   }
   std::vector<link_times> between;
   std::vector<link_times> inside;
-  const auto on_this_host = static_cast<int>(std::count(hosts.begin(), hosts.end(), own[0]));
-  const int processors = processors_of_rank(false, on_this_host);
+  const int processors = processors_of_rank(false, place.ranks);
   const int threads = chosen.threads > 0 ? chosen.threads : processors;
   if (world.rank() == 0) {
     std::printf("%d ranks on %zu hosts, %d of %d processors of a rank compute\n%20s%16s%16s%16s%16s%11s%11s\n",

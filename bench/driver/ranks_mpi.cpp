@@ -11,6 +11,7 @@
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/mpi.hpp"
 #include "levels_mpi.hpp"
+#include "machine_mpi.hpp"
 #include "network_mpi.hpp"
 #include "plan.hpp"
 #include "ranks.hpp"
@@ -20,22 +21,6 @@
 #endif
 
 namespace driver {
-
-namespace {
-
-/// This rank among those of the job that share its machine.
-gradus::data::shard place_on_this_machine(MPI_Comm world) {
-  MPI_Comm node = MPI_COMM_NULL;
-  gradus::comm::detail::check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
-                                  "gradus_bench", "MPI_Comm_split_type");
-  gradus::data::shard place;
-  MPI_Comm_rank(node, &place.rank);
-  MPI_Comm_size(node, &place.ranks);
-  MPI_Comm_free(&node);
-  return place;
-}
-
-}  // namespace
 
 int run_under_mpi(int& argc, char**& argv, const settings& chosen, gradus::comm::command_line own) {
   gradus::comm::mpi_options options;
@@ -68,7 +53,7 @@ int run_under_mpi(int& argc, char**& argv, const settings& chosen, gradus::comm:
       measure_on_threads(chosen);
     } else {
       environment.run([&](gradus::comm::mpi& world) {
-        const gradus::data::shard local = place_on_this_machine(world.native());
+        const place_on_machine local = place_on_this_machine(world.native());
 #ifdef GRADUS_BENCH_WITH_CUDA
         if (chosen.device == "cuda") {
           run_rank_on_cuda(world, chosen, false, local.rank);

@@ -14,6 +14,11 @@ constexpr model_facts cifar10(const char* name, int depth, int version) {
   return {name, family::cifar, depth, version, {.channels = 3, .height = 32, .width = 32}, 11, 128, "cifar10"};
 }
 
+constexpr model_facts cifar_densenet(const char* name, int depth, int growth_rate) {
+  return {name,     family::cifar_densenet, depth, growth_rate, {.channels = 3, .height = 32, .width = 32}, 11, 64,
+          "cifar10"};
+}
+
 constexpr model_facts zoo[] = {
     imagenet("trivial", family::trivial, 0, 0, 227, 32),
     imagenet("lenet", family::lenet, 0, 0, 28, 32),
@@ -37,6 +42,14 @@ constexpr model_facts zoo[] = {
     imagenet("resnet101_v2", family::resnet, 101, 2, 224, 32),
     imagenet("resnet152", family::resnet, 152, 1, 224, 32),
     imagenet("resnet152_v2", family::resnet, 152, 2, 224, 32),
+    imagenet("densenet121", family::densenet, 121, 0, 224, 32),
+    imagenet("densenet161", family::densenet, 161, 0, 224, 32),
+    imagenet("densenet169", family::densenet, 169, 0, 224, 32),
+    imagenet("densenet201", family::densenet, 201, 0, 224, 32),
+    {"alexnet_cifar", family::cifar_alexnet, 0, 0, {.channels = 3, .height = 32, .width = 32}, 11, 128, "cifar10"},
+    cifar_densenet("densenet40_k12", 40, 12),
+    cifar_densenet("densenet100_k12", 100, 12),
+    cifar_densenet("densenet100_k24", 100, 24),
     cifar10("resnet20", 20, 1),
     cifar10("resnet20_v2", 20, 2),
     cifar10("resnet32", 32, 1),

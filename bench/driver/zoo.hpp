@@ -26,14 +26,17 @@ enum class family {
   inception4,
   resnet,
   cifar,
-  mobilenet
+  mobilenet,
+  cifar_alexnet,
+  densenet,
+  cifar_densenet
 };
 
 struct model_facts {
   const char* name;
   driver::family family;
   int depth;    // of families with one; the layers with weights
-  int version;  // of residual networks: 1, 15 for 1.5, or 2
+  int version;  // of residual networks: 1, 15 for 1.5, or 2; of cifar_densenet: the growth rate
   gradus::nn::value_shape image;
   int classes;
   index_t batch_size;   // of a rank, as in tf_cnn_benchmarks

@@ -179,6 +179,7 @@ class Models(unittest.TestCase):
     def test_their_parameters_are_those_of_the_papers(self):
         # Of torchvision with 1000 classes, and of one more.
         for model, count in {"mobilenet_v2": 3504872 + 1281, "resnet18": 11689512 + 513, "resnet34": 21797672 + 513,
+                             "densenet121": 7978856 + 1025, "densenet40_k12": 1020171, "alexnet_cifar": 1756619,
                              "mlp": 785 * 100 + 101 * 10}.items():
             text = run("--model", model, "--dry-run")
             self.assertEqual(int(re.search(r"^parameters:  (\d+) in", text, re.M)[1]), count, model)

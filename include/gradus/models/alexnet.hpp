@@ -47,6 +47,27 @@ void alexnet(Network& net, index_t classes, error_location where = error_locatio
   alexnet(net, alexnet_options{.classes = classes}, where);
 }
 
+/// Adds the network for images of 32 x 32 that TensorFlow's CIFAR-10 tutorial and tf_cnn_benchmarks call alexnet: two
+/// convolutions with pooling and response normalization, and two dense layers (after A. Krizhevsky's cuda-convnet,
+/// 2011). With 11 classes: 1,756,619 parameters.
+template <class Network>
+void cifar_alexnet(Network& net, index_t classes = 11, error_location where = error_location::current()) {
+  at_call(where, [&] {
+    const nn::local_response_norm normalize{.radius = 4, .alpha = 0.001 / 9, .beta = 0.75, .k = 1};
+    block_builder build{net, normalization{}};
+    nn::value x = build.input();
+    x = build.convolution(x, {.out_channels = 64, .kernel = {5, 5}});
+    x = build.max_pool(x, 3, 2, nn::padding::same());
+    x = net.add(build.next_name("_response_norm"), normalize, x);
+    x = build.convolution(x, {.out_channels = 64, .kernel = {5, 5}});
+    x = net.add(build.next_name("_response_norm"), normalize, x);
+    x = build.max_pool(x, 3, 2, nn::padding::same());
+    x = build.dense(x, 384);
+    x = build.dense(x, 192);
+    build.classify(x, classes);
+  });
+}
+
 /// Adds OverFeat's accurate model for images of 231 x 231 (Sermanet et al. 2014, as in tf_cnn_benchmarks).
 /// With 1001 classes: 145,924,969 parameters.
 template <class Network>

@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <gradus/models/alexnet.hpp>
+#include <gradus/models/densenet.hpp>
 #include <gradus/models/googlenet.hpp>
 #include <gradus/models/inception.hpp>
 #include <gradus/models/lenet.hpp>
@@ -46,6 +47,19 @@ BOOST_AUTO_TEST_CASE(small_networks) {
   BOOST_TEST(count(1, 28, [](network& net) { models::mnist(net); }).parameters == 3274634);
   check(count(3, 28, [](network& net) { models::lenet(net); }), 2173353, 0.014);
   check(count(3, 227, [](network& net) { models::trivial(net); }), 4263877, 0.004);
+}
+
+BOOST_AUTO_TEST_CASE(densenet) {
+  // torchvision.models.densenet121, 161, 169, 201
+  check(count(3, 224, [](network& net) { models::densenet(net, 121); }), 7978856, 2.834);
+  check(count(3, 224, [](network& net) { models::densenet(net, 161); }), 28681000, 7.728);
+  check(count(3, 224, [](network& net) { models::densenet(net, 169); }), 14149480, 3.360);
+  check(count(3, 224, [](network& net) { models::densenet(net, 201); }), 20013928, 4.291);
+  // 1.0, 7.0 and 27.2 million in table 2 of the paper
+  BOOST_TEST(count(3, 32, [](network& net) { models::cifar_densenet(net, 40, 12, 10); }).parameters == 1019722);
+  BOOST_TEST(count(3, 32, [](network& net) { models::cifar_densenet(net, 100, 12); }).parameters == 6980811);
+  BOOST_TEST(count(3, 32, [](network& net) { models::cifar_densenet(net, 100, 24, 10); }).parameters == 27249082);
+  BOOST_TEST(count(3, 32, [](network& net) { models::cifar_alexnet(net); }).parameters == 1756619);
 }
 
 BOOST_AUTO_TEST_CASE(vgg) {

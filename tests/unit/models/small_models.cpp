@@ -4,7 +4,9 @@
 // shapes, and a training step in both layouts.
 #include <boost/test/unit_test.hpp>
 
+#include <gradus/models/alexnet.hpp>
 #include <gradus/models/autoencoder.hpp>
+#include <gradus/models/densenet.hpp>
 #include <gradus/models/mlp.hpp>
 #include <gradus/models/mobilenet_v2.hpp>
 #include <gradus/models/resnet_regression.hpp>
@@ -17,6 +19,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -144,6 +147,47 @@ BOOST_AUTO_TEST_CASE(mobilenet_v2_has_the_published_sizes) {
   const std::string message = small_model_error([](auto& net) { models::mobilenet_v2(net, {.width = 0}); });
   BOOST_TEST(message.find("expected a width above 0, at most 100, got 0. [small_models.cpp:") != std::string::npos,
              message);
+}
+
+BOOST_AUTO_TEST_CASE(densenet_concatenates_what_its_layers_add) {
+  const auto whole = small_model({3, 224, 224}, [](auto& net) { models::densenet(net, 121); });
+  const auto shape_of = [&](const std::string& name) {
+    for (std::size_t i = 0; i < whole.layers(); ++i) {
+      if (whole.layer_name(i) == name) {
+        return whole.structure().shape(i + 1);
+      }
+    }
+    return nn::value_shape{};
+  };
+  BOOST_TEST((shape_of("stem_max_pool") == nn::value_shape{64, 56, 56}));  // the column "output size" of table 1
+  BOOST_TEST((shape_of("block1_layer1_1_conv") == nn::value_shape{128, 56, 56}));
+  BOOST_TEST((shape_of("block1_layer6_concat") == nn::value_shape{256, 56, 56}));
+  BOOST_TEST((shape_of("transition1_average_pool") == nn::value_shape{128, 28, 28}));
+  BOOST_TEST((shape_of("block2_layer12_concat") == nn::value_shape{512, 28, 28}));
+  BOOST_TEST((shape_of("transition2_average_pool") == nn::value_shape{256, 14, 14}));
+  BOOST_TEST((shape_of("transition3_average_pool") == nn::value_shape{512, 7, 7}));
+  BOOST_TEST((shape_of("block4_layer16_concat") == nn::value_shape{1024, 7, 7}));
+  require_training({3, 33, 32}, [](auto& net) {
+    models::densenet(net, {.classes = 3, .growth_rate = 5, .layers = {2, 1}, .stem_channels = 7, .compression = 0.6});
+  });
+  require_training({3, 16, 12}, [](auto& net) { models::cifar_densenet(net, 10, 3, 3); });
+  require_training({3, 16, 12}, [](auto& net) { models::cifar_alexnet(net, 3); });
+  const auto message_of = [](const models::densenet_options& options) {
+    return small_model_error([&](auto& net) { models::densenet(net, options); });
+  };
+  for (const auto& [options, expected] : std::vector<std::pair<models::densenet_options, std::string>>{
+           {{.layers = {}}, "expected at least 1 dense block, got 0. [small_models.cpp:"},
+           {{.layers = {3, 0}}, "expected at least 1 layer in each dense block, got 0. ["},
+           {{.growth_rate = 0}, "expected a growth_rate of at least 1, got 0. ["},
+           {{.stem_channels = 0}, "expected at least 1 stem_channels, got 0. ["},
+           {{.compression = 1.5}, "expected a compression above 0, at most 1, got 1.5. ["}}) {
+    const std::string message = message_of(options);
+    BOOST_TEST(message.find(expected) != std::string::npos, message);
+  }
+  const std::string depth = small_model_error([](auto& net) { models::densenet(net, 122); });
+  BOOST_TEST(depth.find("a depth of 121, 161, 169 or 201, got 122. [small_models.cpp:") != std::string::npos, depth);
+  const std::string of_cifar = small_model_error([](auto& net) { models::cifar_densenet(net, 41, 12); });
+  BOOST_TEST(of_cifar.find("a depth of 3 n + 4 such as 40 or 100, got 41. [") != std::string::npos, of_cifar);
 }
 
 BOOST_AUTO_TEST_CASE(relu6_is_between_0_and_6) {

@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(threads_that_poll_lengthen_every_pass) {
   const auto after = sim::replay_pipeline(polled, how);
   BOOST_TEST(after.seconds == before.seconds / 0.8, boost::test_tools::tolerance(1e-9));
   BOOST_TEST(after.shares.stolen == 0.25 * 8 * 3e-3, boost::test_tools::tolerance(1e-9));
-  const auto one = even_pipeline(parallel::one_f_one_b_schedule(1, 8));  // waits for nobody
+  const auto one = even_pipeline(parallel::one_f_one_b_schedule(1, 8));  // waits for no rank
   BOOST_TEST(sim::replay_pipeline(polled, one).seconds == sim::replay_pipeline(without_links(), one).seconds);
 }
 
