@@ -24,7 +24,7 @@ struct uncertainties {
   double message = 0.5;        ///< of the seconds that a thread spends on a message
   double adding = 0.3;         ///< of the rate of adding
   double compute = 0.01;       ///< of the times of layers
-  double model = 0.04;         ///< of a replay with exact inputs, up to calibrated_ranks
+  double model = 0.08;         ///< of a replay with exact inputs, up to calibrated_ranks
   double per_doubling = 0.01;  ///< more of it for each doubling of the ranks beyond
   int calibrated_ranks = 4;    ///< the most ranks that predictions have been compared with measurements for
 };
