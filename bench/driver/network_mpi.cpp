@@ -104,18 +104,23 @@ class exchange {
     }
   }
 
-  /// Seconds of a round trip of long messages, the same on both ranks: the second one follows the first one's clock.
-  double round_trip(std::size_t size) {
-    std::vector<std::uint8_t> bytes(size);
-    const double begin = now();
-    there_and_back(bytes);
-    std::array<double, 1> seconds{now() - begin};
+  /// What the first rank measured, on both: the second one follows its clock.
+  double of_first(double measured) {
+    std::array<double, 1> seconds{measured};
     if (first_) {
       comm::send(world_, peer_, seconds).wait();
     } else {
       comm::receive(world_, peer_, seconds).wait();
     }
     return seconds[0];
+  }
+
+  /// Seconds of a round trip of long messages, the same on both ranks.
+  double round_trip(std::size_t size) {
+    std::vector<std::uint8_t> bytes(size);
+    const double begin = now();
+    there_and_back(bytes);
+    return of_first(now() - begin);
   }
 
   /// Seconds in which both ranks send a long message to each other, the same on both.
@@ -128,13 +133,7 @@ class exchange {
     comm::request out = comm::send(world_, peer_, sent);
     comm::receive(world_, peer_, received).wait();
     out.wait();
-    std::array<double, 1> seconds{now() - begin};
-    if (first_) {
-      comm::send(world_, peer_, seconds).wait();
-    } else {
-      comm::receive(world_, peer_, seconds).wait();
-    }
-    return seconds[0];
+    return of_first(now() - begin);
   }
 
   /// The shares of its computing that this rank loses while long messages pass both ways, and while it waits for one.

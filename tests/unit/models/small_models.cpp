@@ -99,6 +99,16 @@ void require_training(const nn::value_shape& input, const Build& build) {
   BOOST_TEST(last.second == first.second, boost::test_tools::tolerance(1e-3));
 }
 
+/// The shape of a layer's result; empty if there is no such layer.
+nn::value_shape shape_behind(const small_network<gradus::nhwc>& net, const std::string& layer) {
+  for (std::size_t i = 0; i < net.layers(); ++i) {
+    if (net.layer_name(i) == layer) {
+      return net.structure().shape(i + 1);
+    }
+  }
+  return {};
+}
+
 template <class Build>
 std::string small_model_error(const Build& build) {
   try {
@@ -125,14 +135,7 @@ BOOST_AUTO_TEST_CASE(mobilenet_v2_has_the_published_sizes) {
   BOOST_TEST(made(0.5).parameter_count() == 1968680);
   BOOST_TEST(made(0.35).parameter_count() == 1677128);
   BOOST_TEST(made(1.0, 10).parameter_count() == 3504872 - 990 * 1281);
-  const auto shape_of = [&](const std::string& name) {
-    for (std::size_t i = 0; i < whole.layers(); ++i) {
-      if (whole.layer_name(i) == name) {
-        return whole.structure().shape(i + 1);
-      }
-    }
-    return nn::value_shape{};
-  };
+  const auto shape_of = [&](const std::string& name) { return shape_behind(whole, name); };
   BOOST_TEST((shape_of("stem_relu6") == nn::value_shape{32, 112, 112}));  // the column "input" of table 2
   BOOST_TEST((shape_of("block1_project_norm") == nn::value_shape{16, 112, 112}));
   BOOST_TEST((shape_of("block3_add") == nn::value_shape{24, 56, 56}));
@@ -151,14 +154,7 @@ BOOST_AUTO_TEST_CASE(mobilenet_v2_has_the_published_sizes) {
 
 BOOST_AUTO_TEST_CASE(densenet_concatenates_what_its_layers_add) {
   const auto whole = small_model({3, 224, 224}, [](auto& net) { models::densenet(net, 121); });
-  const auto shape_of = [&](const std::string& name) {
-    for (std::size_t i = 0; i < whole.layers(); ++i) {
-      if (whole.layer_name(i) == name) {
-        return whole.structure().shape(i + 1);
-      }
-    }
-    return nn::value_shape{};
-  };
+  const auto shape_of = [&](const std::string& name) { return shape_behind(whole, name); };
   BOOST_TEST((shape_of("stem_max_pool") == nn::value_shape{64, 56, 56}));  // the column "output size" of table 1
   BOOST_TEST((shape_of("block1_layer1_1_conv") == nn::value_shape{128, 56, 56}));
   BOOST_TEST((shape_of("block1_layer6_concat") == nn::value_shape{256, 56, 56}));
