@@ -33,9 +33,9 @@ namespace {
 namespace comm = gradus::comm;
 using program::median;
 
-constexpr int round_trips = 200;          // of small messages
-constexpr int streamed_messages = 64;     // under way at a time
-constexpr double longest_transfer = 0.5;  // seconds of a long message: queues let the first bytes pass at once
+constexpr int round_trips = 200;           // of small messages
+constexpr int streamed_messages = 64;      // under way at a time
+constexpr double longest_transfer = 0.25;  // seconds of a long message: queues let the first bytes pass at once
 constexpr std::size_t most_bytes = std::size_t{64} << 20U;
 
 /// What was measured between two ranks.
@@ -144,7 +144,7 @@ class exchange {
     std::vector<double> waiting;
     std::vector<std::uint8_t> bytes(8);
     const auto share = [](double with, double without) { return std::clamp(1 - with / without, 0.0, 0.9); };
-    for (int i = 0; i < 9; ++i) {
+    for (int i = 0; i < 7; ++i) {
       const double without = rounds_a_second(busy, [&] { std::this_thread::sleep_for(some_time); });
       lost.push_back(share(rounds_a_second(busy, [&, this] { both_ways(size); }), without));
       const double with = rounds_a_second(busy, [&, this] {
