@@ -24,7 +24,7 @@
 #include "gradus/core/text.hpp"
 #include "gradus/sim/network_text.hpp"
 #include "machine_mpi.hpp"
-#include "threads_of_rank.hpp"
+#include "processors_of_rank.hpp"
 
 namespace driver {
 
@@ -45,7 +45,6 @@ struct link_times {
   double one_way = 0;          // bytes a second of long messages
   double bandwidth = 0;        // the same of each direction, both at once, as collectives and servers send
   double lost = 0;             // share of its computing that a rank loses meanwhile
-  double waiting = 0;          // the same while it waits for a message
 };
 
 double now() {
@@ -89,7 +88,7 @@ class exchange {
     };
     found.one_way = rate(seconds);
     found.bandwidth = rate(seconds_both);
-    measure_lost_computing(size, found);
+    found.lost = lost_computing(size);
     return found;
   }
 
@@ -136,29 +135,16 @@ class exchange {
     return of_first(now() - begin);
   }
 
-  /// The shares of its computing that this rank loses while long messages pass both ways, and while it waits for one.
-  void measure_lost_computing(std::size_t size, link_times& found) {
-    constexpr std::chrono::milliseconds some_time{50};
+  /// The share of its computing that this rank loses while long messages pass both ways.
+  double lost_computing(std::size_t size) {
     const computing_threads busy{threads_};
-    std::vector<double> lost;
-    std::vector<double> waiting;
-    std::vector<std::uint8_t> bytes(8);
-    const auto share = [](double with, double without) { return std::clamp(1 - with / without, 0.0, 0.9); };
+    std::vector<double> shares;
     for (int i = 0; i < 7; ++i) {
-      const double without = rounds_a_second(busy, [&] { std::this_thread::sleep_for(some_time); });
-      lost.push_back(share(rounds_a_second(busy, [&, this] { both_ways(size); }), without));
-      const double with = rounds_a_second(busy, [&, this] {
-        if (first_) {
-          comm::receive(world_, peer_, bytes).wait();
-        } else {
-          std::this_thread::sleep_for(some_time);
-          comm::send(world_, peer_, bytes).wait();
-        }
-      });
-      waiting.push_back(share(with, without));
+      const double without = rounds_a_second(busy, [] { std::this_thread::sleep_for(std::chrono::milliseconds{50}); });
+      const double with = rounds_a_second(busy, [&, this] { both_ways(size); });
+      shares.push_back(std::clamp(1 - with / without, 0.0, 1.0));
     }
-    found.lost = median(std::move(lost));
-    found.waiting = median(std::move(waiting));
+    return median(std::move(shares));
   }
 
   /// Seconds from one small message to the next, of many that are under way together.
@@ -291,13 +277,9 @@ std::string describe(const std::vector<link_times>& between, const std::vector<l
   text += " message " + time_text(over(network, message));
   text += " adding " + with_unit(adding_rate() / 1e9, "GB/s");
   if (threads >= processors) {  // what carries transfers takes its processor from them
-    const double waiting = over(network, [](const link_times& each) { return each.waiting; });
-    const double lost = over(network, [](const link_times& each) { return each.lost; }) - waiting;
+    const double lost = over(network, [](const link_times& each) { return each.lost; });
     if (lost > 0.005) {
       text += " carried " + with_unit(2 * over(network, bandwidth) / (threads * lost) / 1e9, "GB/s");
-    }
-    if (waiting > 0.005) {
-      text += " waiting " + with_unit(waiting, "");
     }
     text += " stolen " + with_unit(1.0 / threads, "");
   }
@@ -337,9 +319,9 @@ void measure_network(comm::mpi& world, const settings& chosen) {
   const int processors = processors_of_rank(false, place.ranks);
   const int threads = chosen.threads > 0 ? chosen.threads : processors;
   if (world.rank() == 0) {
-    std::printf("%d ranks on %zu hosts, %d of %d processors of a rank compute\n%20s%16s%16s%16s%16s%11s%11s\n",
+    std::printf("%d ranks on %zu hosts, %d of %d processors of a rank compute\n%20s%16s%16s%16s%16s%11s\n",
                 world.size(), others.size() + 1, threads, processors, "from rank 0 to", "half trip us", "message us",
-                "Gbit/s", "both ways", "lost", "waiting");
+                "Gbit/s", "both ways", "lost");
   }
   for (const int peer : peers) {
     if (world.rank() == 0 || world.rank() == peer) {
@@ -347,10 +329,10 @@ void measure_network(comm::mpi& world, const settings& chosen) {
       if (world.rank() == 0) {
         const bool here = hosts[static_cast<std::size_t>(peer)] == hosts[0];
         (here ? inside : between).push_back(found);
-        gradus::print_text(stdout, "%20s%16.2f%16.3f%16.3f%16.3f%10.1f%%%10.1f%%\n",
+        gradus::print_text(stdout, "%20s%16.2f%16.3f%16.3f%16.3f%10.1f%%\n",
                            gradus::join({"rank ", peer, here ? " (same host)" : ""}).c_str(),
                            found.half_round_trip * 1e6, found.message * 1e6, found.one_way * 8 / 1e9,
-                           found.bandwidth * 8 / 1e9, 100 * found.lost, 100 * found.waiting);
+                           found.bandwidth * 8 / 1e9, 100 * found.lost);
         std::fflush(stdout);
       }
     }

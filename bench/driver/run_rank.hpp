@@ -18,7 +18,7 @@
 #include "measure.hpp"
 #include "overlap.hpp"
 #include "plan.hpp"
-#include "threads_of_rank.hpp"
+#include "processors_of_rank.hpp"
 #include "update_on.hpp"
 #include "write_trace.hpp"
 

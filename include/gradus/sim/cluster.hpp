@@ -41,8 +41,6 @@ struct cluster {
   /// Share of the thread's time that computing loses: 0 where it has a processor of its own, 1 / threads where each
   /// thread of the rank computes on its own processor, 1 for a rank with one processor.
   double stolen_share = 0;
-  /// Share of its computing that a rank loses while this thread polls for messages that have not come.
-  double waiting_share = 0;
 
   /// True if all members are equal.
   friend bool operator==(const cluster&, const cluster&) = default;
@@ -81,7 +79,6 @@ struct cluster {
     require(not_negative(poll_seconds), "poll_seconds of at least 0", poll_seconds);
     require(not_negative(carried_bytes_per_second), "carried_bytes_per_second of at least 0", carried_bytes_per_second);
     require(not_negative(stolen_share) && stolen_share <= 1, "a stolen_share from 0 to 1", stolen_share);
-    require(not_negative(waiting_share) && waiting_share <= 0.9, "a waiting_share from 0 to 0.9", waiting_share);
   }
 };
 

@@ -114,7 +114,6 @@ class word_reader {
 ///   adding             | rate at which it sums
 ///   carried            | rate at which a processor moves bytes through its network stack
 ///   stolen             | share of that time that computing loses, 0 to 1
-///   waiting            | share of computing that is lost while a thread polls for messages, 0 to 0.9
 ///   poll               | time until a computing rank notices a message
 ///   rails              | network interfaces of a host
 ///   switch             | hosts on a switch
@@ -171,8 +170,6 @@ class word_reader {
       made.carried_bytes_per_second = rate(words.next());
     } else if (word == "stolen") {
       made.stolen_share = number(words.next(), 0, 1);
-    } else if (word == "waiting") {
-      made.waiting_share = number(words.next(), 0, 0.9);
     } else if (word == "poll") {
       made.poll_seconds = duration(words.next());
     } else if (word == "rails") {

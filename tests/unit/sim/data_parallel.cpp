@@ -150,21 +150,6 @@ BOOST_AUTO_TEST_CASE(processors_that_carry_transfers_compute_less) {
   BOOST_TEST(after.seconds > before.seconds + 0.5 * most);
 }
 
-BOOST_AUTO_TEST_CASE(threads_that_poll_lengthen_what_is_computed_meanwhile) {
-  const sim::workload work = simulated_workload(std::vector<index_t>(20, 500000), 2e-3, 4e-3);
-  sim::data_parallel how = reduced_by(algorithm::ring);
-  how.gradients.first_bucket_bytes = how.gradients.bucket_bytes = 1 << 20;
-  sim::cluster polled = simulated_cluster();
-  polled.waiting_share = 0.2;
-  // All of backward but its first bucket has transfers under way, and forward none.
-  const auto after = replayed(polled, work, how, 4);
-  BOOST_TEST(after.shares.stolen <= 0.25 * after.shares.backward);
-  BOOST_TEST(after.shares.stolen > 0.8 * 0.25 * after.shares.backward);
-  BOOST_TEST(replayed(polled, work, how, 1).shares.stolen == 0);
-  how.gradients.overlap = false;
-  BOOST_TEST(replayed(polled, work, how, 4).shares.stolen == 0);
-}
-
 BOOST_AUTO_TEST_CASE(overlap_and_credit_are_those_of_the_strategy) {
   const sim::workload work = simulated_workload(std::vector<index_t>(10, 1000000), 4e-3, 4e-3, 2e-3);
   sim::data_parallel how = reduced_by(algorithm::ring);
@@ -198,7 +183,6 @@ BOOST_AUTO_TEST_CASE(no_rank_waits_for_ever_whatever_the_plan) {
     cluster.hosts_per_switch = static_cast<int>(draw.between("hosts_per_switch", 0, 3));
     cluster.oversubscription = static_cast<double>(draw.between("oversubscription", 1, 4));
     cluster.stolen_share = 0.5;
-    cluster.waiting_share = 0.1 * static_cast<double>(draw.between("waiting", 0, 3));
     sim::data_parallel how =
         reduced_by(static_cast<algorithm>(draw.between("algorithm", 0, 7)), draw.between("segment", 1000, 300000));
     how.rules[0].rings = how.rules[0].algorithm == algorithm::ring ? static_cast<int>(draw.between("rings", 1, 3)) : 1;

@@ -76,18 +76,6 @@ BOOST_AUTO_TEST_CASE(without_links_a_step_is_that_of_the_schedule) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(threads_that_poll_lengthen_every_pass) {
-  sim::cluster polled = without_links();
-  polled.waiting_share = 0.2;
-  const auto how = even_pipeline(parallel::one_f_one_b_schedule(4, 8));
-  const auto before = sim::replay_pipeline(without_links(), how);
-  const auto after = sim::replay_pipeline(polled, how);
-  BOOST_TEST(after.seconds == before.seconds / 0.8, boost::test_tools::tolerance(1e-9));
-  BOOST_TEST(after.shares.stolen == 0.25 * 8 * 3e-3, boost::test_tools::tolerance(1e-9));
-  const auto one = even_pipeline(parallel::one_f_one_b_schedule(1, 8));  // waits for no rank
-  BOOST_TEST(sim::replay_pipeline(polled, one).seconds == sim::replay_pipeline(without_links(), one).seconds);
-}
-
 BOOST_AUTO_TEST_CASE(the_bubble_is_that_of_the_closed_form) {
   for (const int ranks : {2, 4, 8}) {
     for (const int micro_batches : {4, 8, 32}) {

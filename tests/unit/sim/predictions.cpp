@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(networks_are_read_as_people_write_them) {
   const auto rich = sim::read_network(
       "# measured on the cluster\n"
       "117MB/s, 0.1ms; inside 5GB/s 1us\n"
-      "message 3us adding 2GB/s carried 900MB/s stolen 0.5 waiting 0.1 poll 200us  # of the bucket thread\n"
+      "message 3us adding 2GB/s carried 900MB/s stolen 0.5 poll 200us  # of the bucket thread\n"
       "rails 2 switch 16 hosts oversubscription 4 uncertain 3%");
   const sim::cluster& found = rich.description;
   BOOST_TEST(found.network.bytes_per_second == 117e6);
@@ -81,7 +81,6 @@ BOOST_AUTO_TEST_CASE(networks_are_read_as_people_write_them) {
   BOOST_TEST(found.adding == 2e9);
   BOOST_TEST(found.carried_bytes_per_second == 900e6);
   BOOST_TEST(found.stolen_share == 0.5);
-  BOOST_TEST(found.waiting_share == 0.1);
   BOOST_TEST(found.poll_seconds == 2e-4, boost::test_tools::tolerance(1e-12));
   BOOST_TEST(found.rails == 2);
   BOOST_TEST(found.hosts_per_switch == 16);
@@ -108,7 +107,6 @@ BOOST_AUTO_TEST_CASE(networks_that_make_no_sense_are_refused) {
                                       "10Gbit/s 25us rails",
                                       "10Gbit/s 25us "
                                       "stolen 2",
-                                      "10Gbit/s 25us waiting 0.95",
                                       "10Gbit/s 25us uncertain 10",
                                       "10Gbit/s 25us inside 5GB/s",
                                       "10Gbit/s 25us oversubscription 0.5",

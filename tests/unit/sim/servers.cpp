@@ -117,7 +117,6 @@ BOOST_AUTO_TEST_CASE(no_worker_waits_for_ever_whatever_the_plan) {
     cluster.ranks_per_host = static_cast<int>(draw.between("ranks_per_host", 1, 3));
     cluster.stolen_share = 0.5;
     cluster.carried_bytes_per_second = 3e9;
-    cluster.waiting_share = draw.flip("polls") ? 0.2 : 0.0;
     const int workers = static_cast<int>(draw.between("workers", 1, 9));
     sim::server_training how{.servers = static_cast<int>(draw.between("servers", 1, 6)),
                              .colocate = draw.flip("colocate"),

@@ -135,9 +135,7 @@ class data_parallel_replay final : public replay {
     own.computed += own.computing;
     take_stolen(rank);
     set_computes(rank, true);
-    const double lost = own.begun > own.done ? lost_to_polls(own.computing) : 0;
-    own.shares.stolen += counted(own, lost);
-    timer(now + own.computing + lost, rank, 0);
+    timer(now + own.computing, rank, 0);
   }
 
   void on_timer(double now, int rank, std::uint32_t /*item*/) override {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <algorithm>  // std::min
-#include <cstddef>    // std::size_t
+#include <cstddef>    // std::ptrdiff_t, std::size_t
 #include <cstdint>    // std::uint32_t, std::uint64_t
 #include <vector>     // std::vector
 
@@ -62,8 +62,8 @@ class event_queue {
       lane_state& own = lanes_[first.lane];
       if (own.next < own.waiting.size()) {
         sift_down(own.waiting[own.next++]);
-        if (own.next == own.waiting.size()) {
-          own.waiting.clear();
+        if (2 * own.next >= own.waiting.size()) {  // a lane may never be empty
+          own.waiting.erase(own.waiting.begin(), own.waiting.begin() + static_cast<std::ptrdiff_t>(own.next));
           own.next = 0;
         }
         return first;

@@ -210,9 +210,7 @@ class pipeline_replay final : public replay {
     own.computed += own.computing;
     take_stolen(rank);
     set_computes(rank, true);
-    const double lost = width_ > 1 ? lost_to_polls(own.computing) : 0;  // for the next stages
-    own.shares.stolen += counted(own, lost);
-    timer(now + own.computing + lost, rank, ends);
+    timer(now + own.computing, rank, ends);
   }
 
   void on_timer(double now, int rank, std::uint32_t item) override {

@@ -132,11 +132,6 @@ class replay {
     return taken;
   }
 
-  /// Seconds by which computing takes longer where a thread polls for messages meanwhile.
-  [[nodiscard]] double lost_to_polls(double seconds) const noexcept {
-    return seconds * of_.waiting_share / (1 - of_.waiting_share);
-  }
-
   void set_computes(int rank, bool computes) noexcept { computes_[static_cast<std::size_t>(rank)] = computes ? 1 : 0; }
 
   [[nodiscard]] const cluster& description() const noexcept { return of_; }

@@ -82,7 +82,6 @@ class server_replay final : public replay {
     std::size_t piece = 0;
     std::size_t ready = 0;   // parts complete
     std::size_t unsent = 0;  // parts of this step whose messages have not left
-    int under_way = 0;       // of them
     bool blocked = false;
     bool over = false;
     double factor = 1;
@@ -155,10 +154,7 @@ class server_replay final : public replay {
     own.computed += own.computing;
     take_stolen(own.rank);
     set_computes(own.rank, true);
-    const bool serves = server_of_rank_[static_cast<std::size_t>(own.rank)] != none;
-    const double lost = serves || own.under_way > 0 ? lost_to_polls(own.computing) : 0;
-    own.shares.stolen += counted(own, lost);
-    timer(now + own.computing + lost, own.rank, computing);
+    timer(now + own.computing, own.rank, computing);
   }
 
   void on_timer(double now, int rank, std::uint32_t item) override {
@@ -279,7 +275,6 @@ class server_replay final : public replay {
            queue.under_way < static_cast<std::uint32_t>(how_->window)) {
       const std::size_t part = parts[queue.next++];
       ++queue.under_way;
-      ++own.under_way;
       transmit(now, own.rank, servers_[s].rank, outline_->bytes[part], gradient, part, true);
     }
   }
@@ -290,7 +285,6 @@ class server_replay final : public replay {
       const std::size_t s = server_of_rank_[static_cast<std::size_t>(to)];
       --pair(pushes_, w, s).under_way;
       --workers_[w].unsent;
-      --workers_[w].under_way;
       push(now, w, s);
       if (workers_[w].blocked) {
         go_on(now, w);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// How many threads of a rank compute, and how many processors the rank has.
+// How many processors a rank has, which is how many of its threads compute unless --threads says otherwise.
 #pragma once
 
 #include <algorithm>
