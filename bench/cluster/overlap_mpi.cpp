@@ -227,7 +227,8 @@ void measure(comm::mpi& base, const settings& chosen) {
   network net = bench::make_network(device, chosen.model);
   collectives world{base.duplicate(),
                     {.all_reduce = comm::parse_all_reduce_spec(chosen.spec),
-                     .segment_bytes = gradus::index_t{1024} * chosen.segment_kilobytes}};
+                     .segment_bytes = gradus::index_t{1024} * chosen.segment_kilobytes,
+                     .node_of_rank = comm::nodes_of_ranks(base)}};
   const gradus::index_t global_batch = chosen.model.batch_size_per_rank * world.size();
   const auto images = bench::make_images(chosen.model, global_batch * chosen.steps);
   using loader = gradus::data::loader<float, gradus::nhwc>;

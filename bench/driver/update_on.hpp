@@ -73,9 +73,7 @@ class ranks_on final : public ranks {
       require_whole_replicas(chosen, communicator.size());
     }
     if (chosen.update == variable_update::distributed_replicated) {
-      const std::vector<std::string> hosts =
-          gradus::parallel::gather_host_names(group_, gradus::trace::detail::host_name());
-      node_of_rank_ = gradus::parallel::nodes_of(hosts);
+      node_of_rank_ = gradus::comm::nodes_of_ranks(communicator);
     }
   }
 
@@ -133,7 +131,8 @@ class ranks_on final : public ranks {
       if (!chosen_.all_reduce_spec.empty() && chosen_.all_reduce_spec != levels_spec) {  // one rank has no levels
         collectives_ = std::make_unique<gradus::comm::collectives<Communicator>>(
             communicator_.duplicate(), gradus::comm::collectives_options{
-                                           .all_reduce = gradus::comm::parse_all_reduce_spec(chosen_.all_reduce_spec)});
+                                           .all_reduce = gradus::comm::parse_all_reduce_spec(chosen_.all_reduce_spec),
+                                           .node_of_rank = gradus::comm::nodes_of_ranks(communicator_)});
         return end_with(*collectives_, group_, plan.gradients);
       }
     }

@@ -79,7 +79,9 @@ int main(int argc, char** argv) {
                    "sharded_update in shared memory");
       require_servers(world, problem, want, {.servers = 0, .colocate = true});
       for (const auto algorithm : comm::all_reduce_algorithm_names) {
-        comm::collectives around{world.duplicate(), {.all_reduce = comm::parse_all_reduce_spec(algorithm)}};
+        comm::collectives around{world.duplicate(),
+                                 {.all_reduce = comm::parse_all_reduce_spec(algorithm),
+                                  .node_of_rank = comm::nodes_of_ranks(world, world.rank() < 2 ? "first" : "second")}};
         require_bits(train_bits(around, problem, rule, parallel::reproducible{parallel::all_reduce{}}), want,
                      std::string{algorithm});
       }

@@ -44,6 +44,11 @@ inline constexpr std::array<std::string_view, 8> all_reduce_algorithm_names{"nat
   return all_reduce_algorithm_names[static_cast<std::size_t>(algorithm)];
 }
 
+/// True if the algorithm reduces within nodes first, and so has to know the node of each rank.
+[[nodiscard]] constexpr bool is_hierarchical(all_reduce_algorithm algorithm) noexcept {
+  return algorithm >= all_reduce_algorithm::hierarchical_ring;
+}
+
 /// The algorithm for arrays up to a size. The first rule in a list that allows the size is used.
 struct all_reduce_rule {
   /// The limit of a rule for all sizes.

@@ -31,6 +31,7 @@
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/host_name.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/random.hpp"
 
@@ -157,8 +158,9 @@ class collectives : public forwarding<collectives<Communicator>> {
 };
 static_assert(communicator<collectives<self>>);
 
-/// A number for each rank, the same for ranks with the same text `node` (e.g. the host name). Called by all ranks.
-[[nodiscard]] inline std::vector<int> nodes_of_ranks(any_communicator communicator, std::string_view node) {
+/// A number for each rank, the same for ranks with the same text `node`. Called by all ranks.
+[[nodiscard]] inline std::vector<int> nodes_of_ranks(any_communicator communicator,
+                                                     std::string_view node = host_name()) {
   const std::uint64_t own = gradus::detail::hash_text(node);
   std::vector<std::uint8_t> bytes(sizeof(own) * static_cast<std::size_t>(communicator.size()));
   std::uint8_t mine[sizeof(own)];

@@ -3,6 +3,7 @@
 // Options of collectives that are made of messages: algorithms, sizes of messages, and the nodes of the ranks.
 #pragma once
 
+#include <algorithm>        // std::any_of
 #include <cstddef>          // std::size_t
 #include <source_location>  // std::source_location
 #include <string>           // std::string, std::to_string
@@ -29,8 +30,8 @@ struct collectives_options {
       {.algorithm = all_reduce_algorithm::ring}};
   /// Largest size of a message in bytes; long arrays are split so that receiving and combining overlap.
   index_t segment_bytes = 1024 * 1024;
-  /// The node of each rank (for a subset, each rank of its base), counted from 0, for the hierarchical algorithms;
-  /// empty: all ranks are on one node. See nodes_of_ranks.
+  /// The node of each rank (for a subset, each rank of its base), counted from 0: the hierarchical algorithms need it.
+  /// See nodes_of_ranks.
   std::vector<int> node_of_rank{};
   /// Reduce-scatters add in pairs of neighbors, then pairs of these, and so on, as halving_doubling does, in place of a
   /// ring. The number of ranks has to be a power of two. See tree_ordered.
@@ -57,8 +58,11 @@ inline void require_options(any_communicator world, std::string_view what, const
                      {"node_of_rank", nodes}},
                     where);
   const int size = world.size();
-  if (!options.node_of_rank.empty() && options.node_of_rank.size() != static_cast<std::size_t>(size)) {
-    raise<configuration_error>(what, {"a node for each of ", size, " ranks"}, {options.node_of_rank.size()}, {}, where);
+  const bool by_node = std::any_of(options.all_reduce.begin(), options.all_reduce.end(),
+                                   [](const all_reduce_rule& each) { return is_hierarchical(each.algorithm); });
+  if ((by_node || !options.node_of_rank.empty()) && options.node_of_rank.size() != static_cast<std::size_t>(size)) {
+    raise<configuration_error>(what, {"a node for each of ", size, " ranks"}, {options.node_of_rank.size()},
+                               "node_of_rank = comm::nodes_of_ranks(communicator)", where);
   }
 }
 

@@ -59,9 +59,7 @@ struct tuning {
   std::vector<collectives<any_communicator>> candidates;
   for (std::size_t i = 0; i < all_reduce_algorithm_names.size(); ++i) {
     const auto algorithm = static_cast<all_reduce_algorithm>(i);
-    const bool by_node = algorithm == all_reduce_algorithm::hierarchical_ring ||
-                         algorithm == all_reduce_algorithm::hierarchical_halving_doubling;
-    if (!by_node || !options.node_of_rank.empty()) {
+    if (!is_hierarchical(algorithm) || !options.node_of_rank.empty()) {
       result.algorithms.push_back(algorithm);
       candidates.emplace_back(communicator.duplicate(), collectives_options{.all_reduce = {{.algorithm = algorithm}},
                                                                             .node_of_rank = options.node_of_rank});

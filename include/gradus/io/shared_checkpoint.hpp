@@ -16,6 +16,7 @@
 
 #include "gradus/comm/link.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/host_name.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/checkpoint_reader.hpp"
@@ -127,7 +128,7 @@ class shared_checkpoint {
       listed.skipped.push_back({.path = "folders", .reason = failed});
     }
     std::string packed;
-    detail::append_field(packed, detail::host_name());
+    detail::append_field(packed, host_name());
     detail::append_number(packed, folders.size());
     for (const std::string& each : folders) {
       detail::append_field(packed, each);

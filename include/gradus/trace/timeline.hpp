@@ -17,15 +17,12 @@
 #include <utility>    // std::move
 #include <vector>     // std::erase_if, std::vector
 
-#if defined(__unix__) || defined(__APPLE__)
-#include <unistd.h>  // gethostname
-#endif
-
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/host_name.hpp"
 #include "gradus/trace/clock_alignment.hpp"
 #include "gradus/trace/detail/file/wire.hpp"
 #include "gradus/trace/detail/recorder/clock.hpp"
@@ -171,16 +168,6 @@ class timeline {
 };
 
 namespace detail {
-
-[[nodiscard]] inline std::string host_name() {
-#if defined(__unix__) || defined(__APPLE__)
-  char text[256] = {};
-  if (gethostname(text, sizeof(text) - 1) == 0 && text[0] != '\0') {
-    return text;
-  }
-#endif
-  return "localhost";
-}
 
 /// Packs a rank's spans with times of rank 0.
 [[nodiscard]] inline std::vector<std::uint8_t> pack(const recording& own, const clock_alignment& clock) {

@@ -41,8 +41,11 @@ BOOST_AUTO_TEST_CASE(collectives_and_messages) {
       BOOST_TEST_CONTEXT(ranks << " ranks, " << name) {
         BOOST_TEST(suite::failure_of([&] {
                      comm::run_ranks(ranks, [&](comm::threads& world) {
+                       const std::string node = world.rank() < 2 ? "first" : "second";
                        collectives own{world.duplicate(),
-                                       {.all_reduce = comm::parse_all_reduce_spec(name), .segment_bytes = 1000}};
+                                       {.all_reduce = comm::parse_all_reduce_spec(name),
+                                        .segment_bytes = 1000,
+                                        .node_of_rank = comm::nodes_of_ranks(world, node)}};
                        for (const auto& each : suite::conformance_cases<collectives>()) {
                          each.run(own);
                        }
@@ -72,6 +75,17 @@ BOOST_AUTO_TEST_CASE(options_are_checked) {
   BOOST_CHECK_THROW((comm::collectives{alone.duplicate(), {.all_reduce = {{.rings = 0}}}}),
                     gradus::configuration_error);
   BOOST_CHECK_THROW((comm::collectives{alone.duplicate(), {.node_of_rank = {0, 0}}}), gradus::configuration_error);
+}
+
+BOOST_AUTO_TEST_CASE(a_hierarchical_rule_without_nodes_is_refused) {
+  const comm::self alone;
+  for (const auto* const spec : {"hierarchical_ring", "ring:4K:hierarchical_halving_doubling", "nccl/xring"}) {
+    const std::string message = suite::failure_of([&] {
+      comm::collectives{alone.duplicate(), {.all_reduce = comm::parse_all_reduce_spec(spec)}};
+    });
+    BOOST_TEST(message.find("expected a node for each of 1 ranks") != std::string::npos, message);
+    BOOST_TEST(message.find("comm::nodes_of_ranks") != std::string::npos, message);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(ranks_with_different_rules_get_an_error) {

@@ -139,7 +139,9 @@ BOOST_AUTO_TEST_CASE(sums_are_those_of_the_tree) {
                          tree_of_threads own{world.duplicate()};
                          require_tree_sums(own, count);
                          tree_of_collectives around{tree_comm::collectives{
-                             world.duplicate(), {.all_reduce = tree_comm::parse_all_reduce_spec(name)}}};
+                             world.duplicate(),
+                             {.all_reduce = tree_comm::parse_all_reduce_spec(name),
+                              .node_of_rank = std::vector<int>(static_cast<std::size_t>(ranks), 0)}}};
                          require_tree_sums(around, count);
                        });
                      }) == "");

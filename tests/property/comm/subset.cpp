@@ -120,7 +120,9 @@ BOOST_AUTO_TEST_CASE(operations_of_random_subsets_are_right) {
           const bool in_none = last_in_none && at + 1 == lists.size();
           comm::subset own{world.duplicate(),
                            in_none ? std::vector<int>{} : lists[at],
-                           {.all_reduce = comm::parse_all_reduce_spec(name), .segment_bytes = 512}};
+                           {.all_reduce = comm::parse_all_reduce_spec(name),
+                            .segment_bytes = 512,
+                            .node_of_rank = std::vector<int>(static_cast<std::size_t>(ranks), 0)}};
           comm::subset other = own.duplicate();
           if (in_none) {
             return own.size() == 0 && other.size() == 0;
@@ -164,7 +166,7 @@ BOOST_AUTO_TEST_CASE(all_ranks_of_a_subset_have_the_same_bits) {
     const auto results = comm::run_ranks(6, [&](comm::threads& world) {
       comm::subset own{world.duplicate(),
                        world.rank() == 2 ? std::vector{2} : std::vector{4, 0, 5, 1, 3},
-                       {.all_reduce = comm::parse_all_reduce_spec(name)}};
+                       {.all_reduce = comm::parse_all_reduce_spec(name), .node_of_rank = {0, 0, 0, 1, 1, 1}}};
       std::vector<float> values(1009);
       for (std::size_t i = 0; i < values.size(); ++i) {
         values[i] = 1.0F / (1.5F + static_cast<float>(i) + 0.3F * static_cast<float>(own.rank()));

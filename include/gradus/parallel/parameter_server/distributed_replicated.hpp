@@ -56,8 +56,8 @@ struct distributed_replicated {
 
   /// Of the servers. Its `who`, if given, names all workers; overlap_forward is not for this strategy.
   parameter_server master{};
-  /// The node of each rank: nodes_of of parallel/parameter_server/hosts.hpp makes it. Empty: ranks_per_node of them
-  /// after each other, or those of the communicator, if it knows its nodes.
+  /// The node of each rank: comm::nodes_of_ranks makes it. Empty: ranks_per_node of them after each other, or those of
+  /// the communicator, if it knows its nodes.
   std::vector<int> node_of_rank{};
   /// Without node_of_rank: rank r is on node r / ranks_per_node. Stays 1 with a communicator that knows its nodes.
   int ranks_per_node = 1;

@@ -3,10 +3,8 @@
 // On which hosts the ranks of a group run.
 #pragma once
 
-#include <algorithm>    // std::find
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
-#include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
@@ -30,20 +28,6 @@ namespace gradus::parallel {
     names.emplace_back(reinterpret_cast<const char*>(all.data() + rank * length));
   }
   return names;
-}
-
-/// The node of each rank, counted from 0 in the order of their first ranks: for distributed_replicated.
-[[nodiscard]] inline std::vector<int> nodes_of(std::span<const std::string> host_of_rank) {
-  std::vector<int> nodes;
-  std::vector<std::string_view> known;
-  for (const std::string& host : host_of_rank) {
-    const auto found = std::find(known.begin(), known.end(), host);
-    nodes.push_back(static_cast<int>(found - known.begin()));
-    if (found == known.end()) {
-      known.emplace_back(host);
-    }
-  }
-  return nodes;
 }
 
 }  // namespace gradus::parallel

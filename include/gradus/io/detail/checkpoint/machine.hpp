@@ -3,23 +3,16 @@
 // Which machine a rank runs on, and whether two ranks have one file open.
 #pragma once
 
-#include <unistd.h>  // gethostname
-
 #include <cstddef>  // std::size_t
 #include <cstdio>   // std::fclose, std::fopen, std::fread
 #include <string>   // std::string
 
 #include "gradus/core/config.hpp"
+#include "gradus/core/host_name.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/file_system.hpp"
 
 namespace gradus::io::detail {
-
-/// The name of this machine, for messages.
-[[nodiscard]] inline std::string host_name() {
-  char text[256] = {};
-  return ::gethostname(text, sizeof(text) - 1) == 0 && text[0] != '\0' ? text : "localhost";
-}
 
 /// "rank 2 on 'host'".
 [[nodiscard]] inline std::string node_text(int rank, const std::string& host) {

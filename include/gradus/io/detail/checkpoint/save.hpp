@@ -17,6 +17,7 @@
 #include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/host_name.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/checkpoint_reader.hpp"

@@ -60,8 +60,7 @@ class message_plan {
     const bool folded = folding.simulated < ranks;
     message_plan plan{of, group, element_bytes, folding, ranks};
     std::vector<int> nodes;
-    if (what.algorithm == comm::all_reduce_algorithm::hierarchical_ring ||
-        what.algorithm == comm::all_reduce_algorithm::hierarchical_halving_doubling) {
+    if (comm::is_hierarchical(what.algorithm)) {
       for (const int rank : group) {
         nodes.push_back(of.host_of(rank));
       }

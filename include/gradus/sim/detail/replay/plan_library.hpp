@@ -87,7 +87,7 @@ class plan_library {
  private:
   [[nodiscard]] std::vector<int> nodes_of(index_t count) const {
     std::vector<int> nodes;
-    if (shape_of(count).algorithm >= comm::all_reduce_algorithm::hierarchical_ring) {
+    if (comm::is_hierarchical(shape_of(count).algorithm)) {
       for (const int rank : group_) {
         nodes.push_back(of_.host_of(rank));
       }
