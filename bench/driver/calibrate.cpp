@@ -83,7 +83,14 @@ sim::measured_row row_of(const settings& chosen, const json& row) {
     refuse(chosen, "expected 'devices' that 'devices_per_worker' divides, got " + row.dump().substr(0, 200));
   }
   one.workers = one.devices / of_worker;
-  one.how.servers = whole_of(chosen, row, "servers", 0);
+  if (row.contains("strategy")) {
+    const std::string strategy = text_of(chosen, row, "strategy", "");
+    one.all_reduce = all_reduce_algorithm_of(strategy);
+    if (!one.all_reduce) {
+      refuse(chosen, "expected a strategy such as ring, or rows with 'servers', got " + strategy);
+    }
+  }
+  one.how.servers = whole_of(chosen, row, "servers", one.all_reduce ? 1 : 0);
   const std::string mode = text_of(chosen, row, "mode", "parameter_server");
   if (mode != "parameter_server" && mode != "distributed_replicated") {
     refuse(chosen, "expected the mode parameter_server or distributed_replicated, got " + mode);
@@ -112,14 +119,17 @@ sim::measured_row row_of(const settings& chosen, const json& row) {
 }
 
 std::string name_of_row(const sim::measured_row& row) {
-  return std::to_string(row.devices) + " on " + std::to_string(row.workers) + ", " + std::to_string(row.how.servers) +
-         " servers, " + std::string{name_of(row.how.placed.policy)};
+  const std::string devices = std::to_string(row.devices) + " on " + std::to_string(row.workers) + ", ";
+  return row.all_reduce
+             ? devices + std::string{name_of(*row.all_reduce)}
+             : devices + std::to_string(row.how.servers) + " servers, " + std::string{name_of(row.how.placed.policy)};
 }
 
 nlohmann::ordered_json json_of(const sim::measured_row& row, const sim::calibrated_rate& rate) {
   nlohmann::ordered_json one{{"devices", row.devices},
                              {"workers", row.workers},
-                             {"servers", row.how.servers},
+                             {"servers", row.all_reduce ? 0 : row.how.servers},
+                             {"strategy", row.all_reduce ? name_of(*row.all_reduce) : "parameter_server"},
                              {"images_per_second", rate.images_per_second},
                              {"least", rate.least},
                              {"most", rate.most},

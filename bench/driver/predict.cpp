@@ -47,19 +47,16 @@ prediction_inputs inputs_of(const settings& given, bool source_only = false) {
         "--device: a prediction takes the times of --profile, which any device may have "
         "measured: leave it out"};
   }
-  if (chosen.order != transfer_order::none) {
-    throw std::invalid_argument{"--order: predictions are of gradients in the order of backward: leave it out"};
-  }
   if (!source_only) {
     inputs.network = network_of(chosen);
   }
   const batches plan{.of_rank = chosen.batch_size_per_rank, .rank = 0, .ranks = 1, .steps = 1};
-  const std::unique_ptr<input_set> images = open_input(chosen, model_of(chosen), plan.global());
-  gradus::cpu device{{.intra_op_threads = 1}};
-  gradus::trace::recorder unused{{.capacity = 1, .enabled = false}};
-  const std::unique_ptr<training> trained = make_training(chosen, device, *images, plan, unused);
-  static_cast<void>(trained->forecast());
-  const gradus::nn::graph& network = trained->structure();
+  const auto made = std::make_shared<forecast_network>();
+  made->images = open_input(chosen, model_of(chosen), plan.global());
+  made->trained = make_training(chosen, made->device, *made->images, plan, made->unused);
+  static_cast<void>(made->trained->forecast());
+  inputs.forecast = made;
+  const gradus::nn::graph& network = made->trained->structure();
   for (const auto& each : network.nodes()) {
     inputs.layer_elements.push_back(each.parameter_count());
   }
@@ -71,7 +68,7 @@ prediction_inputs inputs_of(const settings& given, bool source_only = false) {
         options.layer_times.push_back({.forward = each.forward, .backward = each.backward});
       }
     }
-    inputs.stages = trained->forecast_stages(options);
+    inputs.stages = made->trained->forecast_stages(options);
   }
   return inputs;
 }
@@ -240,16 +237,24 @@ void predict(const settings& given) {
 
 void propose(const settings& given) {
   prediction_inputs inputs = inputs_of(given);
+  const transfer_order order = given.order == transfer_order::none ? transfer_order::tic : given.order;
+  inputs.chosen.order = transfer_order::none;
+  const settings common = inputs.chosen;
   const int ranks = given.nodes * given.ranks_per_host;
   print_inputs(inputs);
   struct proposal {
+    settings chosen;
+    std::string strategy;
     std::string options;
     sim::prediction found;
+  };
+  const auto faster = [](const proposal& a, const proposal& b) {
+    return a.found.images_per_second > b.found.images_per_second;
   };
   std::vector<proposal> all;
   const auto consider = [&](const std::string& strategy, const std::string& options) {
     if (obstacle(inputs, strategy, ranks).empty()) {
-      all.push_back({options, predict_one(inputs, strategy, ranks)});
+      all.push_back({inputs.chosen, strategy, options, predict_one(inputs, strategy, ranks)});
     }
   };
   for (const int kilobytes : {1024, 4096, 25 * 1024}) {
@@ -260,13 +265,29 @@ void propose(const settings& given) {
       }
     }
   }
-  inputs.chosen.bucket_kilobytes = given.bucket_kilobytes;
+  inputs.chosen = common;
+  const std::size_t reduced = all.size();
   for (int servers = 1; servers <= ranks; servers *= 2) {
     inputs.chosen.servers = servers;
     inputs.chosen.colocate_servers = true;
     consider("parameter_server", "--variable-update parameter_server --colocate-servers --servers " +
                                      std::to_string(servers) + " --placement " + given.placement);
   }
+  // The best of each kind, in an order too.
+  const auto order_best_of = [&](std::size_t begin, std::size_t end) {
+    if (begin < end) {
+      const auto first = all.begin();
+      const proposal best = *std::min_element(first + static_cast<std::ptrdiff_t>(begin),
+                                              first + static_cast<std::ptrdiff_t>(end), faster);
+      inputs.chosen = best.chosen;
+      inputs.chosen.order = order;
+      consider(best.strategy, best.options + " --order " + name_of(order));
+      inputs.chosen = common;
+    }
+  };
+  const std::size_t with_servers = all.size();
+  order_best_of(0, reduced);
+  order_best_of(reduced, with_servers);
   if (given.stages > 0) {
     consider("pipeline", "--stages " + std::to_string(given.stages) + " --micro-batches " +
                              std::to_string(inputs.chosen.micro_batches) + " --schedule " + given.schedule);
@@ -274,9 +295,7 @@ void propose(const settings& given) {
   if (all.empty()) {
     throw std::invalid_argument{"tune --predict: no strategy fits " + std::to_string(ranks) + " ranks"};
   }
-  std::stable_sort(all.begin(), all.end(), [](const proposal& a, const proposal& b) {
-    return a.found.images_per_second > b.found.images_per_second;
-  });
+  std::stable_sort(all.begin(), all.end(), faster);
   std::printf("%11s  %-22s %10s  %s\n", "images/s", "interval", "efficiency", "options");
   for (std::size_t i = 0; i < std::min<std::size_t>(all.size(), 8); ++i) {
     const sim::prediction& each = all[i].found;

@@ -17,6 +17,7 @@
 #include "gradus/sim/data_parallel.hpp"
 #include "gradus/sim/pipeline_training.hpp"
 #include "gradus/sim/server_training.hpp"
+#include "transfer_plan.hpp"
 
 namespace driver {
 
@@ -46,17 +47,28 @@ int number_of(const std::string& text, const std::string& word) {
   return number;
 }
 
-sim::data_parallel all_reduce_of(const settings& chosen, comm::all_reduce_algorithm algorithm) {
-  const index_t bucket = index_t{1024} * chosen.bucket_kilobytes;
-  return {.gradients = {.bucket_bytes = bucket, .first_bucket_bytes = std::min<index_t>(bucket, 1 << 20)},
-          .rules = {{.algorithm = algorithm}}};
+/// The plan that a training with these options would make.
+transfer_plan transfers_of(const prediction_inputs& given, bool servers, int ranks) {
+  parallel::step_profile profile;
+  for (const sim::layer_times& each : given.source.work.layers) {
+    profile.layers.push_back({.forward = each.forward, .backward = each.backward});
+  }
+  profile.link.bytes_per_second = given.chosen.link_bytes_per_second;
+  return transfer_plan_of(given.chosen, given.forecast->trained->structure(), profile, servers, ranks);
 }
 
-sim::server_training servers_of(const settings& chosen) {
+sim::data_parallel all_reduce_of(const prediction_inputs& given, comm::all_reduce_algorithm algorithm, int ranks) {
+  return {.gradients = transfers_of(given, false, ranks).gradients, .rules = {{.algorithm = algorithm}}};
+}
+
+sim::server_training servers_of(const prediction_inputs& given, int ranks) {
+  const settings& chosen = given.chosen;
   sim::server_training how{.servers = chosen.servers,
                            .colocate = chosen.colocate_servers,
                            .placed = {.parts_per_server = chosen.parts_per_server},
-                           .window = chosen.messages_under_way};
+                           .window = chosen.messages_under_way,
+                           .overlap_forward = chosen.order != transfer_order::none,
+                           .pull_priorities = transfers_of(given, true, ranks).pull_priorities};
   for (const auto policy : {parallel::placement_policy::round_robin, parallel::placement_policy::greedy,
                             parallel::placement_policy::longest_first, parallel::placement_policy::partitioned}) {
     how.placed.policy = chosen.placement == name_of(policy) ? policy : how.placed.policy;
@@ -73,7 +85,7 @@ sim::pipeline_training pipeline_of(const prediction_inputs& given, const sim::wo
   const parallel::pipeline_rule& rule = parallel::pipeline_rule_of(chosen.schedule);
   sim::pipeline_training how{.schedule = rule.make(chosen.stages, chosen.micro_batches, chosen.stages_per_rank),
                              .replicas = ranks / chosen.stages,
-                             .gradients = all_reduce_of(chosen, comm::all_reduce_algorithm::ring)};
+                             .gradients = transfers_of(given, false, 1).gradients};
   how.variation = work.variation;
   const double of_layers = work.seconds() - work.update - work.other;
   const double and_other = of_layers > 0 ? 1 + work.other / of_layers : 1.0;
@@ -146,6 +158,16 @@ std::vector<int> rank_numbers(const std::string& text) {
   return numbers;
 }
 
+std::optional<comm::all_reduce_algorithm> all_reduce_algorithm_of(const std::string& strategy) {
+  const auto first = comm::all_reduce_algorithm_names.begin();
+  const auto end = comm::all_reduce_algorithm_names.end();
+  const auto found = std::find(first + 1, end, std::string_view{strategy});  // but native, which the library has not
+  if (found == end) {
+    return {};
+  }
+  return static_cast<comm::all_reduce_algorithm>(found - first);
+}
+
 std::vector<std::string> strategies_of(const settings& chosen) {
   std::vector<std::string> names = chosen.strategies;
   if (names.empty()) {
@@ -161,9 +183,7 @@ std::vector<std::string> strategies_of(const settings& chosen) {
     }
   }
   for (const std::string& each : names) {
-    const auto known = std::find(comm::all_reduce_algorithm_names.begin() + 1, comm::all_reduce_algorithm_names.end(),
-                                 std::string_view{each});
-    if (known == comm::all_reduce_algorithm_names.end() && each != "parameter_server" && each != "pipeline") {
+    if (!all_reduce_algorithm_of(each) && each != "parameter_server" && each != "pipeline") {
       std::string all = "parameter_server, pipeline";
       for (const std::string_view name : comm::all_reduce_algorithm_names) {
         all += name == "native" ? "" : ", " + std::string{name};
@@ -201,7 +221,7 @@ sim::prediction predict_one(const prediction_inputs& given, const std::string& s
   // Where the variation of ranks counts, one step says little.
   sim::replay_options options{.steps = given.source.work.variation.empty() ? 2 : 5, .spans = spans};
   if (strategy == "parameter_server") {
-    const sim::server_training how = servers_of(chosen);
+    const sim::server_training how = servers_of(given, ranks);
     const int workers = how.colocate ? ranks : ranks - how.servers;
     if (ranks > 512) {
       options.steps = 2;
@@ -217,11 +237,8 @@ sim::prediction predict_one(const prediction_inputs& given, const std::string& s
                           return sim::replay_pipeline(of, pipeline_of(given, work, ranks), options);
                         });
   }
-  const auto name = std::find(comm::all_reduce_algorithm_names.begin(), comm::all_reduce_algorithm_names.end(),
-                              std::string_view{strategy});
-  const auto algorithm = static_cast<comm::all_reduce_algorithm>(name - comm::all_reduce_algorithm_names.begin());
-  const sim::data_parallel_model model{given.network.description, given.source.work, all_reduce_of(chosen, algorithm),
-                                       ranks, options};
+  const sim::data_parallel_model model{given.network.description, given.source.work,
+                                       all_reduce_of(given, *all_reduce_algorithm_of(strategy), ranks), ranks, options};
   if (model.messages() > 1e6 && model.simulated_ranks() == ranks) {
     options.steps = 2;
   }

@@ -14,7 +14,6 @@
 #include "gradus/comm/watch.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/data/sampler.hpp"
-#include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/parallel/transfer_order/step_graph.hpp"
 #include "gradus/trace/recorder.hpp"
@@ -24,6 +23,7 @@
 #include "rules.hpp"
 #include "settings.hpp"
 #include "training.hpp"
+#include "transfer_plan.hpp"
 
 namespace driver {
 
@@ -76,12 +76,6 @@ struct step_parts {
   std::optional<gradus::train::step_end_of<float>> end;
 };
 
-/// The plan of a step's transfers.
-struct transfer_plan {
-  gradus::parallel::all_reduce gradients;    // of the modes that sum them
-  std::vector<std::size_t> pull_priorities;  // of the modes with servers; empty: as servers have them
-};
-
 /// The ranks that train together and what this one computes with, without the types of communicator and device.
 class ranks {
  public:
@@ -130,7 +124,7 @@ std::unique_ptr<step_parts> make_end(Communicator& communicator, gradus::comm::l
   return made;
 }
 
-/// The buckets and the order that were asked for; the same on all ranks. Called by all that train.
+/// transfer_plan_of, the same on all ranks. Called by all that train.
 /// @param group  all ranks; not used with servers
 [[nodiscard]] transfer_plan plan_transfers(const settings& chosen, const gradus::nn::graph& network,
                                            const gradus::parallel::step_profile& profile, gradus::comm::link& group);

@@ -76,6 +76,20 @@ class Predict(unittest.TestCase):
         described.write_text("# measured\n100Mbit/s 25us\n")
         self.assertAlmostEqual(rate(described), rate("100Mbit/s 25us"))
 
+    def test_an_order(self):
+        """Values of the layers that the next forward pass needs first come first, and it waits less."""
+        def step(order):
+            file = self.folder / "step.json"
+            run("predict", "--model", "vgg16", "--image-size", 64, "--batch-size", 8, "--ranks", 4, *NETWORK, "--strategy",
+                "parameter_server", "--servers", 2, "--colocate-servers", "--order", order, "--json", file)
+            return json.loads(file.read_text())["rows"][0]["step_ms"]
+
+        none, random, tic = step("none"), step("random"), step("tic")
+        self.assertLess(tic, 0.95 * random)
+        self.assertLess(tic, 0.95 * none)
+        said = self.predict("--ranks", 4, *NETWORK, "--stages", 2, "--order", "tic", status=2)
+        self.assertIn("--order", said)
+
     def test_a_trace_of_a_simulated_step(self):
         for strategy, shown in ((["ring"], 4), (["parameter_server"], 4),
                                 (["pipeline", "--stages", 2, "--micro-batches", 4], 2)):  # one replica for all
@@ -110,6 +124,19 @@ class Predict(unittest.TestCase):
         for row in rows:
             self.assertTrue(abs(row["error"]) <= 0.1 or row["least"] <= row["measured"] <= row["most"], row)
         self.assertLessEqual(statistics.median(abs(row["error"]) for row in rows), 0.03)
+
+    def test_what_an_all_reduce_would_do(self):
+        rows = self.folder / "rows.json"
+        servers = [{"devices": n, "servers": 1, "images_per_second": rate} for n, rate in ((1, 1000), (4, 1500))]
+        rows.write_text(json.dumps({"rows": [*servers, {"devices": 4, "strategy": "ring"}]}))
+        file = self.folder / "found.json"
+        said = run("predict", *LENET, "--calibrate", rows, "--json", file)
+        self.assertIn("4 on 4, ring", said)
+        ring = json.loads(file.read_text())["systems"][0]["rows"][2]
+        self.assertEqual((ring["strategy"], ring["servers"]), ("ring", 0))
+        self.assertGreater(ring["images_per_second"], 1500)
+        rows.write_text(json.dumps({"rows": [*servers, {"devices": 4, "strategy": "rings"}]}))
+        self.assertIn("expected a strategy such as ring", run("predict", *LENET, "--calibrate", rows, status=1))
 
     def test_what_is_refused(self):
         broken = self.folder / "broken.json"

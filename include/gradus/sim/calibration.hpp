@@ -7,14 +7,18 @@
 #include <array>      // std::array
 #include <cmath>      // std::exp, std::log2, std::pow
 #include <cstddef>    // std::size_t
+#include <optional>   // std::optional
 #include <span>       // std::span
 #include <utility>    // std::move, std::pair
 #include <vector>     // std::vector
 
+#include "gradus/comm/all_reduce_rule.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/parallel/parameter_server/mode.hpp"
 #include "gradus/sim/cluster.hpp"
+#include "gradus/sim/data_parallel.hpp"
+#include "gradus/sim/data_parallel_options.hpp"
 #include "gradus/sim/replayed_step.hpp"
 #include "gradus/sim/server_training.hpp"
 #include "gradus/sim/server_training_options.hpp"
@@ -28,6 +32,8 @@ struct measured_row {
   int workers = 1;               ///< hosts with these devices; each pushes one sum of the gradients of its devices
   server_training how{};         ///< servers and placement; as many servers as workers or fewer are beside workers
   double images_per_second = 0;  ///< of all devices
+  /// Workers that reduce their sums by this algorithm of comm::collectives, without servers and their barrier.
+  std::optional<comm::all_reduce_algorithm> all_reduce{};
 };
 
 /// Images a second, with the interval of nine tenths of the systems that are compatible with the measurements.
@@ -167,7 +173,11 @@ class calibration {
   }
 
   [[nodiscard]] table replay_of(const measured_row& row) const {
-    table found{};
+    if (row.all_reduce) {
+      const data_parallel_model model{{}, work_, {.rules = {{.algorithm = *row.all_reduce}}}, row.workers};
+      return table_of(
+          [&](const cluster& of, const workload& work) { return model.replay(of, work, {.steps = 2}).seconds; });
+    }
     server_training how = row.how;
     how.colocate = how.servers <= row.workers;
     how.applies_as_they_come = how.mode == parallel::server_mode::synchronous;
@@ -177,6 +187,15 @@ class calibration {
       how.pull_priorities.push_back(i - 1);  // the first layers come first
     }
     const int ranks = how.colocate ? row.workers : row.workers + how.servers;
+    return table_of([&](const cluster& of, const workload& work) {
+      return replay_servers(of, work, how, ranks, {.steps = 2}).seconds;
+    });
+  }
+
+  /// @param replay  the seconds of a step of a workload on a cluster
+  template <class Replay>
+  [[nodiscard]] table table_of(const Replay& replay) const {
+    table found{};
     for (int bandwidth = 0; bandwidth < bandwidths; ++bandwidth) {
       double change = 0;
       for (std::size_t message = 0; message < messages.size(); ++message) {
@@ -191,7 +210,7 @@ class calibration {
           }
           scaled.update *= by;
           scaled.other *= by;
-          return replay_servers(of, scaled, how, ranks, {.steps = 2}).seconds;
+          return replay(of, scaled);
         };
         const double at_reference = seconds(reference_);
         if (message == 0) {  // messages hardly change how a longer step changes the whole
@@ -206,7 +225,7 @@ class calibration {
   [[nodiscard]] double seconds_of(const point& at, const measured_row& row, const table& replays) const noexcept {
     const auto& [seconds, change] = replays.of[static_cast<std::size_t>(at.bandwidth)][at.message];
     return seconds + change * at.longer + at.spread * reference_ * largest_of(row.workers) +
-           at.barrier * (row.workers - 1);
+           (row.all_reduce ? 0 : at.barrier * (row.workers - 1));
   }
 
   [[nodiscard]] double images_of(const measured_row& row) const noexcept {

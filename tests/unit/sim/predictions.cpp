@@ -44,6 +44,11 @@ double measured_on(double bytes_per_second, double step, const sim::workload& wo
   }
   const sim::cluster cluster{.network = {.bytes_per_second = bytes_per_second, .latency = 50e-6},
                              .message_seconds = 50e-6};
+  const double images = static_cast<double>(work.batch_size_per_rank) * row.devices;
+  if (row.all_reduce) {
+    const sim::data_parallel_model model{cluster, scaled, {.rules = {{.algorithm = *row.all_reduce}}}, row.workers};
+    return images / model.replay(cluster, scaled, {.steps = 3}).seconds;
+  }
   sim::server_training how = row.how;
   how.colocate = how.servers <= row.workers;
   how.applies_as_they_come = true;
@@ -51,9 +56,8 @@ double measured_on(double bytes_per_second, double step, const sim::workload& wo
   for (std::size_t i = work.segments.size(); i > 0; --i) {
     how.pull_priorities.push_back(i - 1);
   }
-  return static_cast<double>(work.batch_size_per_rank) * row.devices /
-         sim::replay_servers(cluster, scaled, how, how.colocate ? row.workers : row.workers + how.servers, {.steps = 3})
-             .seconds;
+  const int ranks = how.colocate ? row.workers : row.workers + how.servers;
+  return images / sim::replay_servers(cluster, scaled, how, ranks, {.steps = 3}).seconds;
 }
 
 }  // namespace
@@ -197,6 +201,14 @@ BOOST_AUTO_TEST_CASE(a_system_that_was_replayed_is_found_again) {
   BOOST_TEST((last.most - last.least) / last.images_per_second > 0.1);
   BOOST_TEST(last.bandwidth_matters > 1.05);
   BOOST_TEST(last.beyond);
+  // What an all-reduce would do on this system.
+  for (const int workers : {2, 16}) {
+    const sim::measured_row ring{
+        .devices = workers, .workers = workers, .all_reduce = gradus::comm::all_reduce_algorithm::ring};
+    const double rate = fitted.predict(ring).images_per_second;
+    BOOST_TEST(rate == measured_on(400e6, 0.3, work, ring), boost::test_tools::tolerance(0.06));
+    BOOST_TEST((workers == 2 || rate > 1.2 * fitted.predict(rows[3]).images_per_second));
+  }
   BOOST_CHECK_THROW((sim::calibration{work, {}}), gradus::configuration_error);
   rows[0].devices = 3;
   rows[0].workers = 2;
