@@ -12,6 +12,8 @@
 #include "gradus/device/binding.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/layout/layouts.hpp"
+#include "gradus/parallel/int8_blocks.hpp"
+#include "gradus/parallel/outer_optimizer.hpp"
 #include "gradus/parallel/parameter_server/placement.hpp"
 #include "gradus/parallel/transfer_order/bucket_order.hpp"
 #include "gradus/parallel/transfer_order/simulated_step.hpp"
@@ -22,6 +24,7 @@
 #include "rules.hpp"
 #include "servers.hpp"
 #include "training.hpp"
+#include "update.hpp"
 #ifdef GRADUS_BENCH_WITH_CUDA
 #include "cuda.hpp"
 #endif
@@ -73,6 +76,14 @@ double print_bytes(const settings& chosen, const gradus::nn::graph& network, int
                        chosen.average_every);
     return share * bytes / chosen.average_every;
   }
+  if (chosen.update == variable_update::compressed_all_reduce) {
+    const auto elements = static_cast<index_t>(network.parameter_elements());
+    const auto encoded =
+        static_cast<double>(chosen.compression == "int8" ? parallel::int8_blocks::bytes(elements) : 2 * elements);
+    gradus::print_text(stdout, "bytes:       a rank sends and receives %.0f a step, in %s\n", share * encoded,
+                       chosen.compression.c_str());
+    return share * encoded;
+  }
   const index_t bucket = index_t{1024} * chosen.bucket_kilobytes;
   const auto buckets = parallel::buckets_of(
       {.bucket_bytes = bucket, .first_bucket_bytes = std::min<index_t>(bucket, 1 << 20)}, network, sizeof(float));
@@ -92,15 +103,32 @@ void print_checkpoint(const settings& chosen, const gradus::nn::graph& network, 
   gradus::cpu device{{.intra_op_threads = 1}};
   index_t of_parameter = sizeof(float);  // with the state of the update rule
   constexpr index_t sample = 61;         // parameters: no other buffer of a rule has that size
-  const std::unique_ptr<rule> updates = make_rule(chosen, device, sample);
-  for (const gradus::optim::state_buffer& each : updates->buffers()) {
-    of_parameter += each.elements == sample ? static_cast<index_t>(each.bytes.size()) / sample : 0;
+  const auto bytes_of_state = [](rule& updates) {
+    index_t bytes = 0;
+    for (const gradus::optim::state_buffer& each : updates.buffers()) {
+      bytes += each.elements == sample ? static_cast<index_t>(each.bytes.size()) / sample : 0;
+    }
+    return bytes;
+  };
+  of_parameter += bytes_of_state(*make_rule(chosen, device, sample));
+  index_t of_strategy = 0;  // what it keeps of a parameter, on all ranks together
+  if (chosen.update == variable_update::compressed_all_reduce && chosen.compression == "int8" && ranks > 1) {
+    of_strategy = ranks * index_t{sizeof(float)};
+  }
+  if (const parallel::outer_optimizer outer = averaging_of(chosen).outer;
+      chosen.update == variable_update::model_averaging && outer) {
+    of_strategy = index_t{sizeof(float)} + bytes_of_state(*outer.make<float>(device, sample));
   }
   const index_t weights = copies * network.parameter_count() * index_t{sizeof(float)};
   const index_t state = copies * network.parameter_count() * (of_parameter - index_t{sizeof(float)});
+  const index_t kept = of_strategy * network.parameter_count();
   const index_t statistics = with_statistics * network.buffer_elements() * index_t{sizeof(float)};
-  std::printf("checkpoint:  %td bytes%s: parameters %td, update rule %td, running statistics %td; and a header\n",
-              weights + state + statistics, alone && ranks > 1 ? " a rank" : "", weights, state, statistics);
+  std::printf("checkpoint:  %td bytes%s: parameters %td, update rule %td, running statistics %td",
+              weights + state + statistics + kept, alone && ranks > 1 ? " a rank" : "", weights, state, statistics);
+  if (kept != 0) {
+    std::printf(", strategy %td", kept);
+  }
+  std::printf("; and a header\n");
   if (!chosen.checkpoint_dir.empty()) {
     const std::uint64_t steps =
         static_cast<std::uint64_t>(chosen.warmup_batches + chosen.batches) * static_cast<std::uint64_t>(chosen.repeats);
@@ -291,6 +319,14 @@ void require_supported(const settings& chosen) {
     throw std::invalid_argument{std::string{chosen.order != transfer_order::none ? "--order" : "--all-reduce-spec"} +
                                 ": with --variable-update compressed_all_reduce gradients travel in one way: leave it "
                                 "out"};
+  }
+  if (chosen.update != variable_update::compressed_all_reduce && chosen.compression != settings{}.compression) {
+    throw std::invalid_argument{"--compression: expected --variable-update compressed_all_reduce, got " +
+                                std::string{name_of(chosen.update)}};
+  }
+  if (chosen.update != variable_update::model_averaging && chosen.outer_optimizer != settings{}.outer_optimizer) {
+    throw std::invalid_argument{"--outer-optimizer: expected --variable-update model_averaging, got " +
+                                std::string{name_of(chosen.update)}};
   }
   const index_t images =
       chosen.batch_size_per_rank > 0 ? chosen.batch_size_per_rank : find_model(chosen.model).batch_size;

@@ -264,8 +264,24 @@ void add_ranks(CLI::App& app, settings& chosen) {
   app.add_option("--bucket-kilobytes", chosen.bucket_kilobytes, "gradients that travel together")
       ->check(CLI::Range(1, 1 << 21))
       ->capture_default_str();
+  app.add_option("--compression", chosen.compression,
+                 "of compressed_all_reduce: as what gradients travel; int8 is in blocks with a scale, and what it "
+                 "loses is added in the next step")
+      ->check(CLI::IsMember({"bfloat16", "float16", "int8"}))
+      ->capture_default_str();
   app.add_option("--average-every", chosen.average_every, "of model_averaging: steps between two averages")
       ->check(CLI::Range(1, std::numeric_limits<int>::max()))
+      ->capture_default_str();
+  app.add_option("--outer-optimizer", chosen.outer_optimizer,
+                 "of model_averaging: what moves the parameters of the last average by the mean of what the ranks have "
+                 "changed; nesterov is that of DiLoCo, which averages every 500 steps")
+      ->check(CLI::IsMember({"none", "sgd", "momentum", "nesterov", "adam"}))
+      ->capture_default_str();
+  app.add_option("--outer-learning-rate", chosen.outer_learning_rate, "of --outer-optimizer")
+      ->check(CLI::Range(1e-9, 1e3))
+      ->capture_default_str();
+  app.add_option("--outer-momentum", chosen.outer_momentum, "of --outer-optimizer momentum and nesterov")
+      ->check(CLI::Range(0.0, 0.9999))
       ->capture_default_str();
   app.add_option("--time-limit", chosen.time_limit,
                  "seconds that a rank waits for the others before it says who is missing and ends the job")

@@ -30,7 +30,7 @@ enum class variable_update {
   all_reduce,              ///< gradients are summed over the ranks
   sharded_update,          ///< gradients are summed and parameters updated in blocks, one a rank
   model_averaging,         ///< parameters are averaged at intervals
-  compressed_all_reduce,   ///< gradients are summed over the ranks in 16 bits
+  compressed_all_reduce,   ///< gradients are summed over the ranks in 16 or 8 bits
   hybrid                   ///< ranks have stages of the network, and gradients are summed over replicas of the stages
 };
 [[nodiscard]] const char* name_of(variable_update mode) noexcept;
@@ -62,14 +62,18 @@ struct settings {
   bool colocate_servers = false;
   std::string server_mode = "synchronous";
   std::string placement = "partitioned";
-  int parts_per_server = 8;    // of placement partitioned
-  int backup_workers = 0;      // of server mode synchronous: whose gradients a step does not wait for
-  int staleness_bound = 0;     // of server mode bounded_staleness: steps ahead of the slowest worker
-  bool staged = false;         // values travel behind the step that computes with those before them
-  int messages_under_way = 4;  // between a worker and a server
-  int average_every = 10;      // steps between two averages of the parameters
-  int stages = 0;              // ranks of a replica of the pipeline; 0: not asked for
-  int micro_batches = 0;       // of a rank or replica; 0: of a pipeline 4 a stage, else 1
+  int parts_per_server = 8;              // of placement partitioned
+  int backup_workers = 0;                // of server mode synchronous: whose gradients a step does not wait for
+  int staleness_bound = 0;               // of server mode bounded_staleness: steps ahead of the slowest worker
+  bool staged = false;                   // values travel behind the step that computes with those before them
+  int messages_under_way = 4;            // between a worker and a server
+  int average_every = 10;                // steps between two averages of the parameters
+  std::string outer_optimizer = "none";  // of model_averaging
+  double outer_learning_rate = 0.7;
+  double outer_momentum = 0.9;
+  std::string compression = "bfloat16";  // of compressed_all_reduce
+  int stages = 0;                        // ranks of a replica of the pipeline; 0: not asked for
+  int micro_batches = 0;                 // of a rank or replica; 0: of a pipeline 4 a stage, else 1
   std::string schedule = "one_f_one_b";
   int stages_per_rank = 1;
   std::string layer_times = "measured";

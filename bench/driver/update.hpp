@@ -14,6 +14,7 @@
 #include "gradus/comm/watch.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/data/sampler.hpp"
+#include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/parallel/transfer_order/step_graph.hpp"
 #include "gradus/trace/recorder.hpp"
@@ -123,6 +124,9 @@ std::unique_ptr<step_parts> make_end(Communicator& communicator, gradus::comm::l
   made->end.emplace(made->parameters, *made->updates, *made->strategy, all, &made->timer);
   return made;
 }
+
+/// The options of model_averaging that were asked for.
+[[nodiscard]] gradus::parallel::model_averaging averaging_of(const settings& chosen);
 
 /// transfer_plan_of, the same on all ranks. Called by all that train.
 /// @param group  all ranks; not used with servers

@@ -14,8 +14,10 @@
 #include "gradus/comm/link_of.hpp"
 #include "gradus/comm/recorded.hpp"
 #include "gradus/comm/self.hpp"
+#include "gradus/core/float16.hpp"
 #include "gradus/parallel/compressed_all_reduce.hpp"
 #include "gradus/parallel/hybrid.hpp"
+#include "gradus/parallel/int8_blocks.hpp"
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/parameter_server/hosts.hpp"
 #include "gradus/parallel/parameter_server/roles.hpp"
@@ -138,6 +140,14 @@ class ranks_on final : public ranks {
     }
     if constexpr (on_host && !in_levels<Communicator>) {
       if (chosen_.update == variable_update::compressed_all_reduce) {
+        if (chosen_.compression == "int8") {
+          using gradus::parallel::int8_blocks;
+          return end_with(communicator_, group_, gradus::parallel::compressed_all_reduce<int8_blocks>{plan.gradients});
+        }
+        if (chosen_.compression == "float16") {
+          return end_with(communicator_, group_,
+                          gradus::parallel::compressed_all_reduce<gradus::float16>{plan.gradients});
+        }
         return end_with(communicator_, group_, gradus::parallel::compressed_all_reduce<>{plan.gradients});
       }
     }
@@ -148,7 +158,7 @@ class ranks_on final : public ranks {
     }
     if constexpr (on_host) {
       if (chosen_.update == variable_update::model_averaging) {
-        return end_with(communicator_, group_, gradus::parallel::model_averaging{.every_steps = chosen_.average_every});
+        return end_with(communicator_, group_, averaging_of(chosen_));
       }
     }
     if (chosen_.update == variable_update::sharded_update) {

@@ -243,6 +243,12 @@ class Measurement(unittest.TestCase):
         _, averaged = self.measure("--ranks=2", "--optimizer=nesterov", "--variable-update=model_averaging",
                                    "--average-every=2")
         self.assertNotAlmostEqual(averaged["loss"], losses["all_reduce"], delta=1e-4)
+        outer = {name: self.measure("--ranks=2", "--optimizer=nesterov", "--variable-update=model_averaging",
+                                    "--average-every=2", "--outer-optimizer", name, *options)[1]["loss"]
+                 for name, options in (("sgd", ["--outer-learning-rate=1"]), ("nesterov", []), ("momentum", []),
+                                       ("adam", ["--outer-learning-rate=0.001"]))}
+        self.assertAlmostEqual(outer.pop("sgd"), averaged["loss"], delta=1e-4)
+        self.assertEqual(len({averaged["loss"], *outer.values()}), 4, outer)
 
     def test_update_rules_train(self):
         losses = {}
@@ -856,6 +862,9 @@ class Checkpoints(unittest.TestCase):
         modes = [(["--ranks", 2], ()), (["--ranks", 2, "--variable-update", "sharded_update"], ()),
                  (["--ranks", 2, "--all-reduce-spec", "ring"], ()),
                  (["--ranks", 2, "--variable-update", "model_averaging", "--average-every", 2], ()),
+                 (["--ranks", 2, "--variable-update", "model_averaging", "--average-every", 2, "--outer-optimizer",
+                   "nesterov"], ()),
+                 (["--ranks", 2, "--variable-update", "compressed_all_reduce", "--compression", "int8"], ()),
                  (["--ranks", 3, "--variable-update", "parameter_server"], ()),
                  (["--ranks", 2, "--variable-update", "distributed_replicated", "--colocate-servers"], ()),
                  (["--ranks", 2, "--variable-update", "independent"], ()), (["--precision", "bf16"], ()),
@@ -879,7 +888,9 @@ class Checkpoints(unittest.TestCase):
     def test_a_dry_run_names_the_bytes(self):
         options = ["--checkpoint-dir", self.saves, "--checkpoint-every", 2]
         for more in ([], ["--optimizer", "adam"], ["--model", "resnet20", "--ranks", 2],
-                     ["--ranks", 2, "--variable-update", "model_averaging"]):
+                     ["--ranks", 2, "--variable-update", "model_averaging"],
+                     ["--ranks", 2, "--variable-update", "model_averaging", "--outer-optimizer", "nesterov"],
+                     ["--ranks", 2, "--variable-update", "compressed_all_reduce", "--compression", "int8"]):
             shutil.rmtree(self.saves, ignore_errors=True)
             text = run(*SMALL, *more, *options, "--dry-run")
             self.assertFalse(self.saves.exists())

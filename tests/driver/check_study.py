@@ -167,10 +167,23 @@ class Strategies(unittest.TestCase):
                                 "--parts-per-server: expected --placement partitioned")):
             self.assertIn(named, run(*SMALL, *options, status=2))
 
-    def test_gradients_travel_in_16_bits(self):
-        exact, rounded = (self.loss("--ranks=2", f"--variable-update={name}")
-                          for name in ("all_reduce", "compressed_all_reduce"))
-        self.assertAlmostEqual(exact, rounded, delta=0.02 * exact)
+    def test_gradients_travel_in_fewer_bits(self):
+        exact = self.loss("--ranks=2")
+        found = set()
+        for options in ([], ["--compression=float16"], ["--compression=int8"]):
+            found.add(self.loss("--ranks=2", "--variable-update=compressed_all_reduce", *options))
+        self.assertEqual(len(found), 3)
+        for rounded in found:
+            self.assertAlmostEqual(exact, rounded, delta=0.02 * exact)
+        bytes_of = lambda *options: int(re.search(r"sends and receives (\d+) a step", run(
+            *SMALL, "--ranks=2", "--dry-run", *options))[1])
+        compressed = "--variable-update=compressed_all_reduce"
+        whole = bytes_of()
+        self.assertEqual(bytes_of(compressed) * 2, whole)
+        self.assertAlmostEqual(bytes_of(compressed, "--compression=int8") / whole, 260 / 1024, delta=1e-3)
+        for options, named in ((["--compression=int8"], "--compression: expected --variable-update compressed_all_reduce"),
+                               (["--outer-optimizer=sgd"], "--outer-optimizer: expected --variable-update model_averaging")):
+            self.assertIn(named, run(*SMALL, *options, status=2))
         self.assertIn("--all-reduce-spec: with --variable-update compressed_all_reduce",
                       run(*SMALL, "--variable-update=compressed_all_reduce", "--all-reduce-spec=ring", status=2))
 

@@ -264,6 +264,8 @@ class all_reduce_state : public strategy<Element> {
  protected:
   /// The duplicate on which gradients travel.
   [[nodiscard]] comm::any_communicator& communicator() noexcept { return channel_.communicator(); }
+  /// What carries them.
+  [[nodiscard]] Channel& own_channel() noexcept { return channel_; }
 
  private:
   Channel channel_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// All-reduce of gradients that travel in 16 bits.
+// All-reduce of gradients that travel in fewer bits.
 #pragma once
 
 #include <algorithm>    // std::copy, std::min, std::transform
@@ -167,6 +167,12 @@ class rounded_gradients_on final : public gradient_channel {
   double error_ = 0;
 };
 
+/// What a rank keeps of a compressed_all_reduce.
+template <class Element, class Wire>
+struct compressed_state {
+  using type = all_reduce_state<Element, rounded_gradients_on<Element, Wire>>;
+};
+
 }  // namespace detail
 
 /// As all_reduce, but gradients are rounded to 16 bits before they travel, and every partial sum on the way: half the
@@ -181,7 +187,7 @@ class rounded_gradients_on final : public gradient_channel {
 /// Compression.fp16: in float16, what is larger than 65504 becomes infinite, and so do the sum and the update of that
 /// parameter on all ranks, unless the loss is scaled (optim::update), which skips the step. not_finite() counts such
 /// sums. Gradients are those of the mean over the examples of all ranks, so that their sum is no larger than they are.
-/// For float16 include gradus/core/float16.hpp.
+/// For float16 include gradus/core/float16.hpp. In 8 bits with error feedback: gradus/parallel/int8_blocks.hpp.
 ///
 /// @code
 ///   train::trainer trainer{net, optim::sgd{}, world, parallel::compressed_all_reduce<float16>{}};
@@ -197,7 +203,7 @@ struct compressed_all_reduce : all_reduce {
 
   /// The object of one rank that brings its gradients together; see gradient_strategy.
   template <class Element>
-  using state = detail::all_reduce_state<Element, detail::rounded_gradients_on<Element, Wire>>;
+  using state = typename detail::compressed_state<Element, Wire>::type;
 };
 static_assert(gradient_strategy<compressed_all_reduce<>>);
 

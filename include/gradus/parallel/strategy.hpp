@@ -69,6 +69,15 @@ struct travelling_memory {
   std::span<const std::byte> bytes;  ///< the memory that is sent or received
 };
 
+/// Memory that a strategy keeps from step to step, so that a checkpoint must hold it.
+struct strategy_buffer {
+  optim::state_buffer memory;  ///< its name is unique in the strategy
+  bool of_parameters = false;  ///< it is laid out as the flat buffers, with an element for each of theirs
+  /// Each rank has its own, and what counts is the sum over the ranks: on other ranks a training goes on with shares of
+  /// that. Otherwise all ranks have the same bits.
+  bool of_rank = false;
+};
+
 /// Where the parameters of a strategy are updated.
 enum class update_scope : unsigned char {
   all,       ///< every rank updates all of them
@@ -155,6 +164,9 @@ class strategy {
   [[nodiscard]] virtual bool replicates() const noexcept { return !ranks_differ(); }
   /// What the strategy has counted and needs to go on; the same on all ranks. They may be written.
   [[nodiscard]] virtual std::span<std::uint64_t> counters() noexcept { return {}; }
+  /// What the strategy keeps in memory of the host and needs to go on: the same list on all ranks. It may be written;
+  /// all 0 is how a training begins.
+  [[nodiscard]] virtual dynamic_array<strategy_buffer> buffers() { return {}; }
 
   /// Which rank updates which parameters; a constant of the strategy.
   [[nodiscard]] virtual update_scope scope() const noexcept { return update_scope::all; }

@@ -144,7 +144,8 @@ enum class state_kind : unsigned char {
   buffers_of_rank,  ///< all of them, of another rank
   sums,             ///< of the epoch so far
   worker_numbers,   ///< of reproducible training: the loss of the epoch so far without rounding, and who has examples
-  worker_buffers    ///< of reproducible training: all buffers of a virtual worker
+  worker_buffers,   ///< of reproducible training: all buffers of a virtual worker
+  strategy          ///< what a strategy keeps; `buffer` is its index among strategy::buffers
 };
 
 /// Where an array of a state comes from on this rank, and how ranks share it.
@@ -152,7 +153,7 @@ struct array_origin {
   state_kind kind = state_kind::value;
   int copy_of = 0;              ///< the rank, where ranks differ; of worker_buffers the virtual worker
   std::byte* memory = nullptr;  ///< all of the array, in the memory of the device (of sums: in the host's)
-  std::size_t buffer = 0;       ///< of servers: 0 the values, then the buffers of the rule
+  std::size_t buffer = 0;       ///< of servers: 0 the values, then the buffers of the rule; of a strategy its own
   index_t offset = 0;           ///< in the flat buffers, in elements
   int owner = -1;               ///< the rank that has all of it; -1: all ranks have it, and answer for some rows each
   index_t rows = 1;             ///< a part is some rows
@@ -185,6 +186,8 @@ struct stored_array : state_entry {
 ///   trainer.sums                      (ranks, 4): loss, right answers, examples and labels of the epoch so far
 ///   trainer.rank1.conv1.weight, ...   of the other ranks, where each trains by itself (model_averaging)
 ///   trainer.rank1.buffers             all buffers of another rank's network
+///   trainer.strategy.outer.values.conv1.weight, ...   of the strategy: see parallel::strategy::buffers
+///   trainer.rank1.strategy.residual.conv1.weight, ... the same of another rank, where each has its own
 ///   trainer.workers                   of parallel::reproducible: the exact loss of the epoch so far, then a 1 for each
 ///                                     virtual worker that had examples in it
 ///   trainer.worker3.buffers           all buffers of a virtual worker; 0 at the end of an epoch

@@ -19,6 +19,8 @@
 #include "gradus/optim/adam.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/all_reduce.hpp"
+#include "gradus/parallel/compressed_all_reduce.hpp"
+#include "gradus/parallel/int8_blocks.hpp"
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
@@ -135,6 +137,107 @@ BOOST_AUTO_TEST_CASE(ranks_that_were_apart) {
   for (std::size_t k = 0; k < now.size(); ++k) {
     BOOST_TEST(now[k] == (values_of(first)[k] + values_of(second)[k]) / 2);
   }
+}
+
+/// The numbers of an array.
+std::vector<double> values_in(const train::state_source& state, const std::string& name) {
+  const std::size_t i = state.find(name);
+  BOOST_REQUIRE_MESSAGE(i < state.entries(), "no array " << name);
+  std::vector<double> values(static_cast<std::size_t>(state.entry(i).elements()));
+  state.read(i, 0, std::as_writable_bytes(std::span{values}));
+  return values;
+}
+
+/// What other ranks capture at once when they have restored a state.
+template <class Layout, class Strategy>
+void restore_and_capture(int ranks, const Strategy& options, const train::state_source& from, rank_states& to) {
+  comm::run_ranks(ranks, [&](comm::threads& world) {
+    gradus::cpu device{{.intra_op_threads = 1}};
+    gradus::nn::network<double, Layout> net{device, {2, 9, 8}};
+    gradus_test::build_training_network(net);
+    net.compile({.max_batch_size = 8, .seed = 11});
+    train::trainer trainer{net, optim::sgd{}, world, options};
+    train::restore(trainer, from);
+    train::capture(trainer, *to.of_rank[static_cast<std::size_t>(world.rank())]);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(an_outer_optimizer_goes_to_other_ranks) {
+  const state_run how{.capture_after = 8, .learning_rate = 0.01, .statistics = false};
+  const parallel::model_averaging outer{.every_steps = 3, .outer = optim::sgd{.momentum = 0.9}};
+  rank_states states{2};
+  (void)run<gradus::nhwc>(2, outer, optim::sgd{}, how, nullptr, &states);
+  const train::state_parts before = states.all(2);
+  rank_states of_others{3};
+  restore_and_capture<gradus::nchw>(3, outer, before, of_others);
+  const train::state_parts after = of_others.all(3);
+  BOOST_TEST(*after.fact("strategy counters") == "8 3 1");
+  for (const std::string name : {"values.conv1.weight", "velocity.conv1.weight", "velocity.scores.bias"}) {
+    const std::vector<double> numbers = values_in(before, "trainer.strategy.outer." + name);
+    BOOST_TEST((numbers != std::vector<double>(numbers.size())), name);
+    BOOST_TEST((values_in(after, "trainer.strategy.outer." + name) == numbers), name);
+  }
+  // Ranks that averaged, and were apart, begin together.
+  rank_states averaged{2};
+  (void)run<gradus::nhwc>(2, parallel::model_averaging{.every_steps = 3}, optim::sgd{}, how, nullptr, &averaged);
+  const train::state_parts apart = averaged.all(2);
+  rank_states began{2};
+  restore_and_capture<gradus::nhwc>(2, outer, apart, began);
+  const train::state_parts now = began.all(2);
+  BOOST_TEST(*now.fact("strategy counters") == "0 0 0");
+  const std::vector<double> own = values_in(now, "scores.weight");
+  BOOST_TEST((values_in(now, "trainer.rank1.scores.weight") == own));
+  const std::vector<double> first = values_in(apart, "scores.weight");
+  const std::vector<double> second = values_in(apart, "trainer.rank1.scores.weight");
+  for (std::size_t k = 0; k < own.size(); ++k) {
+    BOOST_TEST(own[k] == (first[k] + second[k]) / 2);
+  }
+  const std::vector<double> velocity = values_in(now, "trainer.strategy.outer.velocity.scores.weight");
+  BOOST_TEST((velocity == std::vector<double>(velocity.size())));
+  // Another outer rule has another state.
+  check_message<gradus::shape_error>(
+      [&] {
+        rank_states none{2};
+        restore_and_capture<gradus::nhwc>(2, parallel::model_averaging{.every_steps = 3, .outer = optim::adam{}},
+                                          before, none);
+      },
+      {"trainer.strategy.outer.", "strategy"});
+}
+
+BOOST_AUTO_TEST_CASE(other_ranks_share_what_8_bits_have_lost) {
+  const parallel::compressed_all_reduce<parallel::int8_blocks> options{};
+  rank_states states{2};
+  (void)run<gradus::nhwc>(2, options, optim::sgd{}, interrupted, nullptr, &states);
+  const train::state_parts before = states.all(2);
+  for (const int ranks : {2, 3}) {
+    rank_states of_others{ranks};
+    restore_and_capture<gradus::nchw>(ranks, options, before, of_others);
+    const train::state_parts after = of_others.all(ranks);
+    for (const std::string name : {"strategy.residual.conv1.weight", "strategy.residual.scores.bias"}) {
+      const auto total = [&](const train::state_source& state, int of) {
+        std::vector<double> sum = values_in(state, "trainer." + name);
+        for (int rank = 1; rank < of; ++rank) {
+          const std::vector<double> more = values_in(state, "trainer.rank" + std::to_string(rank) + "." + name);
+          for (std::size_t k = 0; k < sum.size(); ++k) {
+            sum[k] += more[k];
+          }
+        }
+        return sum;
+      };
+      const std::vector<double> want = total(before, 2);
+      BOOST_TEST((want != std::vector<double>(want.size())), name);
+      BOOST_TEST(gradus_test::largest_difference(total(after, ranks), want) < 1e-15, name);
+      BOOST_TEST((ranks == 3 || values_in(after, "trainer." + name) == values_in(before, "trainer." + name)), name);
+    }
+  }
+  // One rank rounds nothing; another strategy has no residuals.
+  rank_states alone{1};
+  restore_and_capture<gradus::nhwc>(1, options, before, alone);
+  BOOST_TEST(alone.all(1).find("trainer.strategy.residual.conv1.weight") == alone.all(1).entries());
+  rank_states again{2};
+  restore_and_capture<gradus::nhwc>(2, options, alone.all(1), again);
+  const std::vector<double> residual = values_in(again.all(2), "trainer.strategy.residual.conv1.weight");
+  BOOST_TEST((residual == std::vector<double>(residual.size())));
 }
 
 BOOST_AUTO_TEST_CASE(ranks_share_the_arrays) {

@@ -15,6 +15,7 @@
 #include "gradus/optim/update.hpp"
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/compressed_all_reduce.hpp"
+#include "gradus/parallel/int8_blocks.hpp"
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/parameter_server/distributed_replicated.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
@@ -74,6 +75,11 @@ BOOST_AUTO_TEST_CASE(compressed_all_reduce) {
   check_strategy<gradus::comm::threads>(2, gradus::parallel::compressed_all_reduce<>{}, true);
 }
 
+BOOST_AUTO_TEST_CASE(what_8_bits_have_lost) {
+  check_strategy<gradus::comm::threads>(
+      2, gradus::parallel::compressed_all_reduce<gradus::parallel::int8_blocks>{{.bucket_bytes = 200}}, true);
+}
+
 BOOST_AUTO_TEST_CASE(sharded_update_in_shared_memory) {
   check_strategy<gradus::comm::threads>(1, gradus::parallel::sharded_update{}, true);
 }
@@ -87,6 +93,16 @@ BOOST_AUTO_TEST_CASE(model_averaging) {
   check_strategy<gradus::comm::threads>(1, gradus::parallel::model_averaging{.every_steps = 4}, true);
   check_strategy<gradus::comm::threads>(2, gradus::parallel::model_averaging{.synchronous_steps = 5}, true);
   check_strategy<gradus::comm::threads>(2, gradus::parallel::model_averaging{.synchronous_steps = 12}, true);
+}
+
+BOOST_AUTO_TEST_CASE(outer_optimizer) {
+  check_strategy<gradus::comm::threads>(1, gradus::parallel::model_averaging{.every_steps = 4, .outer = momentum_rule},
+                                        true);
+  check_strategy<gradus::comm::threads>(
+      2,
+      gradus::parallel::model_averaging{
+          .synchronous_steps = 5, .outer = gradus::optim::adam{}, .outer_learning_rate = 0.02},
+      true);
 }
 
 BOOST_AUTO_TEST_CASE(parameter_servers_beside_workers) {

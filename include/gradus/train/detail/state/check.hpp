@@ -81,7 +81,7 @@ inline constexpr std::string_view restoring = "train::restore";
   if (i == source.entries() || !same_form(source.entry(i), wanted)) {
     raise<shape_error>(restoring, {"an array '", name, "' in the form of ", describe(wanted)},
                        i == source.entries() ? std::string{"none"} : describe(source.entry(i)),
-                       "the state is damaged, or one of another network");
+                       "the state is damaged, or one of another network or strategy");
   }
   return i;
 }

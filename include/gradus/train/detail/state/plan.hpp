@@ -3,6 +3,7 @@
 // The arrays of a training's state: what there is, which rank has which part, and where it is on this rank.
 #pragma once
 
+#include <algorithm>         // std::max
 #include <array>             // std::array
 #include <cstddef>           // std::byte, std::size_t
 #include <cstdint>           // std::uint64_t
@@ -152,6 +153,13 @@ struct state_access {
   return rank == 0 ? std::string{name} : gradus::join({"trainer.rank", rank, ".", name});
 }
 
+/// The beginning of the names of what a strategy keeps.
+inline constexpr std::string_view strategy_prefix = "strategy.";
+/// The name that such an array has of a rank: "trainer.strategy.residual", "trainer.rank1.strategy.residual".
+[[nodiscard]] inline std::string name_of_strategy_copy(std::string_view name, int rank) {
+  return rank == 0 ? gradus::join({"trainer.", name}) : name_of_copy(name, rank);
+}
+
 /// The tensors of a parameter.
 template <class Layout>
 void add_parameter(training_state& state, std::string name, const nn::parameter_description& described,
@@ -262,6 +270,38 @@ void plan_rule(const training_parts<Network>& training, training_state& state,
   }
 }
 
+/// What the strategy keeps. Names begin with "trainer.": a training with another strategy needs none of it.
+template <class Network>
+void plan_strategy(const training_parts<Network>& training, training_state& state) {
+  auto& strategy = training.end->strategy();
+  const dynamic_array<parallel::strategy_buffer> buffers = strategy.buffers();
+  for (std::size_t number = 0; number < buffers.size(); ++number) {
+    const parallel::strategy_buffer& each = buffers[number];
+    const optim::state_buffer& memory = each.memory;
+    const index_t element_bytes = static_cast<index_t>(memory.bytes.size()) / std::max<index_t>(memory.elements, 1);
+    for (int copy = 0; copy < (each.of_rank ? training.group->size() : 1); ++copy) {
+      const auto name = [&](std::string_view of) {
+        return name_of_strategy_copy(gradus::join({strategy_prefix, memory.name, of.empty() ? "" : ".", of}), copy);
+      };
+      const array_origin origin{.kind = state_kind::strategy,
+                                .copy_of = copy,
+                                .memory = memory.bytes.data(),
+                                .buffer = number,
+                                .owner = each.of_rank ? copy : -1};
+      if (!each.of_parameters) {
+        state_access::add(state, name({}), memory.element, element_bytes, memory.elements, origin);
+        continue;
+      }
+      for (const nn::parameter_description* const p : training.network->structure().trained_parameters()) {
+        array_origin of_this = origin;
+        of_this.memory += p->offset * element_bytes;
+        of_this.offset = p->offset;
+        add_parameter<typename Network::layout_type>(state, name(p->name), *p, memory.element, element_bytes, of_this);
+      }
+    }
+  }
+}
+
 /// The buffers of layers: those of the first rank that has them by their names, and all of each other rank.
 template <class Network>
 void plan_buffers(const training_parts<Network>& training, training_state& state) {
@@ -333,6 +373,7 @@ void plan_state(const training_parts<Network>& training, training_state& state) 
     }
     plan_rule(training, state, of_parameters, copy, elsewhere ? 0 : owner);
   }
+  plan_strategy(training, state);
   plan_buffers(training, state);
   dynamic_array<double>& sums = state_access::sums_of(state);
   const std::size_t numbers =

@@ -137,6 +137,11 @@ class restorer {
       server_updates_ = position_.steps;
     }
     own_counters_ = own_counters_ && training_->end->strategy().describe().starts_with(strategy);
+    for (const stored_array& each : wanted_.arrays()) {
+      keeps_ = keeps_ || each.origin.kind == state_kind::strategy;
+      kept_ = kept_ || (each.origin.kind == state_kind::strategy && source_->find(each.name) != source_->entries());
+    }
+    own_counters_ = own_counters_ && kept_ == keeps_;
     read_callbacks();
   }
 
@@ -175,6 +180,9 @@ class restorer {
             }
           }
           break;
+        case state_kind::strategy:
+          read_strategy(one);
+          break;
         case state_kind::sums:
           read_sums();
           break;
@@ -207,7 +215,9 @@ class restorer {
                       const_cast<std::byte*>(each.logical.data()), memory.data(), true);
         data = memory.data();
       }
-      if (one.origin.memory != nullptr) {
+      if (one.origin.kind == state_kind::strategy) {
+        std::memcpy(one.origin.memory, data, each.logical.size());
+      } else if (one.origin.memory != nullptr) {
         device.copy_from_host(one.origin.memory, data, each.logical.size());
       }
       if (to_servers && one_of_servers(one.origin)) {
@@ -267,23 +277,51 @@ class restorer {
     const bool copies = ranks_ > 1 && source_->find(name_of_copy(one.name, 1)) != source_->entries();
     if (!copies) {
       read_one(one, one.name);
-    } else if (same_ranks() && training_->end->strategy().ranks_differ()) {
+    } else if (same_ranks() && training_->end->strategy().ranks_differ() && kept_ == keeps_) {
       read_one(one, own);
     } else if (one.origin.kind == state_kind::rule_number || one.element_bytes < 4) {
       read_one(one, one.name);
-    } else if (one.element_bytes == 4) {
-      read_mean<float>(one);
     } else {
-      read_mean<double>(one);
+      const auto name_of = [&one](int rank) { return name_of_copy(one.name, rank); };
+      if (one.element_bytes == 4) {
+        read_sum<float>(one, name_of, ranks_);
+      } else {
+        read_sum<double>(one, name_of, ranks_);
+      }
     }
   }
 
-  template <class Number>
-  void read_mean(const stored_array& one) {
+  /// What a strategy keeps: all 0 after another strategy. What each rank had is shared by other ranks.
+  void read_strategy(const stored_array& one) {
+    const bool of_rank = one.origin.owner >= 0;
+    if (of_rank && one.origin.copy_of != group_->rank()) {
+      return;
+    }
+    if (!kept_) {
+      staged_.push_back(
+          {.array = &one,
+           .logical = dynamic_array<std::byte>(static_cast<std::size_t>(one.elements() * one.element_bytes))});
+    } else if (!of_rank || same_ranks()) {
+      read_one(one, one.name);
+    } else {
+      const auto name_of = [&one](int rank) {
+        return name_of_strategy_copy(one.name.substr(one.name.find(strategy_prefix)), rank);
+      };
+      if (one.element_bytes == 4) {
+        read_sum<float>(one, name_of, group_->size());
+      } else {
+        read_sum<double>(one, name_of, group_->size());
+      }
+    }
+  }
+
+  /// Of the copies of all ranks that have made the state: their sum, divided.
+  template <class Number, class NameOf>
+  void read_sum(const stored_array& one, const NameOf& name_of, int divisor) {
     dynamic_array<double> sum(static_cast<std::size_t>(one.elements()));
     dynamic_array<std::byte> bytes;
     for (int rank = 0; rank < ranks_; ++rank) {
-      bytes = bytes_of(one, name_of_copy(one.name, rank));
+      bytes = bytes_of(one, name_of(rank));
       for (std::size_t k = 0; k < sum.size(); ++k) {
         Number value{};
         std::memcpy(&value, bytes.data() + k * sizeof(Number), sizeof(Number));
@@ -291,8 +329,8 @@ class restorer {
       }
     }
     for (std::size_t k = 0; k < sum.size(); ++k) {
-      const auto mean = static_cast<Number>(sum[k] / ranks_);
-      std::memcpy(bytes.data() + k * sizeof(Number), &mean, sizeof(Number));
+      const auto share = static_cast<Number>(sum[k] / divisor);
+      std::memcpy(bytes.data() + k * sizeof(Number), &share, sizeof(Number));
     }
     staged_.push_back({.array = &one, .logical = std::move(bytes)});
   }
@@ -381,6 +419,8 @@ class restorer {
   callback_state callbacks_;
   std::vector<std::uint64_t> counters_;  // of the strategy
   bool own_counters_ = false;            // they are those of the same strategy
+  bool keeps_ = false;                   // the strategy of this training keeps more, in memory
+  bool kept_ = false;                    // so does that of the state
   std::uint64_t server_updates_ = 0;
   bool workers_within_epoch_ = false;  // the state has what virtual workers have in the course of an epoch
   worker_epoch epoch_;                 // that
