@@ -27,6 +27,7 @@
 #include "gradus/kernels/cpu/detail/simd/storage.hpp"
 #include "gradus/kernels/cpu/elementwise.hpp"
 #include "gradus/kernels/cpu/pool2d.hpp"
+#include "gradus/kernels/cpu/scale_channels.hpp"
 #include "gradus/kernels/cpu/softmax.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/optim/adam.hpp"
@@ -322,6 +323,31 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(pooling_has_the_same_bits, Element, stored_element
   for (const index_t channels : {1, 3, 8, 19, 64, 75}) {
     check(nhwc{}, channels);
     check(nchw{}, channels);
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(scaled_channels_have_the_same_bits, Element, stored_elements) {
+  cpu device{{.intra_op_threads = 1}};
+  for (const index_t channels : {1, 3, 8, 19, 64, 75}) {
+    for (const index_t pixels : {1, 2, 7, 16, 33, 300}) {
+      for (const bool channels_last : {false, true}) {
+        const gradus::kernels::scale_channels_shape shape{2, channels, pixels, channels_last};
+        const index_t count = 2 * channels * pixels;
+        const copied<Element> x{std::span<const Element>{numbers<Element>(count, 31)}};
+        const copied<Element> dy{std::span<const Element>{numbers<Element>(count, 32)}};
+        const copied<Element> factors{std::span<const Element>{numbers<Element>(2 * channels, 33)}};
+        const std::vector<Element> before = numbers<Element>(count + 2 * channels, 34);
+        check_same_bits<Element>("products", before, [&](Element* to) {
+          scale_channels_forward(device, shape, x.data(), factors.data(), to);
+        });
+        for (const bool add : {false, true}) {
+          check_same_bits<Element>("gradients", before, [&](Element* to) {
+            scale_channels_backward(device, shape, x.data(), factors.data(), dy.data(),
+                                    gradus::kernels::scale_channels_gradients<Element>{to, add, to + count, add});
+          });
+        }
+      }
+    }
   }
 }
 
