@@ -43,10 +43,18 @@ template <class Element>
   using pack = packet<Element>;
   row_block<Element> sums;
   sums.fill(0);
-  sums.for_each(
-      pixels, [=](pack p, index_t i, typename pack::type & sum)
-                  __attribute__((always_inline)) { sum += p.load(x + i) * p.load(dy + i); });
-  return sums.reduced([](const auto& a, const auto& b) { return a + b; });
+  index_t first = 0;
+  for (; first + sums.width <= pixels; first += sums.width) {
+#pragma GCC unroll 4
+    for (int k = 0; k < sums.vectors; ++k) {
+      sums.value[k] += pack{}.load(x + first + k * pack::lanes) * pack{}.load(dy + first + k * pack::lanes);
+    }
+  }
+  computed<Element> sum = sums.reduced([](const auto& a, const auto& b) { return a + b; });
+  for (; first < pixels; ++first) {
+    sum += static_cast<computed<Element>>(x[first]) * static_cast<computed<Element>>(dy[first]);
+  }
+  return sum;
 }
 
 /// Adds x * dy of pixels to totals, for `Count` vectors of channels. The sums of a few hundred pixels stay in
