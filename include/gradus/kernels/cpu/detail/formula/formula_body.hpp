@@ -93,7 +93,7 @@ template <class Formula, class Element, int Inputs, int Parameters>
                   constexpr auto k = static_cast<std::size_t>(Result);
                   if constexpr (Result >= Inputs) {
                     p.add_to(sums + (Result - Inputs) * stride + (i & mask), result.value);
-                  } else if (to.inputs[k] != nullptr) {
+                  } else if (Inputs + Parameters == 1 || to.inputs[k] != nullptr) {
                     Element* const dx = to.inputs[k] + at;
                     p.store(dx, to.accumulate[k] ? p.load(dx) + result.value : result.value);
                   }
