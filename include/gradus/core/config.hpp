@@ -63,6 +63,15 @@ GRADUS_END_PACKETS
 #define GRADUS_RESTRICT
 #endif
 
+// What a function with the attribute `flatten` calls. GCC inlines it without another word, clang only what is called
+// directly. Not always_inline with GCC: it compiles a function after what it calls, and does not follow calls by
+// functions that are always_inline.
+#if defined(__clang__)
+#define GRADUS_FLATTENED [[gnu::always_inline]]
+#else
+#define GRADUS_FLATTENED
+#endif
+
 #if defined(__CUDACC__)
 #define GRADUS_HOST_DEVICE __host__ __device__  // for functions that expressions on a GPU call for each element
 #else

@@ -14,11 +14,12 @@ namespace gradus::simd::GRADUS_TARGET {
 template <class Real>
 class numbers {
  public:
+  using real = Real;
   using pack = packet<Real>;
   using vector = typename pack::type;
   static constexpr index_t lanes = pack::lanes;
 
-  numbers() noexcept : value{} {}
+  numbers() noexcept {}  // NOLINT: formulas have arrays of results that are computed later
   numbers(Real number) noexcept : value{pack::broadcast(number)} {}  // NOLINT: formulas have constants
   numbers(const numbers& other) noexcept : value{other.value} {}
   numbers& operator=(const numbers& other) noexcept {

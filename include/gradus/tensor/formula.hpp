@@ -5,7 +5,7 @@
 // formula_of<2>([](auto a, auto b) { return a * sigmoid(b); }) calls the function once, with variables in place of
 // tensors. The operators and functions of tensors then give a formula: a type that says what is computed. From the type
 // the compiler makes lists of steps for the value and, by reverse-mode differentiation, for all derivatives at once. A
-// kernel runs such a list on packets or single elements, in one pass over memory.
+// kernel runs such a list on vectors or single elements, in one pass over memory.
 //
 // Numbers in the function are double and are converted to the type of the arithmetic. The derivatives of the functions
 // are those of tensor/functions.hpp.
@@ -19,7 +19,6 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/element.hpp"
-#include "gradus/core/index.hpp"
 #include "gradus/tensor/detail/formula/evaluate.hpp"
 #include "gradus/tensor/detail/formula/nodes.hpp"
 #include "gradus/tensor/detail/formula/program.hpp"
@@ -114,7 +113,7 @@ template <class Source>
 
 /// An element-wise function of `Inputs` numbers with its derivatives. It holds the numbers of the function.
 ///
-/// A kernel asks for an evaluator of the type of arithmetic, float or double, and calls it for each packet or element:
+/// A kernel asks for an evaluator of the type of arithmetic, float or double, and calls it for each vector or element:
 /// evaluator(load, store). `load(k)` returns variable k and `store(r, value)` takes result r; k and r are
 /// std::integral_constant<int, ...>. `load` is called for what the list of steps reads only.
 ///
@@ -163,15 +162,16 @@ class formula {
     return result;
   }
 
-  /// The evaluator of the value in `Real`, in packets of the compiler's target.
-  template <real_element Real>
-  [[nodiscard]] auto value_of_packets() const noexcept {
-    return detail::make_evaluator<value_source, detail::packet_arithmetic<Real>, Real>(value_constants_.numbers.data());
+  /// The evaluator of the value, a vector at a time: of the numbers of an instruction set (simd/functions.hpp).
+  template <class Numbers>
+  [[nodiscard]] auto value_of_vectors() const noexcept {
+    return detail::make_evaluator<value_source, detail::vector_arithmetic<Numbers>, typename Numbers::real>(
+        value_constants_.numbers.data());
   }
-  /// The evaluator of the derivatives, in packets.
-  template <real_element Real>
-  [[nodiscard]] auto gradient_of_packets() const noexcept {
-    return detail::make_evaluator<gradient_source, detail::packet_arithmetic<Real>, Real>(
+  /// The evaluator of the derivatives, a vector at a time.
+  template <class Numbers>
+  [[nodiscard]] auto gradient_of_vectors() const noexcept {
+    return detail::make_evaluator<gradient_source, detail::vector_arithmetic<Numbers>, typename Numbers::real>(
         gradient_constants_.numbers.data());
   }
   /// The evaluator of the value, one element at a time.
@@ -191,13 +191,6 @@ class formula {
   detail::constant_list<value_source::program.constants> value_constants_;
   detail::constant_list<gradient_source::program.constants> gradient_constants_;
 };
-
-/// A packet of float or double, as the evaluators of packets take it.
-template <real_element Real>
-using formula_packet = detail::packet_of<Real>;
-/// The SIMD lanes of a packet.
-template <real_element Real>
-inline constexpr index_t formula_packet_lanes = detail::packet_width<Real>;
 
 namespace detail {
 
@@ -271,10 +264,11 @@ class loss_formula {
   /// Takes the numbers of a formula.
   explicit loss_formula(const Node& node) : constants_{detail::constants_of<source>(node)} {}
 
-  /// The evaluator in `Real`, in packets of the compiler's target.
-  template <real_element Real>
-  [[nodiscard]] auto terms_of_packets() const noexcept {
-    return detail::make_evaluator<source, detail::packet_arithmetic<Real>, Real>(constants_.numbers.data());
+  /// The evaluator, a vector at a time: of the numbers of an instruction set.
+  template <class Numbers>
+  [[nodiscard]] auto terms_of_vectors() const noexcept {
+    return detail::make_evaluator<source, detail::vector_arithmetic<Numbers>, typename Numbers::real>(
+        constants_.numbers.data());
   }
   /// The evaluator, one element at a time.
   template <real_element Real>

@@ -26,12 +26,16 @@
 #include "gradus/kernels/cpu/channel_softmax.hpp"
 #include "gradus/kernels/cpu/detail/simd/storage.hpp"
 #include "gradus/kernels/cpu/elementwise.hpp"
+#include "gradus/kernels/cpu/formula.hpp"
 #include "gradus/kernels/cpu/pool2d.hpp"
+#include "gradus/kernels/cpu/scale_channels.hpp"
 #include "gradus/kernels/cpu/softmax.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/optim/adam.hpp"
 #include "gradus/optim/elementwise_pass.hpp"
 #include "gradus/optim/lamb_pass.hpp"
+#include "gradus/tensor/expressions.hpp"
+#include "gradus/tensor/formula.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 #include "guarded_array.hpp"
 #include "instruction_sets.hpp"
@@ -322,6 +326,78 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(pooling_has_the_same_bits, Element, stored_element
   for (const index_t channels : {1, 3, 8, 19, 64, 75}) {
     check(nhwc{}, channels);
     check(nchw{}, channels);
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(scaled_channels_have_the_same_bits, Element, stored_elements) {
+  cpu device{{.intra_op_threads = 1}};
+  for (const index_t channels : {1, 3, 8, 19, 64, 75}) {
+    for (const index_t pixels : {1, 2, 7, 16, 33, 300}) {
+      for (const bool channels_last : {false, true}) {
+        const gradus::kernels::scale_channels_shape shape{2, channels, pixels, channels_last};
+        const index_t count = 2 * channels * pixels;
+        const copied<Element> x{std::span<const Element>{numbers<Element>(count, 31)}};
+        const copied<Element> dy{std::span<const Element>{numbers<Element>(count, 32)}};
+        const copied<Element> factors{std::span<const Element>{numbers<Element>(2 * channels, 33)}};
+        const std::vector<Element> before = numbers<Element>(count + 2 * channels, 34);
+        check_same_bits<Element>("products", before, [&](Element* to) {
+          scale_channels_forward(device, shape, x.data(), factors.data(), to);
+        });
+        for (const bool add : {false, true}) {
+          check_same_bits<Element>("gradients", before, [&](Element* to) {
+            scale_channels_backward(device, shape, x.data(), factors.data(), dy.data(),
+                                    gradus::kernels::scale_channels_gradients<Element>{to, add, to + count, add});
+          });
+        }
+      }
+    }
+  }
+}
+
+/// Every operation of formulas: b chooses one for each element, so that a NaN hides no other.
+BOOST_AUTO_TEST_CASE_TEMPLATE(formulas_have_the_same_bits, Element, real_elements) {
+  namespace kernels = gradus::kernels;
+  using real = gradus::parameter_element_t<Element>;
+  cpu device{{.intra_op_threads = 1}};
+  const auto all = gradus::formula_of<4>([](auto a, auto b, auto slope, auto shift) {
+    const auto low = where(b < -6, exp(a), where(b < -4, log(a), where(b < -2, sqrt(a), tanh(a))));
+    const auto middle = where(b < 1, sigmoid(a), where(b < 2, erf(a), where(b <= 3, softplus(a), pow(a, 1.5))));
+    const auto high = where(b > 8 && !(a == b), square(a) / b, where(b > 6 || a != a, min(a, b), abs(max(a, -b))));
+    return slope * where(b < 0, low, where(b < 4, middle, where(b > 5, high, relu(-a) - clamp(a, -1, b)))) + shift;
+  });
+  const auto loss = gradus::loss_formula_of([](auto y, auto t) { return mean(where(y < t, square(y - t), exp(-t))); });
+  for (const auto& shape : {kernels::formula_shape{3, 37, 1}, {70, 3, 1}, {2, 3, 75}, {70, 2, 9}, {1, 1, 1}}) {
+    const auto count = static_cast<index_t>(shape.count());
+    const copied<Element> a{std::span<const Element>{numbers<Element>(count, 41)}};
+    const copied<Element> b{std::span<const Element>{numbers<Element>(count, 42)}};
+    const copied<Element> dy{std::span<const Element>{numbers<Element>(count, 43)}};
+    const copied<real> slope{std::span<const real>{numbers<real>(shape.channels, 44)}};
+    const copied<real> targets{std::span<const real>{numbers<real>(count, 45)}};
+    const real shift{0.5};
+    const kernels::formula_arguments<Element, 2, 2> from{{a.data(), b.data()}, {slope.data(), &shift}, {true, false}};
+    const std::vector<Element> before = numbers<Element>(2 * count + 1, 46);
+    check_same_bits<Element>("formula", before,
+                             [&](Element* to) { kernels::formula_forward(device, shape, all, from, to); });
+    std::vector<std::uint64_t> first;
+    check_same_bits<Element>("derivatives", before, [&](Element* to) {
+      std::vector<std::byte> work(kernels::formula_workspace_bytes(device, shape, 2));
+      std::vector<real> sums(static_cast<std::size_t>(shape.channels) + 1);
+      kernels::formula_backward(
+          device, shape, all, from, dy.data(), a.data(),
+          kernels::formula_gradients<Element, 2, 2>{{to, to + count}, {true, false}, {sums.data(), &sums.back()}},
+          work);
+      std::vector<std::uint64_t> bits;
+      for (const real sum : sums) {
+        bits.push_back(bits_of(sum));
+      }
+      first = first.empty() ? bits : first;
+      BOOST_TEST((bits == first));
+    });
+    check_same_bits<Element>("loss", before, [&](Element* to) {
+      const auto sum = kernels::formula_loss(device, 1, count, loss, a.data(), targets.data(),
+                                             static_cast<const real*>(nullptr), 0.5, to);
+      to[count] = static_cast<Element>(static_cast<real>(sum.loss));
+    });
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// erf, softplus, relu, sigmoid, tanh over the whole range of numbers against double (for double: long double).
+// Functions of tensors and formulas over the whole range of numbers against double (for double: long double).
 #include <boost/test/unit_test.hpp>
 
 #include <bit>
@@ -11,7 +11,10 @@
 #include <tuple>
 #include <vector>
 
+#include "gradus/kernels/cpu/formula.hpp"
 #include "gradus/tensor/expressions.hpp"
+#include "gradus/tensor/formula.hpp"
+#include "instruction_sets.hpp"
 
 using gradus::index_t;
 
@@ -63,10 +66,25 @@ struct sweep {
     const gradus::tensor_view<const Element, 1, gradus::row_major, gradus::cpu> x{
         device, at.data(), {static_cast<index_t>(at.size())}};
     const gradus::tensor<Element, 1> y = function(x);
+    compare(what, most, y.data(), right);
+    const auto formula = gradus::formula_of<1>(function);
+    for_each_instruction_set([&](gradus::kernels::instruction_set set) {
+      std::vector<Element> of_formula(at.size());
+      gradus::kernels::formula_forward(device, {1, 1, x.size()}, formula,
+                                       gradus::kernels::formula_arguments<Element, 1, 0>{{at.data()}},
+                                       of_formula.data());
+      BOOST_TEST_CONTEXT("formula with " << gradus::kernels::name_of(set)) {
+        compare(what, most, of_formula.data(), right);
+      }
+    });
+  }
+
+  template <class Right>
+  void compare(const char* what, double most, const Element* y, const Right& right) {
     double worst = 0;
     Element worst_at{0};
     for (std::size_t i = 0; i < at.size(); ++i) {
-      const double off = units<Element, wide>(y.data()[i], right(static_cast<wide>(at[i])));
+      const double off = units<Element, wide>(y[i], right(static_cast<wide>(at[i])));
       if (off > worst) {
         worst = off;
         worst_at = at[i];
@@ -94,6 +112,12 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(values_are_close_to_the_right_ones, Element, eleme
       [](wide x) {
         return (x > 0 ? x : x == x ? 0 : x) + std::log1p(std::exp(x > 0 ? -x : x));
       });
+  all.check(
+      "exp", 4, [](const auto& x) { return exp(x); }, [](wide x) { return std::exp(x); });
+  all.check(
+      "log", 2, [](const auto& x) { return log(x); }, [](wide x) { return std::log(x); });
+  all.check(
+      "tanh", 7, [](const auto& x) { return tanh(x); }, [](wide x) { return std::tanh(x); });
   all.check(
       "relu", 0, [](const auto& x) { return relu(x); }, [](wide x) { return x > 0 || x != x ? x : wide{0}; });
   all.check(

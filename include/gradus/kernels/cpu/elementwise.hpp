@@ -3,9 +3,10 @@
 // Element-wise kernels on the CPU.
 #pragma once
 
-#include <cstddef>  // std::size_t
-#include <cstdint>  // std::uint8_t
-#include <cstring>  // std::memmove
+#include <algorithm>  // std::max
+#include <cstddef>    // std::size_t
+#include <cstdint>    // std::uint8_t
+#include <cstring>    // std::memmove
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
@@ -26,12 +27,12 @@ namespace detail {
 /// Elements of one task: large compared with the cost of a task, small compared with a cache.
 inline constexpr index_t elementwise_grain = index_t{1} << 14U;
 
-/// Calls body(target, begin, end) for all elements, on all threads.
+/// Calls body(target, begin, end) for all rows of `length` elements, on all threads.
 template <class Body>
-void for_each_range(cpu& device, index_t count, const Body& body) {
-  device.parallel_for(count, elementwise_grain, [&body](index_t begin, index_t end) {
-    on_target([&](auto target) { body(target, begin, end); });
-  });
+void for_each_range(cpu& device, index_t rows, const Body& body, index_t length = 1) {
+  const index_t grain = std::max(index_t{1}, elementwise_grain / std::max(index_t{1}, length));
+  device.parallel_for(
+      rows, grain, [&body](index_t begin, index_t end) { on_target([&](auto target) { body(target, begin, end); }); });
 }
 
 }  // namespace detail

@@ -25,8 +25,6 @@
 GRADUS_BEGIN_PACKETS
 namespace gradus::detail {
 
-namespace packets = Eigen::internal;
-
 struct operation_traits {
   static constexpr bool takes_masks = false;
   static constexpr bool exact = false;
@@ -62,8 +60,8 @@ struct add_operation : operation_base {
     return static_cast<Element>(a + b);
   }
   template <class Packet>
-  static Packet packet(const Packet& a, const Packet& b) noexcept {
-    return packets::padd(a, b);
+  GRADUS_FLATTENED static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return padd(a, b);
   }
   template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto&, const auto&) {
@@ -78,8 +76,8 @@ struct subtract_operation : operation_base {
     return static_cast<Element>(a - b);
   }
   template <class Packet>
-  static Packet packet(const Packet& a, const Packet& b) noexcept {
-    return packets::psub(a, b);
+  GRADUS_FLATTENED static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return psub(a, b);
   }
   template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto&, const auto&) {
@@ -98,8 +96,8 @@ struct multiply_operation : operation_base {
     return static_cast<Element>(a * b);
   }
   template <class Packet>
-  static Packet packet(const Packet& a, const Packet& b) noexcept {
-    return packets::pmul(a, b);
+  GRADUS_FLATTENED static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return pmul(a, b);
   }
   template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& a, const auto& b) {
@@ -118,8 +116,8 @@ struct divide_operation : operation_base {
     return static_cast<Element>(a / b);
   }
   template <class Packet>
-  static Packet packet(const Packet& a, const Packet& b) noexcept {
-    return packets::pdiv(a, b);
+  GRADUS_FLATTENED static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return pdiv(a, b);
   }
   template <int Index>
   static auto derivative(const auto& adjoint, const auto& self, const auto&, const auto& b) {
@@ -142,8 +140,8 @@ struct minimum_operation : operation_base {
     return b < a || b != b ? b : a;
   }
   template <class Packet>
-  static Packet packet(const Packet& a, const Packet& b) noexcept {
-    return packets::pselect(packets::por(packets::pcmp_lt(b, a), packets::pcmp_lt_or_nan(b, b)), b, a);
+  GRADUS_FLATTENED static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return pselect(por(pcmp_lt(b, a), pcmp_lt_or_nan(b, b)), b, a);
   }
   template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& a, const auto& b) {
@@ -164,8 +162,8 @@ struct maximum_operation : operation_base {
     return a < b || b != b ? b : a;
   }
   template <class Packet>
-  static Packet packet(const Packet& a, const Packet& b) noexcept {
-    return packets::pselect(packets::por(packets::pcmp_lt(a, b), packets::pcmp_lt_or_nan(b, b)), b, a);
+  GRADUS_FLATTENED static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return pselect(por(pcmp_lt(a, b), pcmp_lt_or_nan(b, b)), b, a);
   }
   template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& a, const auto& b) {
@@ -188,7 +186,7 @@ struct clamp_operation : operation_base {
     return minimum_operation::scalar(maximum_operation::scalar(x, low), high);
   }
   template <class Packet>
-  static Packet packet(const Packet& x, const Packet& low, const Packet& high) noexcept {
+  GRADUS_FLATTENED static Packet packet(const Packet& x, const Packet& low, const Packet& high) noexcept {
     return minimum_operation::packet(maximum_operation::packet(x, low), high);
   }
   template <int Index>
@@ -211,10 +209,10 @@ struct negate_operation : operation_base {
     return static_cast<Element>(-a);
   }
   template <class Packet>
-  static Packet packet(const Packet& a) noexcept {
+  GRADUS_FLATTENED static Packet packet(const Packet& a) noexcept {
     // Not pnegate: with AVX it computes 0 - a, which loses the sign of zero.
     using element_type = typename packets::unpacket_traits<Packet>::type;
-    return packets::pxor(a, packets::pset1<Packet>(-element_type{0}));
+    return pxor(a, pset1<Packet>(-element_type{0}));
   }
   template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto&) {
@@ -232,7 +230,7 @@ struct exp_operation : operation_base {
     return std::exp(a);
   }
   template <class Packet>
-  static Packet packet(const Packet& a) noexcept {
+  GRADUS_FLATTENED static Packet packet(const Packet& a) noexcept {
     return exp_packet(a);
   }
   template <int Index>
@@ -251,7 +249,7 @@ struct log_operation : operation_base {
     return std::log(a);
   }
   template <class Packet>
-  static Packet packet(const Packet& a) noexcept {
+  GRADUS_FLATTENED static Packet packet(const Packet& a) noexcept {
     return log_packet(a);
   }
   template <int Index>
@@ -269,7 +267,7 @@ struct sqrt_operation : operation_base {
     return std::sqrt(a);
   }
   template <class Packet>
-  static Packet packet(const Packet& a) noexcept {
+  GRADUS_FLATTENED static Packet packet(const Packet& a) noexcept {
     return sqrt_packet(a);
   }
   template <int Index>
@@ -297,8 +295,8 @@ struct tanh_operation : operation_base {
     return std::tanh(a);
   }
   template <class Packet>
-  static Packet packet(const Packet& a) noexcept {
-    return packets::ptanh(a);
+  GRADUS_FLATTENED static Packet packet(const Packet& a) noexcept {
+    return packets::generic_fast_tanh_float(a);
   }
   template <int Index>
   static auto derivative(const auto& adjoint, const auto& self, const auto&) {
@@ -317,11 +315,11 @@ struct sigmoid_operation : operation_base {
     return Element{1} / (Element{1} + std::exp(-a));
   }
   template <class Packet>
-  static Packet packet(const Packet& a) noexcept {
+  GRADUS_FLATTENED static Packet packet(const Packet& a) noexcept {
     using element_type = typename packets::unpacket_traits<Packet>::type;
-    const Packet one = packets::pset1<Packet>(element_type{1});
+    const Packet one = pset1<Packet>(element_type{1});
     // Outside the range of pexp the result is 1, or below the smallest normal number.
-    return packets::pdiv(one, packets::padd(one, packets::pexp(packets::pnegate(a))));
+    return pdiv(one, padd(one, pexp(pnegate(a))));
   }
   template <int Index>
   static auto derivative(const auto& adjoint, const auto& self, const auto&) {
@@ -339,7 +337,7 @@ struct erf_operation : operation_base {
     return std::erf(a);
   }
   template <class Packet>
-  static Packet packet(const Packet& a) noexcept {
+  GRADUS_FLATTENED static Packet packet(const Packet& a) noexcept {
     return erf_packet(a);
   }
   template <int Index>
@@ -360,7 +358,7 @@ struct softplus_operation : operation_base {
     return (a < Element{0} ? Element{0} : a) + std::log1p(std::exp(a < Element{0} ? a : -a));
   }
   template <class Packet>
-  static Packet packet(const Packet& a) noexcept {
+  GRADUS_FLATTENED static Packet packet(const Packet& a) noexcept {
     return softplus_packet(a);
   }
   template <int Index>
@@ -378,8 +376,8 @@ struct relu_operation : operation_base {
     return a < Element{0} ? Element{0} : a;  // keeps a NaN
   }
   template <class Packet>
-  static Packet packet(const Packet& a) noexcept {
-    return packets::pmax(a, packets::pzero(a));  // a where it is NaN
+  GRADUS_FLATTENED static Packet packet(const Packet& a) noexcept {
+    return pmax(a, pzero(a));  // a where it is NaN
   }
   template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& a) {
@@ -396,8 +394,8 @@ struct abs_operation : operation_base {
     return a < Element{0} ? static_cast<Element>(-a) : (a + Element{0});
   }
   template <class Packet>
-  static Packet packet(const Packet& a) noexcept {
-    return packets::pabs(a);
+  GRADUS_FLATTENED static Packet packet(const Packet& a) noexcept {
+    return pabs(a);
   }
   template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& a) {
@@ -412,8 +410,8 @@ struct square_operation : operation_base {
     return static_cast<Element>(a * a);
   }
   template <class Packet>
-  static Packet packet(const Packet& a) noexcept {
-    return packets::pmul(a, a);
+  GRADUS_FLATTENED static Packet packet(const Packet& a) noexcept {
+    return pmul(a, a);
   }
   template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& a) {
@@ -453,7 +451,7 @@ struct cast_operation : operation_traits {
     return static_cast<Target>(a);
   }
   template <class Packet>
-  static Packet packet(const Packet& a) noexcept {
+  GRADUS_FLATTENED static Packet packet(const Packet& a) noexcept {
     return a;
   }
   template <int Index>
@@ -481,8 +479,8 @@ struct where_operation : operation_traits {
     return condition ? a : b;
   }
   template <class Packet>
-  static Packet packet(const Packet& mask, const Packet& a, const Packet& b) noexcept {
-    return packets::pselect(mask, a, b);
+  GRADUS_FLATTENED static Packet packet(const Packet& mask, const Packet& a, const Packet& b) noexcept {
+    return pselect(mask, a, b);
   }
   template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& condition, const auto&, const auto&) {
@@ -511,8 +509,8 @@ struct masked_operation : operation_traits {
     return condition ? a : Element{0};
   }
   template <class Packet>
-  static Packet packet(const Packet& mask, const Packet& a) noexcept {
-    return packets::pand(mask, a);
+  GRADUS_FLATTENED static Packet packet(const Packet& mask, const Packet& a) noexcept {
+    return pand(mask, a);
   }
   template <int Index>
   static auto derivative(const auto& adjoint, const auto&, const auto& condition, const auto&) {
@@ -524,32 +522,32 @@ struct equal_operation : predicate_base {
   static constexpr std::string_view name = "operator==";
   GRADUS_HOST_DEVICE static bool scalar(auto a, auto b) noexcept { return a == b; }
   template <class Packet>
-  static Packet packet(const Packet& a, const Packet& b) noexcept {
-    return packets::pcmp_eq(a, b);
+  GRADUS_FLATTENED static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return pcmp_eq(a, b);
   }
 };
 struct not_equal_operation : predicate_base {
   static constexpr std::string_view name = "operator!=";
   GRADUS_HOST_DEVICE static bool scalar(auto a, auto b) noexcept { return a != b; }
   template <class Packet>
-  static Packet packet(const Packet& a, const Packet& b) noexcept {
-    return packets::pandnot(packets::ptrue(a), packets::pcmp_eq(a, b));
+  GRADUS_FLATTENED static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return pandnot(ptrue(a), pcmp_eq(a, b));
   }
 };
 struct less_operation : predicate_base {
   static constexpr std::string_view name = "operator<";
   GRADUS_HOST_DEVICE static bool scalar(auto a, auto b) noexcept { return a < b; }
   template <class Packet>
-  static Packet packet(const Packet& a, const Packet& b) noexcept {
-    return packets::pcmp_lt(a, b);
+  GRADUS_FLATTENED static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return pcmp_lt(a, b);
   }
 };
 struct less_equal_operation : predicate_base {
   static constexpr std::string_view name = "operator<=";
   GRADUS_HOST_DEVICE static bool scalar(auto a, auto b) noexcept { return a <= b; }
   template <class Packet>
-  static Packet packet(const Packet& a, const Packet& b) noexcept {
-    return packets::pcmp_le(a, b);
+  GRADUS_FLATTENED static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return pcmp_le(a, b);
   }
 };
 struct and_operation : predicate_base {
@@ -557,8 +555,8 @@ struct and_operation : predicate_base {
   static constexpr std::string_view name = "operator&&";
   GRADUS_HOST_DEVICE static bool scalar(bool a, bool b) noexcept { return a && b; }
   template <class Packet>
-  static Packet packet(const Packet& a, const Packet& b) noexcept {
-    return packets::pand(a, b);
+  GRADUS_FLATTENED static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return pand(a, b);
   }
 };
 struct or_operation : predicate_base {
@@ -566,8 +564,8 @@ struct or_operation : predicate_base {
   static constexpr std::string_view name = "operator||";
   GRADUS_HOST_DEVICE static bool scalar(bool a, bool b) noexcept { return a || b; }
   template <class Packet>
-  static Packet packet(const Packet& a, const Packet& b) noexcept {
-    return packets::por(a, b);
+  GRADUS_FLATTENED static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return por(a, b);
   }
 };
 struct not_operation : predicate_base {
@@ -575,8 +573,8 @@ struct not_operation : predicate_base {
   static constexpr std::string_view name = "operator!";
   GRADUS_HOST_DEVICE static bool scalar(bool a) noexcept { return !a; }
   template <class Packet>
-  static Packet packet(const Packet& a) noexcept {
-    return packets::pandnot(packets::ptrue(a), a);
+  GRADUS_FLATTENED static Packet packet(const Packet& a) noexcept {
+    return pandnot(ptrue(a), a);
   }
 };
 

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Programs of formulas run on single elements and on packets.
+// Programs of formulas run on single elements and on vectors.
 #pragma once
 
-#include <Eigen/Core>  // Eigen::internal packet operations
-
-#include <array>        // std::array
 #include <concepts>     // std::same_as
 #include <cstddef>      // std::size_t
 #include <type_traits>  // std::integral_constant
@@ -13,7 +10,6 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/tensor/detail/formula/program.hpp"
-#include "gradus/tensor/detail/packet/packet.hpp"
 
 namespace gradus::detail {
 
@@ -41,40 +37,19 @@ struct element_arithmetic {
   }
 };
 
-/// Computes steps on packets; conditions are masks. Operations that have no packets run lane by lane.
-template <class Real>
-struct packet_arithmetic {
-  using value = packet_of<Real>;
-  GRADUS_ALWAYS_INLINE static value constant(Real number) noexcept { return set_packet<value>(number); }
+/// Computes steps on vectors, simd::TARGET::numbers; conditions are masks. Operations that have no packets run lane by
+/// lane.
+template <class Numbers>
+struct vector_arithmetic {
+  using value = Numbers;
+  static value constant(typename Numbers::real number) noexcept { return number; }
   template <class Operation, class... Values>
-  GRADUS_ALWAYS_INLINE static value apply(Values... values) noexcept {
-    if constexpr (Operation::template vectorizable<Real>) {
+  GRADUS_FLATTENED static value apply(const Values&... values) noexcept {
+    if constexpr (Operation::template vectorizable<typename Numbers::real>) {
       return Operation::packet(values...);
     } else {
-      return lane_by_lane<Operation>(values...);
+      return lane_by_lane([](auto... lanes) { return Operation::scalar(lanes...); }, values...);
     }
-  }
-
- private:
-  template <class Operation, class... Values>
-  static value lane_by_lane(Values... values) noexcept {
-    constexpr std::size_t width = static_cast<std::size_t>(packet_width<Real>);
-    using lanes = std::array<Real, width>;
-    const std::array<lanes, sizeof...(Values)> operands{stored<lanes>(values)...};
-    lanes result;
-    for (std::size_t lane = 0; lane < width; ++lane) {
-      result[lane] = [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-        return Operation::scalar(operands[Index][lane]...);
-      }
-      (std::index_sequence_for<Values...>{});
-    }
-    return load_packet<value>(result.data());
-  }
-  template <class Lanes>
-  static Lanes stored(const value& packet) noexcept {
-    Lanes lanes;
-    Eigen::internal::pstoreu(lanes.data(), packet);
-    return lanes;
   }
 };
 
@@ -93,15 +68,15 @@ struct formula_evaluator {
   /// Calls load(k) for each variable k that the program reads, and store(r, value) for each result r; both get an
   /// integral constant.
   template <class Load, class Store>
-  GRADUS_HOST_DEVICE void operator()(const Load& load, const Store& store) const noexcept {
+  GRADUS_FLATTENED GRADUS_HOST_DEVICE void operator()(const Load& load, const Store& store) const noexcept {
     run(load, store, std::make_index_sequence<static_cast<std::size_t>(Source::program.count)>{},
         std::make_index_sequence<static_cast<std::size_t>(Source::results)>{});
   }
 
  private:
   template <class Load, class Store, std::size_t... Step, std::size_t... Result>
-  GRADUS_HOST_DEVICE void run(const Load& load, const Store& store, std::index_sequence<Step...>,
-                              std::index_sequence<Result...>) const noexcept {
+  GRADUS_FLATTENED GRADUS_HOST_DEVICE void run(const Load& load, const Store& store, std::index_sequence<Step...>,
+                                               std::index_sequence<Result...>) const noexcept {
     value values[sizeof...(Step)];
     (compute<Step>(load, values), ...);
     (store(std::integral_constant<int, static_cast<int>(Result)>{},
@@ -110,7 +85,7 @@ struct formula_evaluator {
   }
 
   template <std::size_t Step, class Load>
-  GRADUS_HOST_DEVICE void compute(const Load& load, value* values) const noexcept {
+  GRADUS_FLATTENED GRADUS_HOST_DEVICE void compute(const Load& load, value* values) const noexcept {
     if constexpr (Source::program.live[Step]) {
       constexpr program_step step = Source::program.steps[Step];
       constexpr auto first = static_cast<std::size_t>(step.operands[0]);
