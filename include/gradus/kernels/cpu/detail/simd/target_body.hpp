@@ -15,6 +15,7 @@ struct target {};
 using simd::GRADUS_TARGET::for_each_block;
 using simd::GRADUS_TARGET::for_each_packet;
 using simd::GRADUS_TARGET::packet;
+using simd::GRADUS_TARGET::row_block;
 using simd::GRADUS_TARGET::stored_lanes;
 
 }  // namespace GRADUS_TARGET
