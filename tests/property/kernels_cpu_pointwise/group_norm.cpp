@@ -14,6 +14,8 @@
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/kernels/cpu/group_norm.hpp"
+#include "gradus/simd/isa.hpp"
+#include "instruction_sets.hpp"
 #include "support.hpp"
 
 namespace {
@@ -228,7 +230,13 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(sets_are_normalized_as_the_formulas_say, Case, set
       BOOST_TEST_CONTEXT("shape " << tested.shape << " set " << static_cast<int>(tested.parameters.over) << " groups "
                                   << tested.parameters.groups << " affine " << affine << " extra " << extra) {
         const auto got = run_set_norm<element, layout>(1, tested, in, affine, extra);
-        BOOST_TEST((run_set_norm<element, layout>(3, tested, in, affine, extra) == got));
+        if (affine && extra) {
+          for_each_instruction_set([&](gradus::kernels::instruction_set) {
+            BOOST_TEST((run_set_norm<element, layout>(3, tested, in, true, true) == got));
+          });
+        } else {
+          BOOST_TEST((run_set_norm<element, layout>(3, tested, in, affine, extra) == got));
+        }
         const auto expected = expected_set_norm(tested, in, affine, extra);
         BOOST_TEST(difference(got.y, expected.y) <= allowed);
         BOOST_TEST(difference(got.dx, expected.dx) <= allowed);

@@ -53,39 +53,39 @@ using gradus::kernels::activation;
 using stored_elements = std::tuple<float, double, bfloat16, float16>;
 using sixteen_bits = std::tuple<bfloat16, float16>;
 
-/// Numbers of every kind.
+/// Numbers of every kind; without `special`, of ordinary size.
 template <class Element>
-std::vector<Element> numbers(index_t count, std::uint64_t seed) {
+std::vector<Element> numbers(index_t count, std::uint64_t seed, bool special = true) {
   using real = gradus::parameter_element_t<Element>;
   using limits = std::numeric_limits<real>;
   // Half a unit in the last place of 1, in bfloat16 and in float16, and what rounds up or down because of one bit more.
-  const real special[] = {0,
-                          -real{0},
-                          limits::infinity(),
-                          -limits::infinity(),
-                          limits::quiet_NaN(),
-                          -limits::quiet_NaN(),
-                          limits::denorm_min(),
-                          -limits::denorm_min(),
-                          limits::min() / 3,
-                          limits::min(),
-                          limits::max(),
-                          limits::lowest(),
-                          real(65504),
-                          real(65520),
-                          real(1e-7),
-                          real(-6e-5),
-                          real(1 + 1.0 / 256),
-                          real(1 + 3.0 / 256),
-                          real(1 + 1.0 / 2048),
-                          real(6)};
+  const real kinds[] = {0,
+                        -real{0},
+                        limits::infinity(),
+                        -limits::infinity(),
+                        limits::quiet_NaN(),
+                        -limits::quiet_NaN(),
+                        limits::denorm_min(),
+                        -limits::denorm_min(),
+                        limits::min() / 3,
+                        limits::min(),
+                        limits::max(),
+                        limits::lowest(),
+                        real(65504),
+                        real(65520),
+                        real(1e-7),
+                        real(-6e-5),
+                        real(1 + 1.0 / 256),
+                        real(1 + 3.0 / 256),
+                        real(1 + 1.0 / 2048),
+                        real(6)};
   const gradus::random_stream stream{seed, "numbers"};
   std::vector<Element> result;
   for (index_t i = 0; i < count; ++i) {
     const auto at = static_cast<std::uint64_t>(i);
     const auto number = static_cast<real>(4 * stream.normal(at));
     const auto which = static_cast<std::size_t>(stream.uniform(at + 100000) * 60);
-    result.push_back(static_cast<Element>(which < std::size(special) ? special[which] : number));
+    result.push_back(static_cast<Element>(special && which < std::size(kinds) ? kinds[which] : number));
   }
   return result;
 }
@@ -172,28 +172,34 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(relu_keeps_numbers_and_nan, Element, stored_elemen
   });
 }
 
-/// Sums of planes depend on the number of SIMD lanes, so their channels are the SIMD lanes here.
 BOOST_AUTO_TEST_CASE_TEMPLATE(batch_norm_has_the_same_bits, Element, stored_elements) {
   using real = gradus::parameter_element_t<Element>;
   cpu device{{.intra_op_threads = 1}};
-  for (const index_t channels : {1, 3, 16, 24, 37, 64, 600}) {
-    const gradus::image_extents shape{3, channels, 2, 5};
-    const std::vector<Element> x = numbers<Element>(shape.size(), 5);
-    const std::vector<Element> y = numbers<Element>(shape.size(), 6);
+  const auto check = [&]<class Layout>(Layout, const gradus::image_extents& shape, bool special) {
+    const std::vector<Element> x = numbers<Element>(shape.size(), 5, special);
+    const std::vector<Element> y = numbers<Element>(shape.size(), 6, special);
     const std::vector<Element> z = numbers<Element>(shape.size(), 7);
-    std::vector<std::byte> work(gradus::kernels::batch_norm_workspace_bytes<Element, nhwc>(device, shape));
-    std::vector<real> mean(static_cast<std::size_t>(channels), real{0.25});
-    std::vector<real> deviation(static_cast<std::size_t>(channels), real{1.5});
-    const gradus::image_view<const Element, nhwc> in{device, x.data(), shape};
-    const gradus::image_view<const Element, nhwc> gradient{device, y.data(), shape};
+    std::vector<std::byte> work(gradus::kernels::batch_norm_workspace_bytes<Element, Layout>(device, shape));
+    std::vector<real> mean(static_cast<std::size_t>(shape.c), real{0.25});
+    std::vector<real> deviation(static_cast<std::size_t>(shape.c), real{1.5});
+    const gradus::image_view<const Element, Layout> in{device, x.data(), shape};
+    const gradus::image_view<const Element, Layout> gradient{device, y.data(), shape};
     check_same_bits<Element>("forward", z, [&](Element* to) {
-      batch_norm_forward_training(device, in, gradus::image_view<Element, nhwc>{device, to, shape}, {}, 1e-5, {}, {},
+      batch_norm_forward_training(device, in, gradus::image_view<Element, Layout>{device, to, shape}, {}, 1e-5, {}, {},
                                   {y.data(), activation::relu}, work);
     });
     check_same_bits<Element>("backward", z, [&](Element* to) {
-      batch_norm_backward(device, in, gradient, gradient, gradus::image_view<Element, nhwc>{device, to, shape}, {},
+      batch_norm_backward(device, in, gradient, gradient, gradus::image_view<Element, Layout>{device, to, shape}, {},
                           {mean.data(), deviation.data()}, activation::relu, {}, {.accumulate = true}, work);
     });
+  };
+  for (const bool special : {false, true}) {
+    for (const index_t channels : {1, 3, 16, 24, 37, 64, 600}) {
+      check(nhwc{}, {3, channels, 2, 5}, special);
+    }
+    for (const gradus::image_extents& shape : {gradus::image_extents{3, 5, 1, 9}, {40, 2, 7, 7}, {2, 3, 33, 71}}) {
+      check(nchw{}, shape, special);
+    }
   }
 }
 
@@ -203,14 +209,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(softmax_has_the_same_bits, Element, stored_element
   for (const bool special : {false, true}) {
     for (index_t classes = 1; classes < 90; ++classes) {
       constexpr index_t rows = 3;
-      std::vector<Element> x = numbers<Element>(rows * classes, 21);
-      std::vector<Element> y = numbers<Element>(rows * classes, 22);
-      for (std::vector<Element>* const each : {&x, &y}) {
-        for (Element& number : *each) {
-          const bool ordinary = std::abs(static_cast<double>(static_cast<real>(number))) < 100;
-          number = ordinary || special ? number : Element{};
-        }
-      }
+      const std::vector<Element> x = numbers<Element>(rows * classes, 21, special);
+      const std::vector<Element> y = numbers<Element>(rows * classes, 22, special);
       const copied<Element> a{std::span<const Element>{x}};
       const copied<Element> b{std::span<const Element>{y}};
       const std::vector<std::int32_t> labels{0, static_cast<std::int32_t>(classes - 1),

@@ -19,7 +19,6 @@
 #include "gradus/kernels/batch_norm.hpp"
 #include "gradus/kernels/conv2d.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
-#include "gradus/kernels/cpu/detail/norm/batch_norm.hpp"
 #include "gradus/kernels/cpu/detail/norm/batch_norm_runs.hpp"
 #include "gradus/kernels/cpu/detail/simd/packets.hpp"
 #include "gradus/layout/layout_policy.hpp"
@@ -189,7 +188,9 @@ void normalize(cpu& device, const batch_norm_split& split, const Element* x, Ele
   const normalized_runs<Element> runs{.x = x,
                                       .y = y,
                                       .residual = epilogue.residual,
-                                      .coefficients = coefficients,
+                                      .mean = coefficients,
+                                      .scale = coefficients + split.channels,
+                                      .shift = coefficients + 2 * split.channels,
                                       .act = held_activation<computed<Element>>{epilogue.act},
                                       .channels = split.channels,
                                       .length = split.run(),
@@ -255,7 +256,9 @@ void differentiate(cpu& device, const batch_norm_split& split, const Element* in
                                     .dresidual = gradients.residual,
                                     .relu_output = epilogue.relu_output,
                                     .mean = mean,
-                                    .coefficients = coefficients,
+                                    .scale = coefficients,
+                                    .shift = coefficients + split.channels,
+                                    .factor = coefficients + 2 * split.channels,
                                     .channels = split.channels,
                                     .length = split.run(),
                                     .per_lane = split.channels_adjacent,

@@ -16,6 +16,7 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/conv2d.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
+#include "gradus/kernels/cpu/detail/norm/batch_norm_runs.hpp"
 #include "gradus/kernels/cpu/detail/norm/group_norm.hpp"
 #include "gradus/kernels/cpu/detail/norm/group_norm_backward.hpp"
 #include "gradus/kernels/group_norm.hpp"
@@ -37,114 +38,114 @@ class group_norm_forward_pass {
                           double epsilon, std::span<std::byte> state, std::span<std::byte> workspace)
       : split_{split},
         x_{x},
-        y_{y},
         affine_{affine},
-        epilogue_{epilogue},
         epsilon_{epsilon},
         statistics_{state, split},
-        sums_{group_norm_workspace<real>{workspace, split}.sums} {}
+        work_{workspace, split},
+        runs_{.x = x,
+              .y = y,
+              .residual = epilogue.residual,
+              .mean = statistics_.mean,
+              .scale = split.by_channel() ? work_.scale : statistics_.inverse,
+              .shift = split.by_channel() ? work_.shift : statistics_.rest,
+              .act = held_activation<real>{epilogue.act},
+              .channels = split.order == norm_order::rows ? split.channels : split.statistics,
+              .length = split.order == norm_order::rows ? split.channels : split.plane,
+              .per_lane = split.order == norm_order::rows || split.order == norm_order::pixels} {}
 
   void run(cpu& device) const {
     const index_t elements = split_.examples * split_.channels * split_.plane / std::max(index_t{1}, split_.units);
+    const auto in_steps = [&, this](const auto& sum, const auto& finish, const auto& apply) {
+      in_three_steps(device, split_.units, split_.pieces, elements, sum, finish, apply);
+    };
+    const auto sum_of_set = [this](auto target, index_t unit, index_t piece) { this->sum_set(target, unit, piece); };
+    const auto finish_set = [this](index_t unit) { finish_set_of(unit); };
+    const auto normalize_channels = [this](auto target, index_t unit, index_t piece) {
+      const auto of = split_.runs_of(unit, piece);
+      normalized_runs<Element> runs = runs_;
+      runs.mean += of.coefficients;
+      runs.scale += of.coefficients;
+      runs.shift += of.coefficients;
+      normalize_runs(target, runs, of.begin, of.end);
+    };
     switch (split_.order) {
       case norm_order::planes:
+        in_steps(sum_of_set, finish_set, normalize_channels);
+        break;
       case norm_order::vectors:
-        in_three_steps(
-            device, split_.units, split_.pieces, elements, [&, this](index_t u, index_t p) { sum_of_set(u, p); },
-            [&, this](index_t u) { finish_set(u); },
-            [&, this](index_t u, index_t p) {
-              split_.order == norm_order::planes ? normalize_planes(u, p) : normalize_vector(u, p);
-            });
+        in_steps(sum_of_set, finish_set, [this](auto target, index_t unit, index_t piece) {
+          const index_t first = piece * split_.piece;
+          normalize_set(target, runs_, affine_, unit * split_.width + first,
+                        std::min(split_.piece, split_.width - first), unit,
+                        unit % split_.groups * split_.width + first);
+        });
         break;
       case norm_order::rows:
-        in_three_steps(
-            device, split_.units, split_.pieces, elements, [&, this](index_t u, index_t p) { sum_of_rows(u, p); },
-            [&, this](index_t u) { finish_rows(u); }, [&, this](index_t u, index_t p) { normalize_rows(u, p); });
+        in_steps([this](auto target, index_t unit, index_t piece) { this->sum_rows_of(target, unit, piece); },
+                 [this](index_t unit) { finish_rows(unit); }, normalize_channels);
         break;
       case norm_order::pixels:
-        in_three_steps(
-            device, split_.units, 1, elements, [](index_t, index_t) {}, [&, this](index_t u) { normalize_pixels(u); },
-            [](index_t, index_t) {});
+        in_steps([this](auto target, index_t unit, index_t) { this->normalize_strip(target, unit); }, [](index_t) {},
+                 [](auto, index_t, index_t) {});
         break;
     }
   }
 
  private:
-  [[nodiscard]] const real* gamma(index_t channel) const {
-    return affine_.gamma == nullptr ? nullptr : affine_.gamma + channel;
-  }
-  [[nodiscard]] const real* beta(index_t channel) const {
-    return affine_.beta == nullptr ? nullptr : affine_.beta + channel;
-  }
-
-  template <bool SetPerLane, bool AffinePerLane>
-  void normalize(index_t at, index_t count, index_t statistic, index_t channel) const {
-    const group_norm_coefficients<real> coefficients{
-        .mean = statistics_.mean + statistic,
-        .inverse = statistics_.inverse + statistic,
-        .rest = statistics_.rest + statistic,
-        .gamma = gamma(channel),
-        .beta = beta(channel),
-    };
-    const held_activation<real> act{epilogue_.act};
-    const Element* const residual = epilogue_.residual == nullptr ? nullptr : epilogue_.residual + at;
-    if (residual == nullptr && !act.any()) {
-      normalize_set_run<SetPerLane, AffinePerLane, true>(count, x_ + at, y_ + at, residual, act, coefficients);
-    } else {
-      normalize_set_run<SetPerLane, AffinePerLane, false>(count, x_ + at, y_ + at, residual, act, coefficients);
-    }
-  }
-
-  void sum_of_set(index_t unit, index_t piece) const {
-    double* const sums = sums_ + 2 * (unit * split_.pieces + piece);
+  template <class Target>
+  void sum_set(Target target, index_t unit, index_t piece) const {
+    double* const sums = work_.sums + 2 * (unit * split_.pieces + piece);
     sums[0] = sums[1] = 0;
     const index_t first = piece * split_.piece * split_.plane;
     const index_t count = std::min(split_.piece * split_.plane, split_.set - first);
     const Element* const set = x_ + unit * split_.set;
-    sum_runs(norm_terms<Element>{set + first}, 1, 0, count, static_cast<real>(*set), sums[0], sums[1]);
+    sum_runs(target, norm_terms<Element>{set + first}, 1, 0, count, static_cast<real>(*set), sums[0], sums[1]);
   }
 
-  void finish_set(index_t unit) const {
+  void finish_set_of(index_t unit) const {
     double sum = 0;
     double squares = 0;
     for (index_t piece = 0; piece < split_.pieces; ++piece) {
-      sum += sums_[2 * (unit * split_.pieces + piece)];
-      squares += sums_[2 * (unit * split_.pieces + piece) + 1];
+      sum += work_.sums[2 * (unit * split_.pieces + piece)];
+      squares += work_.sums[2 * (unit * split_.pieces + piece) + 1];
     }
     const auto count = static_cast<double>(split_.set);
     const double offset = sum / count;
-    statistics_.store(unit, 1, static_cast<double>(static_cast<real>(x_[unit * split_.set])) + offset,
-                      squares / count - offset * offset, epsilon_);
+    store(unit, static_cast<double>(static_cast<real>(x_[unit * split_.set])) + offset,
+          squares / count - offset * offset);
   }
 
-  void normalize_planes(index_t unit, index_t piece) const {
-    const index_t last = std::min(split_.width, (piece + 1) * split_.piece);
-    for (index_t c = piece * split_.piece; c < last; ++c) {
-      normalize<false, false>((unit * split_.width + c) * split_.plane, split_.plane, unit,
-                              unit % split_.groups * split_.width + c);
+  /// Stores the statistics of a set, and for planes and rows the coefficients of its channels.
+  void store(index_t set, double mean, double variance) const {
+    const index_t at = set * split_.copies;
+    const double inverse = statistics_.store(at, split_.copies, mean, variance, epsilon_);
+    if (!split_.by_channel()) {
+      return;
+    }
+    const index_t first = at % split_.channels;
+    for (index_t i = 0; i < split_.copies; ++i) {
+      const double gamma = affine_.gamma == nullptr ? 1.0 : static_cast<double>(affine_.gamma[first + i]);
+      const double beta = affine_.beta == nullptr ? 0.0 : static_cast<double>(affine_.beta[first + i]);
+      work_.scale[at + i] = static_cast<real>(gamma * inverse);
+      work_.shift[at + i] = static_cast<real>(beta + gamma * static_cast<double>(statistics_.rest[at + i]));
     }
   }
 
-  void normalize_vector(index_t unit, index_t piece) const {
-    const index_t first = piece * split_.piece;
-    normalize<false, true>(unit * split_.width + first, std::min(split_.piece, split_.width - first), unit,
-                           unit % split_.groups * split_.width + first);
-  }
-
-  void sum_of_rows(index_t unit, index_t piece) const {
+  template <class Target>
+  void sum_rows_of(Target target, index_t unit, index_t piece) const {
     const index_t channels = split_.channels;
-    double* const sums = sums_ + 2 * (unit * split_.pieces + piece) * channels;
+    double* const sums = work_.sums + 2 * (unit * split_.pieces + piece) * channels;
     std::fill_n(sums, 2 * channels, 0.0);
     const Element* const example = x_ + unit * split_.plane * channels;
     const index_t row = piece * split_.piece;
-    sum_rows(norm_terms<Element>{example + row * channels}, std::min(split_.piece, split_.plane - row), channels,
-             example, sums, sums + channels);
+    sum_rows(target, norm_terms<Element>{example + row * channels}, std::min(split_.piece, split_.plane - row),
+             channels, example, sums, sums + channels);
   }
 
   /// Adds the channels of a group by their means and squares around them (Chan et al. 1979).
   void finish_rows(index_t unit) const {
     const index_t channels = split_.channels;
-    double* const total = sums_ + 2 * unit * split_.pieces * channels;
+    double* const total = work_.sums + 2 * unit * split_.pieces * channels;
     for (index_t piece = 1; piece < split_.pieces; ++piece) {
       for (index_t i = 0; i < 2 * channels; ++i) {
         total[i] += total[2 * piece * channels + i];
@@ -168,53 +169,37 @@ class group_norm_forward_pass {
       for (index_t c = begin; c < end; ++c) {
         squares += total[channels + c] + count * (total[c] - mean) * (total[c] - mean);
       }
-      statistics_.store(unit * channels + begin, split_.width, first + mean, squares / static_cast<double>(split_.set),
-                        epsilon_);
+      store(unit * split_.groups + group, first + mean, squares / static_cast<double>(split_.set));
     }
   }
 
-  void normalize_rows(index_t unit, index_t piece) const {
-    const index_t last = std::min(split_.plane, (piece + 1) * split_.piece);
-    for (index_t row = piece * split_.piece; row < last; ++row) {
-      normalize<true, true>((unit * split_.plane + row) * split_.channels, split_.channels, unit * split_.channels, 0);
-    }
-  }
-
-  void normalize_pixels(index_t unit) const {
+  template <class Target>
+  void normalize_strip(Target target, index_t unit) const {
     const index_t example = unit / split_.strips;
     const index_t first = unit % split_.strips * split_.piece;
     const index_t width = std::min(split_.piece, split_.plane - first);
-    const Element* const strip = x_ + example * split_.channels * split_.plane + first;
-    const index_t plane = split_.plane;
-    pixel_sums memory;
-    double* const sums = memory.data();
-    double* const squares = sums + split_.piece;
-    std::fill_n(sums, width, 0.0);
-    std::fill_n(squares, width, 0.0);
-    sum_columns_of_terms<Element>(
-        split_.channels, width, sums, squares, [=]<class Packet>(Packet, index_t c, index_t i) {
-          const auto difference = Packet::load(strip + c * plane + i) - Packet::load(strip + i);
-          return lane_sums<Packet>{difference, difference * difference};
-        });
+    const index_t origin = example * split_.channels * split_.plane + first;
+    const index_t set = example * split_.plane + first;
+    pixel_sums sums;
+    std::fill_n(sums.data(), split_.piece + width, 0.0);
+    double* const squares = sums.data() + split_.piece;
+    sum_columns(target, x_ + origin, split_.channels, split_.plane, width, sums.data(), squares);
     const auto count = static_cast<double>(split_.channels);
     for (index_t i = 0; i < width; ++i) {
-      const double offset = sums[i] / count;
-      statistics_.store(example * plane + first + i, 1, static_cast<double>(static_cast<real>(strip[i])) + offset,
-                        squares[i] / count - offset * offset, epsilon_);
+      const double offset = sums[static_cast<std::size_t>(i)] / count;
+      store(set + i, static_cast<double>(static_cast<real>(x_[origin + i])) + offset,
+            squares[i] / count - offset * offset);
     }
-    for (index_t c = 0; c < split_.channels; ++c) {
-      normalize<true, false>((example * split_.channels + c) * plane + first, width, example * plane + first, c);
-    }
+    normalize_pixels(target, runs_, affine_, origin, split_.channels, width, set);
   }
 
   group_norm_split split_;
   const Element* x_;
-  Element* y_;
   batch_norm_affine<real> affine_;
-  batch_norm_epilogue<Element> epilogue_;
   double epsilon_;
   group_norm_statistics<real> statistics_;
-  double* sums_;
+  group_norm_workspace<real> work_;
+  normalized_runs<Element> runs_;
 };
 
 inline void require_group_norm_memory(std::string_view which, std::size_t wanted, std::size_t given) {

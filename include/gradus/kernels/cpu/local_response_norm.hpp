@@ -46,21 +46,33 @@ consteval bool explain_response_layout() {
   return result;
 }
 
-/// Runs on all threads: pixels(begin, end) for ranges of pixels if channels are adjacent, else planes(begin, end, tiles
-/// of an image) for ranges of tiles of adjacent pixels.
-template <class Layout, class Pixels, class Planes>
-void for_each_response(cpu& device, const image_extents& shape, index_t tile, const Pixels& pixels,
-                       const Planes& planes) {
+/// Runs a pass on all threads, for ranges of pixels if channels are adjacent, else for tiles of adjacent pixels.
+template <class Layout, class Element>
+void respond(cpu& device, const image_extents& shape, const local_response_norm_parameters& parameters,
+             const response_arrays<Element>& arrays) {
+  static_assert(explain_response_layout<Layout>());
+  const response<computed<Element>> rule{checked_response(parameters, shape.c)};
   const index_t count = shape.h * shape.w;
   // Images are the slowest axis, so for planes of one pixel the channels are adjacent in every layout.
   if (Layout::order[3] == axis::c || count == 1) {
     const index_t grain = std::max(index_t{1}, 8192 / std::max(index_t{1}, shape.c));
-    device.parallel_for(shape.n * count, grain, [&](index_t begin, index_t end) { pixels(begin, end); });
+    device.parallel_for(shape.n * count, grain, [&](index_t begin, index_t end) {
+      on_target([&](auto target) { respond_pixels(target, rule, shape.c, begin, end, arrays); });
+    });
     return;
   }
+  const index_t tile = response_tile(rule.radius);
   const index_t tiles = (count + tile - 1) / tile;
   const index_t grain = std::max(index_t{1}, 8192 / std::max(index_t{1}, tile * shape.c));
-  device.parallel_for(shape.n * tiles, grain, [&](index_t begin, index_t end) { planes(begin, end, tiles); });
+  device.parallel_for(shape.n * tiles, grain, [&](index_t begin, index_t end) {
+    on_target([&](auto target) {
+      for (index_t i = begin; i < end; ++i) {
+        const index_t first = i % tiles * tile;
+        respond_planes(target, rule, shape.c, count, i / tiles * shape.c * count + first, std::min(tile, count - first),
+                       arrays);
+      }
+    });
+  });
 }
 
 }  // namespace detail
@@ -70,27 +82,7 @@ void for_each_response(cpu& device, const image_extents& shape, index_t tile, co
 template <network_element Element, layout_policy Layout>
 void local_response_norm_forward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                                  image_view<Element, Layout, cpu> y, const local_response_norm_parameters& parameters) {
-  static_assert(detail::explain_response_layout<Layout>());
-  const image_extents shape{y.extents()};
-  const detail::response<detail::computed<Element>> rule{detail::checked_response(parameters, shape.c)};
-  const index_t pixels = shape.h * shape.w;
-  constexpr index_t tile = 64;
-  detail::for_each_response<Layout>(
-      device, shape, tile,
-      [&](index_t begin, index_t end) {
-        detail::response_buffer<detail::computed<Element>> squares;
-        for (index_t i = begin * shape.c; i < end * shape.c; i += shape.c) {
-          detail::respond_pixel(rule, shape.c, x.data() + i, y.data() + i, squares);
-        }
-      },
-      [&](index_t begin, index_t end, index_t tiles) {
-        for (index_t i = begin; i < end; ++i) {
-          const index_t first = i % tiles * tile;
-          const index_t offset = i / tiles * shape.c * pixels + first;
-          detail::respond_planes(rule, shape.c, pixels, std::min(tile, pixels - first), x.data() + offset,
-                                 y.data() + offset);
-        }
-      });
+  detail::respond<Layout, Element>(device, y.extents(), parameters, {.x = x.data(), .to = y.data()});
 }
 
 /// See has_local_response_norm_backward.
@@ -100,29 +92,8 @@ void local_response_norm_backward(cpu& device, std::type_identity_t<image_view<c
                                   std::type_identity_t<image_view<const Element, Layout, cpu>> dy,
                                   image_view<Element, Layout, cpu> dx, const local_response_norm_parameters& parameters,
                                   const std::type_identity_t<backward_epilogue<Element>>& epilogue) {
-  static_assert(detail::explain_response_layout<Layout>());
-  const image_extents shape{dx.extents()};
-  const detail::response<detail::computed<Element>> rule{detail::checked_response(parameters, shape.c)};
-  const index_t pixels = shape.h * shape.w;
-  const index_t tile = detail::response_tile(rule.radius);
-  detail::for_each_response<Layout>(
-      device, shape, tile,
-      [&](index_t begin, index_t end) {
-        detail::response_buffers<detail::computed<Element>> buffers;
-        for (index_t i = begin * shape.c; i < end * shape.c; i += shape.c) {
-          detail::respond_gradients_pixel(rule, shape.c, x.data() + i, dy.data() + i, dx.data() + i, epilogue, i,
-                                          buffers);
-        }
-      },
-      [&](index_t begin, index_t end, index_t tiles) {
-        detail::response_buffers<detail::computed<Element>> buffers;
-        for (index_t i = begin; i < end; ++i) {
-          const index_t first = i % tiles * tile;
-          const index_t offset = i / tiles * shape.c * pixels + first;
-          detail::respond_gradients_planes(rule, shape.c, pixels, std::min(tile, pixels - first), x.data() + offset,
-                                           dy.data() + offset, dx.data() + offset, epilogue, offset, buffers);
-        }
-      });
+  detail::respond<Layout, Element>(device, dx.extents(), parameters,
+                                   {x.data(), dx.data(), dy.data(), epilogue.relu_output, epilogue.accumulate});
 }
 
 }  // namespace gradus::kernels

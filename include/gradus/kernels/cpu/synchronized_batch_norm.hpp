@@ -15,7 +15,6 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/conv2d.hpp"
 #include "gradus/kernels/cpu/batch_norm.hpp"
-#include "gradus/kernels/cpu/detail/norm/batch_norm.hpp"
 #include "gradus/kernels/synchronized_batch_norm.hpp"
 #include "gradus/layout/layout_policy.hpp"
 #include "gradus/tensor/tensor_view.hpp"

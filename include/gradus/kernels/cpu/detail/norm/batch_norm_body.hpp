@@ -20,53 +20,81 @@ struct term_pair {
 };
 
 /// first += sum of a, second += sum of b, over i in [0, count) of each of `runs` runs; term(packet, run, i) returns
-/// (a, b). A few terms are added in the type of the elements, then their sums in double precision.
+/// (a, b). Element i of a run adds to sum i % `block` in the type of the elements; after short_sum terms, these are
+/// added in double precision. Smaller vectors read a block in parts: all instruction sets have the same bits.
 template <class Element, class Term>
 GRADUS_ALWAYS_INLINE void sum_terms(index_t runs, index_t count, double& first, double& second,
                                     const Term& term) noexcept {
   using packets = packet<Element>;
+  using real = typename packets::real;
   constexpr index_t lanes = packets::lanes;
   constexpr index_t chains = 4;  // independent additions hide their latency
-  term_pair<Element> parts[chains]{};
-  double sums[2][std::size_t{lanes}] = {};
-  index_t terms = 0;  // largest number of terms in a SIMD lane of parts
-  const auto widen = [&] {
-    for (auto& part : parts) {
-      packets{}.add_to(sums[0], part.first);
-      packets{}.add_to(sums[1], part.second);
-      part = {};
-    }
-    terms = 0;
-  };
-  for (index_t run = 0; run < runs; ++run) {
-    index_t i = 0;
-    while (i + chains * lanes <= count) {
-      const index_t steps = std::min(short_sum - terms, (count - i) / (chains * lanes));
-      for (const index_t end = i + steps * chains * lanes; i < end; i += chains * lanes) {
+  constexpr index_t line = 64 / static_cast<index_t>(sizeof(real));
+  constexpr index_t block = chains * line;
+  alignas(64) real sums[2][std::size_t{block}];
+  alignas(64) double totals[2][std::size_t{line}] = {};
+  index_t run = 0;
+  index_t begin = 0;
+  while (run < runs) {
+    index_t next_run = run;
+    index_t next = begin;
+    for (index_t part = 0; part < block; part += chains * lanes) {
+      term_pair<Element> parts[chains]{};
+      next_run = run;
+      next = begin;
+      for (index_t step = 0; step < short_sum && next_run < runs; ++step) {
+        const index_t i = next + part;
+        if (i + chains * lanes <= count) {
 #pragma GCC unroll 4
-        for (index_t j = 0; j < chains; ++j) {
-          parts[j].add(term(packets{}, run, i + j * lanes));
+          for (index_t j = 0; j < chains; ++j) {
+            parts[j].add(term(packets{}, next_run, i + j * lanes));
+          }
+        } else {
+#pragma GCC unroll 4
+          for (index_t j = 0; j < chains; ++j) {
+            if (i + j * lanes >= count) {
+              break;
+            }
+            const packets p{std::min(lanes, count - i - j * lanes)};
+            const term_pair<Element> last = term(p, next_run, i + j * lanes);
+            parts[j].add({p.only(last.first), p.only(last.second)});
+          }
+        }
+        next += block;
+        if (next >= count) {
+          next = 0;
+          ++next_run;
         }
       }
-      terms += steps;
-      if (terms >= short_sum) {
-        widen();
+#pragma GCC unroll 4
+      for (index_t j = 0; j < chains; ++j) {
+        packet<real>{}.store(sums[0] + part + j * lanes, parts[j].first);
+        packet<real>{}.store(sums[1] + part + j * lanes, parts[j].second);
       }
     }
-    for (index_t j = 0; i < count; i += lanes, ++j) {
-      const packets p{std::min(lanes, count - i)};
-      const term_pair<Element> next = term(p, run, i);
-      parts[j].add({p.only(next.first), p.only(next.second)});
-    }
-    if (++terms >= short_sum) {
-      widen();
+    run = next_run;
+    begin = next;
+    for (index_t k = 0; k < 2 * line; k += lanes) {
+      constexpr packet<real> p{};
+      const index_t which = k / line;
+      const real* const of = sums[which] + k % line;
+      p.add_to(totals[which] + k % line,
+               (p.load(of) + p.load(of + 2 * line)) + (p.load(of + line) + p.load(of + 3 * line)));
     }
   }
-  widen();
-  for (index_t lane = 0; lane < lanes; ++lane) {
-    first += sums[0][lane];
-    second += sums[1][lane];
-  }
+  const auto total_of = [](const double* from) {
+    row_block<double> all;
+    for (int k = 0; k < all.vectors; ++k) {
+      constexpr packet<double> p{};
+      all.value[k] = p.load(from + k * p.lanes);
+      if (line > 8) {
+        all.value[k] += p.load(from + 8 + k * p.lanes);
+      }
+    }
+    return all.reduced([](const auto& a, const auto& b) { return a + b; });
+  };
+  first += total_of(totals[0]);
+  second += total_of(totals[1]);
 }
 
 /// The same for every channel of rows of adjacent channels: term(packet, element, channel) returns (a, b) of elements
@@ -218,43 +246,56 @@ GRADUS_ALWAYS_INLINE void for_each_long_run(index_t begin, index_t end, index_t 
   }
 }
 
+/// y = act(value + residual) for `length` elements from `first` on; fill(packet, number of packets, k, values) computes
+/// the values from element first + k on.
+template <class Element, class Fill>
+GRADUS_ALWAYS_INLINE void write_normalized(const normalized_runs<Element>& a, index_t first, index_t length,
+                                           const Fill& fill) noexcept {
+  const auto write = [=]<int Block>(packet<Element> p, std::integral_constant<int, Block> some, index_t k) {
+    constexpr index_t lanes = packet<Element>::lanes;
+    typename packet<Element>::type value[std::size_t{Block}];
+    const index_t i = first + k;
+    fill(p, some, k, value);
+    if (a.residual != nullptr) {
+#pragma GCC unroll 4
+      for (int j = 0; j < Block; ++j) {
+        value[j] += p.load(a.residual + i + j * lanes);
+      }
+    }
+    if (a.act.any()) {
+#pragma GCC unroll 4
+      for (int j = 0; j < Block; ++j) {
+        value[j] = p.activated(a.act, value[j]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < Block; ++j) {
+      p.store(a.y + i + j * lanes, value[j]);
+    }
+  };
+  for_each_block<Element>(length, write);
+}
+
 template <bool PerLane, class Element>
 GRADUS_ALWAYS_INLINE void normalize_runs_of(const normalized_runs<Element>& given, index_t begin,
                                             index_t end) noexcept {
+  using packets = packet<Element>;
   const normalized_runs<Element> a = given;
-  const computed<Element>* const all[] = {a.coefficients, a.coefficients + a.channels, a.coefficients + 2 * a.channels};
+  const computed<Element>* const all[] = {a.mean, a.scale, a.shift};
   for_each_long_run<PerLane>(
       begin, end, a.length, a.channels, all, [=](index_t first, index_t length, const computed<Element>* const* own) {
+        const Element* const x = a.x + first;
         const run_coefficient<PerLane, Element> mean{own[0]};
         const run_coefficient<PerLane, Element> scale{own[1]};
         const run_coefficient<PerLane, Element> shift{own[2]};
-        for_each_block<Element>(
-            length, [=]<int Block>(packet<Element> p, std::integral_constant<int, Block>, index_t place) {
-              constexpr index_t lanes = packet<Element>::lanes;
-              typename packet<Element>::type value[std::size_t{Block}];
-              const index_t i = first + place;
+        const auto compute = [=]<int Block>(packets p, std::integral_constant<int, Block>, index_t place, auto* value) {
 #pragma GCC unroll 4
-              for (int j = 0; j < Block; ++j) {
-                const index_t k = place + j * lanes;
-                value[j] = (p.load(a.x + first + k) - mean.at(p, k)) * scale.at(p, k) + shift.at(p, k);
-              }
-              if (a.residual != nullptr) {
-#pragma GCC unroll 4
-                for (int j = 0; j < Block; ++j) {
-                  value[j] += p.load(a.residual + i + j * lanes);
-                }
-              }
-              if (a.act.any()) {
-#pragma GCC unroll 4
-                for (int j = 0; j < Block; ++j) {
-                  value[j] = p.activated(a.act, value[j]);
-                }
-              }
-#pragma GCC unroll 4
-              for (int j = 0; j < Block; ++j) {
-                p.store(a.y + i + j * lanes, value[j]);
-              }
-            });
+          for (int j = 0; j < Block; ++j) {
+            const index_t k = place + j * p.lanes;
+            value[j] = (p.load(x + k) - mean.at(p, k)) * scale.at(p, k) + shift.at(p, k);
+          }
+        };
+        write_normalized(a, first, length, compute);
       });
 }
 
@@ -265,66 +306,78 @@ template <class Element>
   runs.per_lane ? normalize_runs_of<true>(runs, begin, end) : normalize_runs_of<false>(runs, begin, end);
 }
 
-template <bool PerLane, class Element>
+/// dx and the gradient of the residual for `length` elements from `first` on; change(packet, number of packets, k,
+/// values) makes gradients of x from gradients of the residual, from element first + k on.
+template <class Element, class Change>
+GRADUS_ALWAYS_INLINE void write_gradients(const gradient_runs<Element>& a, index_t first, index_t length,
+                                          const Change& change) noexcept {
+  for_each_block<Element>(
+      length, [=]<int Block>(packet<Element> p, std::integral_constant<int, Block> some, index_t k) {
+        constexpr index_t lanes = packet<Element>::lanes;
+        typename packet<Element>::type gradient[std::size_t{Block}];
+        const index_t i = first + k;
+#pragma GCC unroll 4
+        for (int j = 0; j < Block; ++j) {
+          gradient[j] = p.load(a.dy + i + j * lanes);
+        }
+        if (a.y != nullptr) {
+#pragma GCC unroll 4
+          for (int j = 0; j < Block; ++j) {
+            gradient[j] = p.times(a.of_y, p.load(a.y + i + j * lanes), gradient[j]);
+          }
+        }
+        if (a.dresidual != nullptr) {
+#pragma GCC unroll 4
+          for (int j = 0; j < Block; ++j) {
+            Element* const to = a.dresidual + i + j * lanes;
+            p.store(to, a.accumulate_residual ? p.load(to) + gradient[j] : gradient[j]);
+          }
+          if (a.dx == nullptr) {
+            return;
+          }
+        }
+        change(p, some, k, gradient);
+        if (a.accumulate) {
+#pragma GCC unroll 4
+          for (int j = 0; j < Block; ++j) {
+            gradient[j] += p.load(a.dx + i + j * lanes);
+          }
+        }
+        if (a.relu_output != nullptr) {
+#pragma GCC unroll 4
+          for (int j = 0; j < Block; ++j) {
+            gradient[j] = p.times(a.of_relu_output, p.load(a.relu_output + i + j * lanes), gradient[j]);
+          }
+        }
+#pragma GCC unroll 4
+        for (int j = 0; j < Block; ++j) {
+          p.store(a.dx + i + j * lanes, gradient[j]);
+        }
+      });
+}
+
+template <bool PerLane, bool Sets, class Element>
 GRADUS_ALWAYS_INLINE void differentiate_runs_of(const gradient_runs<Element>& given, index_t begin,
                                                 index_t end) noexcept {
+  using packets = packet<Element>;
   const gradient_runs<Element> a = given;
-  const computed<Element>* const all[] = {a.mean, a.coefficients, a.coefficients + a.channels,
-                                          a.coefficients + 2 * a.channels};
+  const computed<Element>* const all[] = {a.mean, a.scale, a.shift, a.factor};
   for_each_long_run<PerLane>(
       begin, end, a.length, a.channels, all, [=](index_t first, index_t length, const computed<Element>* const* own) {
         const run_coefficient<PerLane, Element> mean{own[0]};
         const run_coefficient<PerLane, Element> scale{own[1]};
-        const run_coefficient<PerLane, Element> mean_gradient{own[2]};
+        const run_coefficient<PerLane, Element> shift{own[2]};
         const run_coefficient<PerLane, Element> factor{own[3]};
-        for_each_block<Element>(
-            length, [=]<int Block>(packet<Element> p, std::integral_constant<int, Block>, index_t place) {
-              constexpr index_t lanes = packet<Element>::lanes;
-              typename packet<Element>::type gradient[std::size_t{Block}];
-              const index_t i = first + place;
+        const auto compute = [=]<int Block>(packets p, std::integral_constant<int, Block>, index_t place, auto* value) {
 #pragma GCC unroll 4
-              for (int j = 0; j < Block; ++j) {
-                gradient[j] = p.load(a.dy + i + j * lanes);
-              }
-              if (a.y != nullptr) {
-#pragma GCC unroll 4
-                for (int j = 0; j < Block; ++j) {
-                  gradient[j] = p.times(a.of_y, p.load(a.y + i + j * lanes), gradient[j]);
-                }
-              }
-              if (a.dresidual != nullptr) {
-#pragma GCC unroll 4
-                for (int j = 0; j < Block; ++j) {
-                  Element* const to = a.dresidual + i + j * lanes;
-                  p.store(to, a.accumulate_residual ? p.load(to) + gradient[j] : gradient[j]);
-                }
-                if (a.dx == nullptr) {
-                  return;
-                }
-              }
-#pragma GCC unroll 4
-              for (int j = 0; j < Block; ++j) {
-                const index_t k = place + j * lanes;
-                gradient[j] = scale.at(p, k) * (gradient[j] - mean_gradient.at(p, k)) -
-                              factor.at(p, k) * (p.load(a.x + first + k) - mean.at(p, k));
-              }
-              if (a.accumulate) {
-#pragma GCC unroll 4
-                for (int j = 0; j < Block; ++j) {
-                  gradient[j] += p.load(a.dx + i + j * lanes);
-                }
-              }
-              if (a.relu_output != nullptr) {
-#pragma GCC unroll 4
-                for (int j = 0; j < Block; ++j) {
-                  gradient[j] = p.times(a.of_relu_output, p.load(a.relu_output + i + j * lanes), gradient[j]);
-                }
-              }
-#pragma GCC unroll 4
-              for (int j = 0; j < Block; ++j) {
-                p.store(a.dx + i + j * lanes, gradient[j]);
-              }
-            });
+          for (int j = 0; j < Block; ++j) {
+            const index_t k = place + j * p.lanes;
+            const auto other = factor.at(p, k) * (p.load(a.x + first + k) - mean.at(p, k));
+            value[j] = Sets ? scale.at(p, k) * value[j] - shift.at(p, k) - other
+                            : scale.at(p, k) * (value[j] - shift.at(p, k)) - other;
+          }
+        };
+        write_gradients(a, first, length, compute);
       });
 }
 
@@ -332,7 +385,8 @@ GRADUS_ALWAYS_INLINE void differentiate_runs_of(const gradient_runs<Element>& gi
 template <class Element>
 [[gnu::flatten]] void differentiate_runs(target /*of*/, const gradient_runs<Element>& runs, index_t begin,
                                          index_t end) noexcept {
-  runs.per_lane ? differentiate_runs_of<true>(runs, begin, end) : differentiate_runs_of<false>(runs, begin, end);
+  runs.per_lane ? differentiate_runs_of<true, false>(runs, begin, end)
+                : differentiate_runs_of<false, false>(runs, begin, end);
 }
 
 }  // namespace gradus::kernels::detail::GRADUS_TARGET

@@ -29,26 +29,31 @@ template <class Element>
 struct normalized_runs {
   const Element* x = nullptr;
   Element* y = nullptr;
-  const Element* residual = nullptr;                ///< null: none
-  const computed<Element>* coefficients = nullptr;  ///< (mean, scale, shift), `channels` apart
+  const Element* residual = nullptr;        ///< null: none
+  const computed<Element>* mean = nullptr;  ///< this, scale and shift: one for each channel
+  const computed<Element>* scale = nullptr;
+  const computed<Element>* shift = nullptr;
   held_activation<computed<Element>> act{};
   index_t channels = 0;
   index_t length = 0;
   bool per_lane = false;  ///< each element of a run is a channel; else all belong to channel `run % channels`
 };
 
-/// dx = scale * (g - mean of g) - factor * (x - mean), and the residual's gradient g. Where a channel has one value, g
-/// and x equal their means exactly, and dx is 0.
+/// dx = scale * (g - shift) - factor * (x - mean), where shift is the mean of g, and the residual's gradient g. Where a
+/// channel has one value, g and x equal their means exactly, and dx is 0. For sets of channels: dx = scale * g - shift
+/// - factor * (x - mean).
 template <class Element>
 struct gradient_runs {
   const Element* x = nullptr;
   const Element* y = nullptr;  ///< null: no activation
   const Element* dy = nullptr;
-  Element* dx = nullptr;                 ///< null: not needed; then dresidual is
-  Element* dresidual = nullptr;          ///< null: not needed
-  const Element* relu_output = nullptr;  ///< of the layer before; null: no mask
-  const computed<Element>* mean = nullptr;
-  const computed<Element>* coefficients = nullptr;  ///< (scale, mean of g, factor), `channels` apart
+  Element* dx = nullptr;                    ///< null: not needed; then dresidual is
+  Element* dresidual = nullptr;             ///< null: not needed
+  const Element* relu_output = nullptr;     ///< of the layer before; null: no mask
+  const computed<Element>* mean = nullptr;  ///< this, scale, shift and factor: one for each channel
+  const computed<Element>* scale = nullptr;
+  const computed<Element>* shift = nullptr;
+  const computed<Element>* factor = nullptr;
   index_t channels = 0;
   index_t length = 0;
   bool per_lane = false;                                ///< as normalized_runs::per_lane
@@ -65,3 +70,19 @@ inline constexpr index_t joined_channels = 512;  ///< rows are joined to rows of
 
 #define GRADUS_TARGET_BODY "gradus/kernels/cpu/detail/norm/batch_norm_body.hpp"
 #include "gradus/simd/for_each_target.hpp"
+
+namespace gradus::kernels::detail {
+
+/// The functions of batch_norm_body.hpp for the instruction set in use.
+template <class Element>
+void sum_runs(const norm_terms<Element>& terms, index_t runs, index_t stride, index_t count, computed<Element> mean,
+              double& first, double& second) {
+  on_target([&](auto target) { sum_runs(target, terms, runs, stride, count, mean, first, second); });
+}
+template <class Element, class Mean>
+void sum_rows(const norm_terms<Element>& terms, index_t rows, index_t channels, const Mean* mean, double* first,
+              double* second) {
+  on_target([&](auto target) { sum_rows(target, terms, rows, channels, mean, first, second); });
+}
+
+}  // namespace gradus::kernels::detail

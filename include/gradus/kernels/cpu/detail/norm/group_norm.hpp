@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// How group normalization divides a batch on the CPU, and its loops over runs of adjacent elements.
+// How group normalization divides a batch on the CPU.
 #pragma once
 
-#include <algorithm>  // std::clamp, std::fill_n, std::max, std::min
-#include <array>      // std::array
-#include <cmath>      // std::sqrt
-#include <cstddef>    // std::byte, std::size_t
-#include <span>       // std::span
+#include <algorithm>    // std::clamp, std::fill_n, std::max, std::min
+#include <array>        // std::array
+#include <cmath>        // std::sqrt
+#include <cstddef>      // std::byte, std::size_t
+#include <span>         // std::span
+#include <type_traits>  // std::integral_constant
 
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
-#include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
-#include "gradus/kernels/cpu/detail/norm/batch_norm.hpp"
+#include "gradus/kernels/cpu/detail/norm/batch_norm_runs.hpp"
+#include "gradus/kernels/cpu/detail/simd/packets.hpp"
 #include "gradus/kernels/group_norm.hpp"
 #include "gradus/layout/layout_policy.hpp"
 
@@ -40,10 +40,27 @@ struct group_norm_split {
   index_t units = 0;
   index_t pieces = 1;       ///< of a unit
   index_t piece = 1;        ///< planes, rows or channels of a piece; for pixels: pixels of a unit
+  index_t copies = 1;       ///< of the statistics of a set: one for each of its channels
   index_t statistics = 0;   ///< a row of the state
   index_t set = 0;          ///< elements that share a mean
   index_t strips = 1;       ///< of pixels: units of an example; of vectors: strips of channels in sums over examples
   index_t column_runs = 0;  ///< parts of the examples that sums over examples are taken of
+
+  /// The runs of a piece of a unit of planes or rows.
+  struct run_range {
+    index_t begin;
+    index_t end;
+    index_t coefficients;  ///< the first of the unit
+  };
+  [[nodiscard]] run_range runs_of(index_t unit, index_t part) const {
+    const bool by_rows = order == norm_order::rows;
+    const index_t runs = by_rows ? plane : width;
+    const index_t first = unit * runs + part * piece;
+    return {first, std::min((unit + 1) * runs, first + piece), by_rows ? unit * channels : 0};
+  }
+
+  /// True if coefficients are stored for each channel of each example.
+  [[nodiscard]] bool by_channel() const { return order == norm_order::planes || order == norm_order::rows; }
 
   /// @param shape  of the batch
   template <layout_policy Layout>
@@ -83,6 +100,7 @@ struct group_norm_split {
       s.order = norm_order::pixels;
       s.piece = std::clamp(piece_elements / std::max(index_t{1}, s.channels) / 64 * 64, index_t{64}, index_t{2048});
       s.strips = (s.plane + s.piece - 1) / s.piece;
+      s.piece = ((s.plane + s.strips - 1) / s.strips + 15) / 16 * 16;
       s.units = s.examples * s.strips;
       s.statistics = s.examples * s.plane;
       s.set = s.channels;
@@ -91,11 +109,14 @@ struct group_norm_split {
       s.units = s.examples;
       s.piece = std::max(index_t{1}, piece_elements / std::max(index_t{1}, s.channels));
       s.pieces = (s.plane + s.piece - 1) / s.piece;
-      s.statistics = s.examples * s.channels;  // a copy for each channel of a group
     } else {
       s.order = norm_order::planes;
       s.piece = std::clamp(piece_elements / std::max(index_t{1}, s.plane), index_t{1}, std::max(index_t{1}, s.width));
       s.pieces = (s.width + s.piece - 1) / s.piece;
+    }
+    if (s.by_channel()) {
+      s.copies = s.width;
+      s.statistics = s.examples * s.channels;
     }
     return s;
   }
@@ -114,13 +135,14 @@ struct group_norm_statistics {
     return 3 * static_cast<std::size_t>(split.statistics) * sizeof(Real);
   }
 
-  /// Stores the statistics of a set in `copies` columns from `at` on.
-  void store(index_t at, index_t copies, double exact_mean, double variance, double epsilon) const {
+  /// Stores the statistics of a set in `copies` columns from `at` on. Returns the inverse deviation.
+  double store(index_t at, index_t copies, double exact_mean, double variance, double epsilon) const {
     const double exact_inverse = 1.0 / std::sqrt((variance < 0 ? 0.0 : variance) + epsilon);  // keeps a NaN
     const auto rounded = static_cast<Real>(exact_mean);
     std::fill_n(mean + at, copies, rounded);
     std::fill_n(inverse + at, copies, static_cast<Real>(exact_inverse));
     std::fill_n(rest + at, copies, static_cast<Real>((static_cast<double>(rounded) - exact_mean) * exact_inverse));
+    return exact_inverse;
   }
 
   Real* mean;
@@ -128,24 +150,26 @@ struct group_norm_statistics {
   Real* rest;
 };
 
-/// The workspace: partial sums, then two means of gradients for each statistic.
+/// The workspace: partial sums, then coefficients of the statistics, as normalized_runs and gradient_runs have them.
 template <class Real>
 struct group_norm_workspace {
   group_norm_workspace(std::span<std::byte> memory, const group_norm_split& split)
       : sums{reinterpret_cast<double*>(memory.data())},
-        parameter_sums{sums + 2 * unit_sums(split)},
-        first{reinterpret_cast<Real*>(parameter_sums + 2 * parameter_parts(split))},
-        second{first + split.statistics} {}
+        parameter_sums{split.order == norm_order::rows ? sums : sums + 2 * unit_sums(split)},
+        scale{reinterpret_cast<Real*>(sums + 2 * (unit_sums(split) + parameter_parts(split)))},
+        shift{scale + split.statistics},
+        factor{shift + split.statistics} {}
 
   static std::size_t bytes(const group_norm_split& split) {
     return 2 * static_cast<std::size_t>(unit_sums(split) + parameter_parts(split)) * sizeof(double) +
-           2 * static_cast<std::size_t>(split.statistics) * sizeof(Real);
+           3 * static_cast<std::size_t>(split.statistics) * sizeof(Real);
   }
 
-  double* sums;            // (units, pieces, 2), for rows (units, pieces, 2, C); pixels have none
-  double* parameter_sums;  // planes: (N, C, 2); pixels: (units, C, 2); vectors: (column_runs, 2, C)
-  Real* first;             // mean of gamma * g
-  Real* second;            // mean of gamma * g * xhat
+  double* sums;            // (units, pieces, 2), for rows (N, pieces, 2, C); pixels have none
+  double* parameter_sums;  // rows: sums; planes: (N, 2, C); pixels: (units, 2, C); vectors: (column_runs, 2, C)
+  Real* scale;             // for planes and rows
+  Real* shift;
+  Real* factor;
 
  private:
   static index_t unit_sums(const group_norm_split& split) {
@@ -165,56 +189,47 @@ struct group_norm_workspace {
       case norm_order::rows:
         break;
     }
-    return 0;  // the sums have them
+    return 0;
   }
 };
-
-/// As sum_rows_of_terms, for a few columns of long rows: 16 terms of a column are added in registers.
-template <class Element, class Term>
-void sum_columns_of_terms(index_t rows, index_t columns, double* first, double* second, const Term& term) noexcept {
-  for (index_t top = 0; top < rows; top += short_sum) {
-    const index_t bottom = std::min(rows, top + short_sum);
-    for_each_packet<Element>(0, columns, [&]<class Packet>(Packet, index_t i) {
-      using reals = packet<computed<Element>, static_cast<int>(Packet::lanes)>;
-      lane_sums<Packet> sums;
-      for (index_t row = top; row < bottom; ++row) {
-        const auto next = term(Packet{}, row, i);
-        sums.add(next.first, next.second);
-      }
-      reals::add_to(first + i, sums.first);
-      reals::add_to(second + i, sums.second);
-    });
-  }
-}
 
 /// Two sums for each pixel of a unit.
 using pixel_sums = std::array<double, 4096>;
 
-/// For all units: sum(unit, piece) for all pieces, then finish(unit), then apply(unit, piece) for all pieces. With many
-/// units, a thread takes one from the first to the last step while its elements are in the cache.
+/// For all units: sum(target, unit, piece) for all pieces, then finish(unit), then apply(target, unit, piece) for all
+/// pieces. With many units, a thread takes one, or a few small ones, from the first to the last step while the elements
+/// are in the cache: divisions and roots of several sets overlap.
 template <class Sum, class Finish, class Apply>
 void in_three_steps(cpu& device, index_t units, index_t pieces, index_t elements, const Sum& sum, const Finish& finish,
                     const Apply& apply) {
   if (pieces == 1 || units >= 4 * device.threads()) {
     const index_t grain = std::max(index_t{1}, (index_t{1} << 14U) / std::max(index_t{1}, elements));
     device.parallel_for(units, grain, [&](index_t begin, index_t end) {
-      for (index_t unit = begin; unit < end; ++unit) {
-        for (index_t piece = 0; piece < pieces; ++piece) {
-          sum(unit, piece);
+      on_target([&](auto target) {
+        const index_t some = std::max(index_t{1}, 2048 / std::max(index_t{1}, elements));
+        for (index_t first = begin; first < end; first += some) {
+          const index_t last = std::min(end, first + some);
+          for (index_t i = first * pieces; i < last * pieces; ++i) {
+            sum(target, i / pieces, i % pieces);
+          }
+          for (index_t unit = first; unit < last; ++unit) {
+            finish(unit);
+          }
+          for (index_t i = first * pieces; i < last * pieces; ++i) {
+            apply(target, i / pieces, i % pieces);
+          }
         }
-        finish(unit);
-        for (index_t piece = 0; piece < pieces; ++piece) {
-          apply(unit, piece);
-        }
-      }
+      });
     });
     return;
   }
   const auto for_pieces = [&](const auto& body) {
     device.parallel_for(units * pieces, 1, [&](index_t begin, index_t end) {
-      for (index_t i = begin; i < end; ++i) {
-        body(i / pieces, i % pieces);
-      }
+      on_target([&](auto target) {
+        for (index_t i = begin; i < end; ++i) {
+          body(target, i / pieces, i % pieces);
+        }
+      });
     });
   };
   for_pieces(sum);
@@ -226,122 +241,7 @@ void in_three_steps(cpu& device, index_t units, index_t pieces, index_t elements
   for_pieces(apply);
 }
 
-/// The coefficients of a run: each points to one value, or to one for each element.
-template <class Real>
-struct group_norm_coefficients {
-  const Real* mean = nullptr;
-  const Real* inverse = nullptr;
-  const Real* rest = nullptr;
-  const Real* gamma = nullptr;   ///< null: 1
-  const Real* beta = nullptr;    ///< null: 0
-  const Real* first = nullptr;   ///< mean of gamma * g
-  const Real* second = nullptr;  ///< mean of gamma * g * xhat
-};
-
-/// Coefficients of a run: one for each element, or one number for all. The number is copied, because the compiler must
-/// assume that a store changes what a pointer points to.
-template <bool PerLane, class Real>
-class held_coefficient {
- public:
-  explicit held_coefficient(const Real* from) noexcept
-      : from_{from}, value_{PerLane || from == nullptr ? Real{} : *from} {}
-
-  template <class Packet>
-  [[nodiscard]] GRADUS_ALWAYS_INLINE typename Packet::type get(index_t i) const noexcept {
-    if constexpr (PerLane) {
-      return Packet::load(from_ + i);
-    } else {
-      return Packet::broadcast(value_);
-    }
-  }
-
- private:
-  const Real* from_;
-  Real value_;
-};
-
-/// xhat = (x - mean) * inverse + rest
-template <bool PerLane, class Real>
-class held_statistics {
- public:
-  explicit held_statistics(const group_norm_coefficients<Real>& at) noexcept
-      : mean_{at.mean}, inverse_{at.inverse}, rest_{at.rest} {}
-
-  template <class Packet>
-  [[nodiscard]] GRADUS_ALWAYS_INLINE typename Packet::type inverse(index_t i) const noexcept {
-    return inverse_.template get<Packet>(i);
-  }
-  template <class Packet>
-  [[nodiscard]] GRADUS_ALWAYS_INLINE typename Packet::type normalized(typename Packet::type x,
-                                                                      index_t i) const noexcept {
-    return (x - mean_.template get<Packet>(i)) * inverse<Packet>(i) + rest_.template get<Packet>(i);
-  }
-
- private:
-  held_coefficient<PerLane, Real> mean_;
-  held_coefficient<PerLane, Real> inverse_;
-  held_coefficient<PerLane, Real> rest_;
-};
-
-/// y = act(gamma * xhat + beta + residual). With Plain, without residual and activation.
-template <bool SetPerLane, bool AffinePerLane, bool Plain, class Element>
-void normalize_set_run(index_t count, const Element* x, Element* y, const Element* residual,
-                       const held_activation<computed<Element>> act,
-                       const group_norm_coefficients<computed<Element>>& at) noexcept {
-  using real = computed<Element>;
-  const held_statistics<SetPerLane, real> set{at};
-  const held_coefficient<AffinePerLane, real> gamma{at.gamma};
-  const held_coefficient<AffinePerLane, real> beta{at.beta};
-  const bool scales = at.gamma != nullptr;
-  const bool shifts = at.beta != nullptr;
-  for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
-    auto value = set.template normalized<Packet>(Packet::load(x + i), i);
-    if (scales) {
-      value *= gamma.template get<Packet>(i);
-    }
-    if (shifts) {
-      value += beta.template get<Packet>(i);
-    }
-    if constexpr (!Plain) {
-      if (residual != nullptr) {
-        value += Packet::load(residual + i);
-      }
-      value = act.template of<Packet>(value);
-    }
-    Packet::store(y + i, value);
-  });
-}
-
-/// dx = inverse * (gamma * g - first - xhat * second), then added and masked as the epilogue says. With Plain, without
-/// an epilogue. Where a set has one element, gamma * g equals its mean exactly, and dx is 0.
-template <bool SetPerLane, bool AffinePerLane, bool Plain, class Element>
-void differentiate_set_run(index_t count, const Element* x, const Element* dy, Element* dx, const Element* relu_output,
-                           const held_derivative<computed<Element>> derivative, bool accumulate,
-                           const group_norm_coefficients<computed<Element>>& at) noexcept {
-  using real = computed<Element>;
-  const held_statistics<SetPerLane, real> set{at};
-  const held_coefficient<SetPerLane, real> first{at.first};
-  const held_coefficient<SetPerLane, real> second{at.second};
-  const held_coefficient<AffinePerLane, real> gamma{at.gamma};
-  const bool scales = at.gamma != nullptr;
-  for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
-    auto gradient = Packet::load(dy + i);
-    if (scales) {
-      gradient *= gamma.template get<Packet>(i);
-    }
-    auto value = set.template inverse<Packet>(i) *
-                 (gradient - first.template get<Packet>(i) -
-                  set.template normalized<Packet>(Packet::load(x + i), i) * second.template get<Packet>(i));
-    if constexpr (!Plain) {
-      if (accumulate) {
-        value += Packet::load(dx + i);
-      }
-      if (relu_output != nullptr) {
-        value = derivative.template times<Packet>(Packet::load(relu_output + i), value);
-      }
-    }
-    Packet::store(dx + i, value);
-  });
-}
-
 }  // namespace gradus::kernels::detail
+
+#define GRADUS_TARGET_BODY "gradus/kernels/cpu/detail/norm/group_norm_body.hpp"
+#include "gradus/simd/for_each_target.hpp"

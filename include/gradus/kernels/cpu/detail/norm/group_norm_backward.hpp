@@ -3,17 +3,17 @@
 // The backward pass of group normalization on the CPU.
 #pragma once
 
-#include <algorithm>  // std::clamp, std::fill_n, std::max, std::min
-#include <array>      // std::array
+#include <algorithm>  // std::fill_n, std::max, std::min
 #include <cstddef>    // std::byte
 #include <span>       // std::span
 
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/conv2d.hpp"
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
-#include "gradus/kernels/cpu/detail/norm/batch_norm.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
+#include "gradus/kernels/cpu/detail/norm/batch_norm_runs.hpp"
 #include "gradus/kernels/cpu/detail/norm/group_norm.hpp"
+#include "gradus/kernels/cpu/detail/simd/packets.hpp"
 #include "gradus/kernels/group_norm.hpp"
 
 namespace gradus::kernels::detail {
@@ -29,56 +29,67 @@ class group_norm_backward_pass {
                            const backward_epilogue<Element>& epilogue, std::span<std::byte> state,
                            std::span<std::byte> workspace)
       : split_{split},
-        x_{x},
-        dy_{dy},
-        dx_{dx},
         gamma_{gamma},
         gradients_{gradients},
-        epilogue_{epilogue},
         statistics_{state, split},
-        work_{workspace, split} {}
+        work_{workspace, split},
+        runs_{.x = x,
+              .dy = dy,
+              .dx = dx,
+              .relu_output = epilogue.relu_output,
+              .mean = statistics_.mean,
+              .scale = split.by_channel() ? work_.scale : statistics_.inverse,
+              .shift = work_.shift,
+              .factor = work_.factor,
+              .channels = split.order == norm_order::rows ? split.channels : split.statistics,
+              .length = split.order == norm_order::rows ? split.channels : split.plane,
+              .per_lane = split.order == norm_order::rows || split.order == norm_order::pixels,
+              .of_relu_output = held_derivative<real>{epilogue.mask},
+              .accumulate = epilogue.accumulate} {}
 
   void run(cpu& device) const {
     if (split_.examples == 0 || split_.channels == 0 || split_.plane == 0) {
-      write_parameters(device, 0, [](index_t, index_t) { return std::array<double, 2>{}; });
+      write_parameters(device, 0);
       return;
     }
     const index_t elements = split_.channels * split_.plane * split_.examples / split_.units;
+    const auto in_steps = [&, this](const auto& sum, const auto& finish, const auto& apply) {
+      in_three_steps(device, split_.units, split_.pieces, elements, sum, finish, apply);
+    };
+    const auto differentiate_channels = [this](auto target, index_t unit, index_t piece) {
+      if (runs_.dx == nullptr) {
+        return;
+      }
+      const auto of = split_.runs_of(unit, piece);
+      gradient_runs<Element> runs = runs_;
+      runs.mean += of.coefficients;
+      runs.scale += of.coefficients;
+      runs.shift += of.coefficients;
+      runs.factor += of.coefficients;
+      differentiate_runs_of_sets(target, runs, of.begin, of.end);
+    };
+    index_t parts = split_.examples;
     switch (split_.order) {
       case norm_order::planes:
-        in_three_steps(
-            device, split_.units, split_.pieces, elements, [&, this](index_t u, index_t p) { sum_planes(u, p); },
-            [&, this](index_t u) { finish_planes(u); },
-            [&, this](index_t u, index_t p) { differentiate_planes(u, p); });
-        write_parameters(device, split_.examples, [&, this](index_t n, index_t c) {
-          const index_t set = n * split_.groups + c / split_.width;
-          const double* const sums = work_.parameter_sums + 2 * (n * split_.channels + c);
-          return std::array<double, 2>{along_normalized(set, sums[0], sums[1]), sums[0]};
-        });
+        in_steps([this](auto target, index_t unit, index_t piece) { this->sum_planes(target, unit, piece); },
+                 [this](index_t unit) { finish_group(unit / split_.groups, unit % split_.groups); },
+                 differentiate_channels);
         break;
       case norm_order::rows:
-        in_three_steps(
-            device, split_.units, split_.pieces, elements, [&, this](index_t u, index_t p) { sum_rows_of(u, p); },
-            [&, this](index_t u) { finish_rows(u); }, [&, this](index_t u, index_t p) { differentiate_rows(u, p); });
-        write_parameters(device, split_.examples, [&, this](index_t n, index_t c) {
-          const double* const sums = work_.sums + 2 * n * split_.pieces * split_.channels + c;
-          const double product = along_normalized(n * split_.channels + c, sums[0], sums[split_.channels]);
-          return std::array<double, 2>{product, sums[0]};
-        });
+        in_steps([this](auto target, index_t unit, index_t piece) { this->sum_rows_of(target, unit, piece); },
+                 [this](index_t unit) { finish_rows(unit); }, differentiate_channels);
         break;
       case norm_order::pixels:
-        in_three_steps(
-            device, split_.units, 1, elements, [](index_t, index_t) {},
-            [&, this](index_t u) { differentiate_pixels(u); }, [](index_t, index_t) {});
-        write_parameters(device, split_.units, [&, this](index_t u, index_t c) {
-          const double* const sums = work_.parameter_sums + 2 * (u * split_.channels + c);
-          return std::array<double, 2>{sums[1], sums[0]};
-        });
+        in_steps([this](auto target, index_t unit, index_t) { this->differentiate_strip(target, unit); },
+                 [](index_t) {}, [](auto, index_t, index_t) {});
+        parts = split_.units;
         break;
       case norm_order::vectors:
-        differentiate_vectors(device);
+        differentiate_vectors(device, in_steps);
+        parts = split_.column_runs;
         break;
     }
+    write_parameters(device, parts);
   }
 
  private:
@@ -86,14 +97,17 @@ class group_norm_backward_pass {
 
   [[nodiscard]] const real* gamma(index_t channel) const { return gamma_ == nullptr ? nullptr : gamma_ + channel; }
 
-  /// The sum of g * xhat, from the sums of g and of g * (x - mean).
-  [[nodiscard]] double along_normalized(index_t set, double sum, double product) const {
-    return static_cast<double>(statistics_.inverse[set]) * product + static_cast<double>(statistics_.rest[set]) * sum;
+  [[nodiscard]] double gamma_or_1(index_t channel) const {
+    return gamma_ == nullptr ? 1.0 : static_cast<double>(gamma_[channel]);
   }
 
-  /// Writes the gradients of gamma and beta: the sums over parts of what part_of(part, channel) returns for each.
-  template <class Part>
-  void write_parameters(cpu& device, index_t parts, const Part& part_of) const {
+  /// The sums of g of a part's channels; those of g * xhat are `channels` further.
+  [[nodiscard]] double* parameter_sums(index_t part) const {
+    return work_.parameter_sums + 2 * part * split_.channels * (split_.order == norm_order::rows ? split_.pieces : 1);
+  }
+
+  /// Writes the gradients of gamma and beta: the sums over parts.
+  void write_parameters(cpu& device, index_t parts) const {
     if (!of_parameters()) {
       return;
     }
@@ -103,9 +117,8 @@ class group_norm_backward_pass {
         double of_gamma = 0;
         double of_beta = 0;
         for (index_t part = 0; part < parts; ++part) {
-          const std::array<double, 2> sums = part_of(part, c);
-          of_gamma += sums[0];
-          of_beta += sums[1];
+          of_beta += parameter_sums(part)[c];
+          of_gamma += parameter_sums(part)[split_.channels + c];
         }
         if (gradients_.gamma != nullptr) {
           gradients_.gamma[c] = static_cast<real>(of_gamma);
@@ -117,211 +130,119 @@ class group_norm_backward_pass {
     });
   }
 
-  template <bool SetPerLane, bool AffinePerLane>
-  void differentiate(index_t at, index_t count, index_t statistic, index_t channel) const {
-    const group_norm_coefficients<real> coefficients{.mean = statistics_.mean + statistic,
-                                                     .inverse = statistics_.inverse + statistic,
-                                                     .rest = statistics_.rest + statistic,
-                                                     .gamma = gamma(channel),
-                                                     .beta = nullptr,
-                                                     .first = work_.first + statistic,
-                                                     .second = work_.second + statistic};
-    const Element* const mask = epilogue_.relu_output == nullptr ? nullptr : epilogue_.relu_output + at;
-    const held_derivative<real> derivative{epilogue_.mask};
-    if (mask == nullptr && !epilogue_.accumulate) {
-      differentiate_set_run<SetPerLane, AffinePerLane, true>(count, x_ + at, dy_ + at, dx_ + at, mask, derivative,
-                                                             false, coefficients);
-    } else {
-      differentiate_set_run<SetPerLane, AffinePerLane, false>(count, x_ + at, dy_ + at, dx_ + at, mask, derivative,
-                                                              epilogue_.accumulate, coefficients);
-    }
-  }
-
-  /// Stores the means of a set, given the sums of gamma * g and gamma * g * xhat.
-  void store_means(index_t at, index_t copies, double sum, double product) const {
+  /// Stores coefficients of dx for the statistics at `at`, given the sums of gamma * g and gamma * g * xhat. Where a
+  /// set has one element, gamma * g equals its mean exactly, and dx is 0.
+  void store_coefficients(index_t at, double sum, double product) const {
     const auto count = static_cast<double>(split_.set);
-    std::fill_n(work_.first + at, copies, static_cast<real>(sum / count));
-    std::fill_n(work_.second + at, copies, static_cast<real>(product / count));
+    const auto inverse = static_cast<double>(statistics_.inverse[at]);
+    work_.shift[at] = static_cast<real>(inverse * (sum / count) +
+                                        inverse * (product / count) * static_cast<double>(statistics_.rest[at]));
+    work_.factor[at] = static_cast<real>(inverse * inverse * (product / count));
   }
 
-  [[nodiscard]] double gamma_or_1(index_t channel) const {
-    return gamma_ == nullptr ? 1.0 : static_cast<double>(gamma_[channel]);
-  }
-
-  void sum_planes(index_t unit, index_t piece) const {
-    const index_t last = std::min(split_.width, (piece + 1) * split_.piece);
-    for (index_t c = piece * split_.piece; c < last; ++c) {
-      const index_t plane = unit * split_.width + c;
-      double* const sums = work_.parameter_sums + 2 * plane;
-      sums[0] = sums[1] = 0;
-      const index_t at = plane * split_.plane;
-      sum_runs(norm_terms<Element>{x_ + at, nullptr, dy_ + at}, 1, 0, split_.plane, statistics_.mean[unit], sums[0],
-               sums[1]);
-    }
-  }
-
-  void finish_planes(index_t unit) const {
+  /// Makes sums of g * xhat from sums of g * (x - mean), and the coefficients of the channels of a group.
+  void finish_group(index_t example, index_t group) const {
+    double* const sums = parameter_sums(example);
+    double* const products = sums + split_.channels;
+    const index_t at = example * split_.channels;
+    const index_t begin = group * split_.width;
     double sum = 0;
     double product = 0;
-    for (index_t c = 0; c < split_.width; ++c) {
-      const double* const sums = work_.parameter_sums + 2 * (unit * split_.width + c);
-      const double scale = gamma_or_1(unit % split_.groups * split_.width + c);
-      sum += scale * sums[0];
-      product += scale * along_normalized(unit, sums[0], sums[1]);
+    for (index_t c = begin; c < begin + split_.width; ++c) {
+      products[c] = static_cast<double>(statistics_.inverse[at + c]) * products[c] +
+                    static_cast<double>(statistics_.rest[at + c]) * sums[c];
+      sum += gamma_or_1(c) * sums[c];
+      product += gamma_or_1(c) * products[c];
     }
-    store_means(unit, 1, sum, product);
-  }
-
-  void differentiate_planes(index_t unit, index_t piece) const {
-    if (dx_ == nullptr) {
-      return;
-    }
-    const index_t last = std::min(split_.width, (piece + 1) * split_.piece);
-    for (index_t c = piece * split_.piece; c < last; ++c) {
-      differentiate<false, false>((unit * split_.width + c) * split_.plane, split_.plane, unit,
-                                  unit % split_.groups * split_.width + c);
+    for (index_t c = begin; c < begin + split_.width; ++c) {
+      work_.scale[at + c] = static_cast<real>(gamma_or_1(c) * static_cast<double>(statistics_.inverse[at + c]));
+      store_coefficients(at + c, sum, product);
     }
   }
 
-  void sum_rows_of(index_t unit, index_t piece) const {
+  template <class Target>
+  void sum_planes(Target target, index_t unit, index_t piece) const {
+    const index_t end = std::min(split_.width, (piece + 1) * split_.piece);
+    double* const sums = parameter_sums(unit / split_.groups) + unit % split_.groups * split_.width;
+    double* const products = sums + split_.channels;
+    for (index_t c = piece * split_.piece; c < end; ++c) {
+      sums[c] = products[c] = 0;
+      const index_t at = (unit * split_.width + c) * split_.plane;
+      sum_runs(target, norm_terms<Element>{runs_.x + at, nullptr, runs_.dy + at}, 1, 0, split_.plane,
+               statistics_.mean[unit * split_.width + c], sums[c], products[c]);
+    }
+  }
+
+  template <class Target>
+  void sum_rows_of(Target target, index_t unit, index_t piece) const {
     const index_t channels = split_.channels;
     double* const sums = work_.sums + 2 * (unit * split_.pieces + piece) * channels;
     std::fill_n(sums, 2 * channels, 0.0);
     const index_t row = piece * split_.piece;
     const index_t at = (unit * split_.plane + row) * channels;
-    sum_rows(norm_terms<Element>{x_ + at, nullptr, dy_ + at}, std::min(split_.piece, split_.plane - row), channels,
-             statistics_.mean + unit * channels, sums, sums + channels);
+    sum_rows(target, norm_terms<Element>{runs_.x + at, nullptr, runs_.dy + at},
+             std::min(split_.piece, split_.plane - row), channels, statistics_.mean + unit * channels, sums,
+             sums + channels);
   }
 
   void finish_rows(index_t unit) const {
-    const index_t channels = split_.channels;
-    double* const total = work_.sums + 2 * unit * split_.pieces * channels;
+    double* const total = parameter_sums(unit);
+    const index_t width = 2 * split_.channels;
     for (index_t piece = 1; piece < split_.pieces; ++piece) {
-      for (index_t i = 0; i < 2 * channels; ++i) {
-        total[i] += total[2 * piece * channels + i];
+      for (index_t i = 0; i < width; ++i) {
+        total[i] += total[piece * width + i];
       }
     }
     for (index_t group = 0; group < split_.groups; ++group) {
-      const index_t begin = group * split_.width;
-      double sum = 0;
-      double product = 0;
-      for (index_t c = begin; c < begin + split_.width; ++c) {
-        sum += gamma_or_1(c) * total[c];
-        product += gamma_or_1(c) * along_normalized(unit * channels + c, total[c], total[channels + c]);
-      }
-      store_means(unit * channels + begin, split_.width, sum, product);
+      finish_group(unit, group);
     }
   }
 
-  void differentiate_rows(index_t unit, index_t piece) const {
-    if (dx_ == nullptr) {
-      return;
-    }
-    const index_t last = std::min(split_.plane, (piece + 1) * split_.piece);
-    for (index_t row = piece * split_.piece; row < last; ++row) {
-      differentiate<true, true>((unit * split_.plane + row) * split_.channels, split_.channels, unit * split_.channels,
-                                0);
-    }
-  }
-
-  void differentiate_pixels(index_t unit) const {
+  template <class Target>
+  void differentiate_strip(Target target, index_t unit) const {
     const index_t example = unit / split_.strips;
     const index_t first = unit % split_.strips * split_.piece;
     const index_t width = std::min(split_.piece, split_.plane - first);
     const index_t plane = split_.plane;
     const index_t origin = example * split_.channels * plane + first;
-    const index_t statistic = example * plane + first;
-    const Element* const x = x_ + origin;
-    const Element* const dy = dy_ + origin;
-    const real* const scale = gamma_;
-    const held_statistics<true, real> set{of_set(statistic)};
+    const index_t set = example * plane + first;
     if (of_parameters()) {
-      for (index_t c = 0; c < split_.channels; ++c) {
-        double* const sums = work_.parameter_sums + 2 * (unit * split_.channels + c);
-        sums[0] = sums[1] = 0;
-        sum_terms<Element>(1, width, sums[0], sums[1], [=]<class Packet>(Packet, index_t, index_t i) {
-          const auto gradient = Packet::load(dy + c * plane + i);
-          return lane_sums<Packet>{gradient,
-                                   gradient * set.template normalized<Packet>(Packet::load(x + c * plane + i), i)};
-        });
-      }
+      sum_pixels(target, runs_, statistics_.rest, origin, split_.channels, width, set, parameter_sums(unit));
     }
-    if (dx_ == nullptr) {
+    if (runs_.dx == nullptr) {
       return;
     }
-    pixel_sums memory;
-    double* const sums = memory.data();
-    double* const products = sums + split_.piece;
-    std::fill_n(sums, width, 0.0);
-    std::fill_n(products, width, 0.0);
-    sum_columns_of_terms<Element>(
-        split_.channels, width, sums, products, [=]<class Packet>(Packet, index_t c, index_t i) {
-          auto gradient = Packet::load(dy + c * plane + i);
-          if (scale != nullptr) {
-            gradient *= Packet::broadcast(scale[c]);
-          }
-          return lane_sums<Packet>{gradient,
-                                   gradient * set.template normalized<Packet>(Packet::load(x + c * plane + i), i)};
-        });
+    pixel_sums sums;
+    std::fill_n(sums.data(), split_.piece + width, 0.0);
+    double* const products = sums.data() + split_.piece;
+    sum_columns(target, runs_, statistics_.rest, gamma_, origin, split_.channels, plane, width, set, index_t{0},
+                sums.data(), products);
     for (index_t i = 0; i < width; ++i) {
-      store_means(statistic + i, 1, sums[i], products[i]);
+      store_coefficients(set + i, sums[static_cast<std::size_t>(i)], products[i]);
     }
-    for (index_t c = 0; c < split_.channels; ++c) {
-      differentiate<true, false>(origin + c * plane, width, statistic, c);
-    }
+    differentiate_pixels(target, runs_, gamma_, origin, split_.channels, width, set);
   }
 
-  /// The coefficients of a set, without those of the channels.
-  [[nodiscard]] group_norm_coefficients<real> of_set(index_t set) const {
-    return {.mean = statistics_.mean + set, .inverse = statistics_.inverse + set, .rest = statistics_.rest + set};
-  }
-
-  /// Adds, for channels [first, first + count) of one group, the sums of g and of g * xhat over examples.
-  void sum_columns(index_t begin, index_t end, index_t group, index_t first, index_t count, double* sums) const {
-    const index_t at = begin * split_.channels + first;
-    const Element* const x = x_ + at;
-    const Element* const dy = dy_ + at;
-    const index_t channels = split_.channels;
-    const index_t groups = split_.groups;
-    const group_norm_coefficients<real> origin = of_set(begin * groups + group);
-    sum_rows_of_terms<Element>(
-        end - begin, count, sums + first, sums + channels + first, [=]<class Packet>(Packet, index_t row, index_t c) {
-          const index_t at_row = row * groups;
-          const held_statistics<false, real> set{
-              {.mean = origin.mean + at_row, .inverse = origin.inverse + at_row, .rest = origin.rest + at_row}};
-          const auto gradient = Packet::load(dy + row * channels + c);
-          return lane_sums<Packet>{gradient,
-                                   gradient * set.template normalized<Packet>(Packet::load(x + row * channels + c), c)};
-        });
-  }
-
-  /// The same for the channels [left, right) of all groups.
-  void sum_columns(index_t begin, index_t end, index_t left, index_t right, double* sums) const {
+  /// Adds the sums of g and of g * xhat over examples for the channels [left, right), group by group.
+  template <class Target>
+  void sum_examples(Target target, index_t begin, index_t end, index_t left, index_t right, double* sums) const {
     for (index_t c = left; c < right;) {
       const index_t group = c / split_.width;
       const index_t next = std::min(right, (group + 1) * split_.width);
-      sum_columns(begin, end, group, c, next - c, sums);
+      sum_columns(target, runs_, statistics_.rest, static_cast<const real*>(nullptr), begin * split_.channels + c,
+                  end - begin, split_.channels, next - c, begin * split_.groups + group, split_.groups, sums + c,
+                  sums + split_.channels + c);
       c = next;
     }
   }
 
-  void sum_vector(index_t unit, index_t piece) const {
+  template <class Target>
+  void sum_vector(Target target, index_t unit, index_t piece) const {
     double* const sums = work_.sums + 2 * (unit * split_.pieces + piece);
     sums[0] = sums[1] = 0;
     const index_t first = piece * split_.piece;
-    const Element* const x = x_ + unit * split_.width + first;
-    const Element* const dy = dy_ + unit * split_.width + first;
-    const real* const scale = gamma(unit % split_.groups * split_.width + first);
-    const held_statistics<false, real> set{of_set(unit)};
-    sum_terms<Element>(
-        1, std::min(split_.piece, split_.width - first), sums[0], sums[1],
-        [=]<class Packet>(Packet, index_t, index_t i) {
-          auto gradient = Packet::load(dy + i);
-          if (scale != nullptr) {
-            gradient *= Packet::load(scale + i);
-          }
-          return lane_sums<Packet>{gradient, gradient * set.template normalized<Packet>(Packet::load(x + i), i)};
-        });
+    sum_set(target, runs_, statistics_.rest, gamma(unit % split_.groups * split_.width + first),
+            unit * split_.width + first, std::min(split_.piece, split_.width - first), unit, sums[0], sums[1]);
   }
 
   void finish_vector(index_t unit) const {
@@ -331,66 +252,65 @@ class group_norm_backward_pass {
       sum += work_.sums[2 * (unit * split_.pieces + piece)];
       product += work_.sums[2 * (unit * split_.pieces + piece) + 1];
     }
-    store_means(unit, 1, sum, product);
+    store_coefficients(unit, sum, product);
   }
 
-  void differentiate_vector(index_t unit, index_t piece) const {
+  template <class Target>
+  void differentiate_vector(Target target, index_t unit, index_t piece) const {
     const index_t first = piece * split_.piece;
-    differentiate<false, true>(unit * split_.width + first, std::min(split_.piece, split_.width - first), unit,
-                               unit % split_.groups * split_.width + first);
+    differentiate_set(target, runs_, gamma_, unit * split_.width + first, std::min(split_.piece, split_.width - first),
+                      unit, unit % split_.groups * split_.width + first);
   }
 
-  void differentiate_vectors(cpu& device) const {
+  template <class InSteps>
+  void differentiate_vectors(cpu& device, const InSteps& in_steps) const {
     const index_t channels = split_.channels;
-    const auto runs = split_.column_runs;
-    const index_t run = (split_.examples + runs - 1) / runs;
+    const index_t run = (split_.examples + split_.column_runs - 1) / split_.column_runs;
     const bool blocks = split_.strips == 1;  // dx of a few examples while they are in the cache
-    device.parallel_for(runs * split_.strips, 1, [&, this](index_t begin_task, index_t end_task) {
-      for (index_t task = begin_task; task < end_task; ++task) {
-        const index_t part = task / split_.strips;
-        const index_t left = task % split_.strips * 2048;
-        const index_t right = std::min(channels, left + 2048);
-        double* const sums = work_.parameter_sums + 2 * part * channels;
-        std::fill_n(sums + left, right - left, 0.0);
-        std::fill_n(sums + channels + left, right - left, 0.0);
-        const index_t first = std::min(split_.examples, part * run);
-        const index_t last = std::min(split_.examples, first + run);
-        const index_t block = blocks ? std::max(index_t{16}, 8192 / channels) : last - first;
-        for (index_t begin = first; begin < last; begin += block) {
-          const index_t end = std::min(last, begin + block);
-          if (of_parameters()) {
-            sum_columns(begin, end, left, right, sums);
-          }
-          if (blocks && dx_ != nullptr) {
-            for (index_t unit = begin * split_.groups; unit < end * split_.groups; ++unit) {
-              sum_vector(unit, 0);
+    device.parallel_for(split_.column_runs * split_.strips, 1, [&, this](index_t begin_task, index_t end_task) {
+      on_target([&, this](auto target) {
+        for (index_t task = begin_task; task < end_task; ++task) {
+          const index_t part = task / split_.strips;
+          const index_t left = task % split_.strips * 2048;
+          const index_t right = std::min(channels, left + 2048);
+          double* const sums = parameter_sums(part);
+          std::fill_n(sums + left, right - left, 0.0);
+          std::fill_n(sums + channels + left, right - left, 0.0);
+          const index_t first = std::min(split_.examples, part * run);
+          const index_t last = std::min(split_.examples, first + run);
+          const index_t block = blocks ? std::max(index_t{16}, 8192 / channels) : last - first;
+          for (index_t begin = first; begin < last; begin += block) {
+            const index_t end = std::min(last, begin + block);
+            const bool writes = blocks && runs_.dx != nullptr;
+            for (index_t unit = begin * split_.groups; writes && unit < end * split_.groups; ++unit) {
+              sum_vector(target, unit, 0);
+            }
+            for (index_t unit = begin * split_.groups; writes && unit < end * split_.groups; ++unit) {
               finish_vector(unit);
-              differentiate_vector(unit, 0);
+            }
+            if (of_parameters()) {
+              sum_examples(target, begin, end, left, right, sums);
+            }
+            for (index_t unit = begin * split_.groups; writes && unit < end * split_.groups; ++unit) {
+              differentiate_vector(target, unit, 0);
             }
           }
         }
-      }
+      });
     });
-    write_parameters(device, runs, [&, this](index_t part, index_t c) {
-      const double* const sums = work_.parameter_sums + 2 * part * channels + c;
-      return std::array<double, 2>{sums[channels], sums[0]};
-    });
-    if (!blocks && dx_ != nullptr) {
-      in_three_steps(
-          device, split_.units, split_.pieces, split_.width, [&, this](index_t u, index_t p) { sum_vector(u, p); },
-          [&, this](index_t u) { finish_vector(u); }, [&, this](index_t u, index_t p) { differentiate_vector(u, p); });
+    if (!blocks && runs_.dx != nullptr) {
+      in_steps([this](auto target, index_t unit, index_t piece) { this->sum_vector(target, unit, piece); },
+               [this](index_t unit) { finish_vector(unit); },
+               [this](auto target, index_t unit, index_t piece) { this->differentiate_vector(target, unit, piece); });
     }
   }
 
   group_norm_split split_;
-  const Element* x_;
-  const Element* dy_;
-  Element* dx_;
   const real* gamma_;
   group_norm_gradients<real> gradients_;
-  backward_epilogue<Element> epilogue_;
   group_norm_statistics<real> statistics_;
   group_norm_workspace<real> work_;
+  gradient_runs<Element> runs_;
 };
 
 }  // namespace gradus::kernels::detail
