@@ -34,6 +34,12 @@ void for_each_range(cpu& device, index_t count, const Body& body) {
   });
 }
 
+/// to[i] += from[i]
+template <class Element>
+void add_elements(index_t count, const Element* from, Element* to) {
+  on_target([=](auto target) { add(target, 0, count, to, from, to, held_activation<computed<Element>>{}); });
+}
+
 }  // namespace detail
 
 /// See has_relu_forward.
