@@ -69,8 +69,7 @@ struct packet {
         return bits;
       }
 #endif
-      bits = typename vectors::type{};
-      copy_some<sizeof(bits) / 2, sizeof(Stored)>(&bits, from, count);
+      load_some(bits, from);
 #endif
     }
     if constexpr (!storage_element<Stored>) {
@@ -278,10 +277,7 @@ struct packet {
     }
     return wide;
 #else
-    std::uint64_t bits = 0;  // in a register: a vector cannot be loaded before its parts have been stored
-    for (index_t i = count; i > 0; --i) {
-      bits = bits << 8U | from[i - 1];
-    }
+    const std::uint64_t bits = some_bytes(from, count);
     std::uint8_t bytes[std::size_t{lanes}];
     std::memcpy(bytes, &bits, sizeof(bytes));
     return widen_bytes(bytes);
@@ -361,6 +357,41 @@ struct packet {
     return static_cast<std::uint16_t>((1U << static_cast<unsigned>(count)) - 1);
   }
 #endif
+  /// Up to 8 bytes, in a register: a vector cannot be loaded soon after its parts have been stored.
+  GRADUS_ALWAYS_INLINE static std::uint64_t some_bytes(const void* from, index_t bytes) noexcept {
+    const auto* const first = static_cast<const char*>(from);
+    std::uint64_t all = 0;
+    if (bytes >= 8) {
+      std::memcpy(&all, first, 8);
+      return all;
+    }
+    index_t done = 0;
+    if ((bytes & 4) != 0) {
+      std::uint32_t four;
+      std::memcpy(&four, first, 4);
+      all = four;
+      done = 4;
+    }
+    if ((bytes & 2) != 0) {
+      std::uint16_t two;
+      std::memcpy(&two, first + done, 2);
+      all |= std::uint64_t{two} << static_cast<unsigned>(8 * done);
+      done += 2;
+    }
+    if ((bytes & 1) != 0) {
+      all |= std::uint64_t{static_cast<std::uint8_t>(first[done])} << static_cast<unsigned>(8 * done);
+    }
+    return all;
+  }
+  /// Loads `count` numbers, fewer than a vector has, and zeros.
+  template <class Bits, class Stored>
+  GRADUS_ALWAYS_INLINE void load_some(Bits& bits, const Stored* from) const noexcept {
+    constexpr index_t half = 8 / static_cast<index_t>(sizeof(Stored));
+    typedef std::uint64_t halves __attribute__((vector_size(16)));
+    const index_t bytes = count * static_cast<index_t>(sizeof(Stored));
+    const halves both = {some_bytes(from, bytes), bytes > 8 ? some_bytes(from + half, bytes - 8) : 0};
+    std::memcpy(&bits, &both, sizeof(bits));
+  }
   /// Copies `count` numbers, fewer than a vector has, by halves of a vector: a call of memcpy takes longer.
   template <std::size_t Bytes, std::size_t Size>
   GRADUS_ALWAYS_INLINE static void copy_some(void* to, const void* from, index_t count) noexcept {
