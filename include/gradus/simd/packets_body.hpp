@@ -54,7 +54,7 @@ struct packet {
       bits = memory;
     } else {
 #if GRADUS_TARGET_BYTES == 64
-      const auto mask = static_cast<std::uint16_t>((1U << static_cast<unsigned>(count)) - 1);
+      const std::uint16_t mask = first_bits();
       if constexpr (sizeof(Stored) == 2) {
         __asm__("vmovdqu16 {%1, %0%{%2%}%{z%}|%0%{%2%}%{z%}, %1}" : "=v"(bits) : "m"(memory), "Yk"(mask));
       } else if constexpr (sizeof(Stored) == 4) {
@@ -69,8 +69,7 @@ struct packet {
         return bits;
       }
 #endif
-      bits = typename vectors::type{};
-      copy_some<sizeof(bits) / 2, sizeof(Stored)>(&bits, from, count);
+      load_some(bits, from);
 #endif
     }
     if constexpr (!storage_element<Stored>) {
@@ -118,7 +117,7 @@ struct packet {
       return;
     }
 #if GRADUS_TARGET_BYTES == 64
-    const auto mask = static_cast<std::uint16_t>((1U << static_cast<unsigned>(count)) - 1);
+    const std::uint16_t mask = first_bits();
     auto& memory = *reinterpret_cast<typename vectors::unaligned*>(to);
     if constexpr (sizeof(Stored) == 2) {
       __asm__("vmovdqu16 {%1, %0%{%2%}|%0%{%2%}, %1}" : "+m"(memory) : "v"(bits), "Yk"(mask));
@@ -266,30 +265,66 @@ struct packet {
   /// Loads bytes as integers.
   GRADUS_ALWAYS_INLINE index_vector load_bytes(const std::uint8_t* from) const noexcept {
     const auto& memory = *reinterpret_cast<const std::uint8_t(*)[std::size_t{lanes}]>(from);
-    std::uint8_t bytes[16];
-    if (count != lanes) {
-      std::memset(bytes, 0, sizeof(bytes));
-      std::memcpy(bytes, from, static_cast<std::size_t>(count));
-      return widen_bytes(*reinterpret_cast<const std::uint8_t(*)[std::size_t{lanes}]>(bytes));
+    if (count == lanes) {
+      return widen_bytes(memory);
     }
-    return widen_bytes(memory);
+#if GRADUS_TARGET_BYTES == 64
+    index_vector wide;
+    if constexpr (lanes == 16) {
+      __asm__("vpmovzxbd {%1, %0%{%2%}%{z%}|%0%{%2%}%{z%}, %1}" : "=v"(wide) : "m"(memory), "Yk"(first_bits()));
+    } else {
+      __asm__("vpmovzxbq {%1, %0%{%2%}%{z%}|%0%{%2%}%{z%}, %1}" : "=v"(wide) : "m"(memory), "Yk"(first_bits()));
+    }
+    return wide;
+#else
+    const std::uint64_t bits = some_bytes(from, count);
+    std::uint8_t bytes[std::size_t{lanes}];
+    std::memcpy(bytes, &bits, sizeof(bytes));
+    return widen_bytes(bytes);
+#endif
   }
   /// Stores integers in [0, 255] as bytes.
   GRADUS_ALWAYS_INLINE void store_bytes(std::uint8_t* to, index_vector value) const noexcept {
-    std::uint8_t bytes[16];
 #if GRADUS_TARGET_BYTES == 64
-    auto& narrow = *reinterpret_cast<std::uint8_t(*)[std::size_t{lanes}]>(bytes);
+    auto& memory = *reinterpret_cast<std::uint8_t(*)[std::size_t{lanes}]>(to);
+    const std::uint16_t mask = count == lanes ? std::uint16_t{0xFFFF} : first_bits();
     if constexpr (lanes == 16) {
-      __asm__("vpmovdb {%1, %0|%0, %1}" : "=m"(narrow) : "v"(value));
+      __asm__("vpmovdb {%1, %0%{%2%}|%0%{%2%}, %1}" : "+m"(memory) : "v"(value), "Yk"(mask));
     } else {
-      __asm__("vpmovqb {%1, %0|%0, %1}" : "=m"(narrow) : "v"(value));
+      __asm__("vpmovqb {%1, %0%{%2%}|%0%{%2%}, %1}" : "+m"(memory) : "v"(value), "Yk"(mask));
     }
+#else
+    std::uint8_t bytes[std::size_t{lanes}];
+#if defined(__SSE2__)
+    typedef std::int32_t integers __attribute__((vector_size(GRADUS_TARGET_BYTES)));
+    const auto wide = reinterpret_cast<integers>(value);
+    __m128i low;
+    __m128i high;
+#if GRADUS_TARGET_BYTES == 32
+    if constexpr (sizeof(real) == 4) {
+      low = reinterpret_cast<__m128i>(GRADUS_SHUFFLE(wide, wide, 0, 1, 2, 3));
+      high = reinterpret_cast<__m128i>(GRADUS_SHUFFLE(wide, wide, 4, 5, 6, 7));
+    } else {
+      low = high = reinterpret_cast<__m128i>(GRADUS_SHUFFLE(wide, wide, 0, 2, 4, 6));
+    }
+#else
+    low = high = sizeof(real) == 4 ? reinterpret_cast<__m128i>(wide)
+                                   : reinterpret_cast<__m128i>(GRADUS_SHUFFLE(wide, wide, 0, 2, 0, 2));
+#endif
+    low = _mm_packs_epi32(low, high);
+    low = _mm_packus_epi16(low, low);
+    std::memcpy(bytes, &low, sizeof(bytes));
 #else
     for (index_t i = 0; i < lanes; ++i) {
       bytes[i] = static_cast<std::uint8_t>(value[i]);
     }
 #endif
-    std::memcpy(to, bytes, count == lanes ? std::size_t{lanes} : static_cast<std::size_t>(count));
+    if (count == lanes) {
+      std::memcpy(to, bytes, sizeof(bytes));
+    } else {
+      copy_some<sizeof(bytes) / 2, 1>(to, bytes, count);
+    }
+#endif
   }
 
   /// sums[lane] += value[lane], or its square, in double precision, for `count` SIMD lanes.
@@ -315,6 +350,47 @@ struct packet {
       lane[i] = static_cast<index_type>(i);
     }
     return lane < static_cast<index_type>(count) - index_vector{};
+  }
+#if GRADUS_TARGET_BYTES == 64
+  /// The bits of the first `count` SIMD lanes.
+  GRADUS_ALWAYS_INLINE std::uint16_t first_bits() const noexcept {
+    return static_cast<std::uint16_t>((1U << static_cast<unsigned>(count)) - 1);
+  }
+#endif
+  /// Up to 8 bytes, in a register: a vector cannot be loaded soon after its parts have been stored.
+  GRADUS_ALWAYS_INLINE static std::uint64_t some_bytes(const void* from, index_t bytes) noexcept {
+    const auto* const first = static_cast<const char*>(from);
+    std::uint64_t all = 0;
+    if (bytes >= 8) {
+      std::memcpy(&all, first, 8);
+      return all;
+    }
+    index_t done = 0;
+    if ((bytes & 4) != 0) {
+      std::uint32_t four;
+      std::memcpy(&four, first, 4);
+      all = four;
+      done = 4;
+    }
+    if ((bytes & 2) != 0) {
+      std::uint16_t two;
+      std::memcpy(&two, first + done, 2);
+      all |= std::uint64_t{two} << static_cast<unsigned>(8 * done);
+      done += 2;
+    }
+    if ((bytes & 1) != 0) {
+      all |= std::uint64_t{static_cast<std::uint8_t>(first[done])} << static_cast<unsigned>(8 * done);
+    }
+    return all;
+  }
+  /// Loads `count` numbers, fewer than a vector has, and zeros.
+  template <class Bits, class Stored>
+  GRADUS_ALWAYS_INLINE void load_some(Bits& bits, const Stored* from) const noexcept {
+    constexpr index_t half = 8 / static_cast<index_t>(sizeof(Stored));
+    typedef std::uint64_t halves __attribute__((vector_size(16)));
+    const index_t bytes = count * static_cast<index_t>(sizeof(Stored));
+    const halves both = {some_bytes(from, bytes), bytes > 8 ? some_bytes(from + half, bytes - 8) : 0};
+    std::memcpy(&bits, &both, sizeof(bits));
   }
   /// Copies `count` numbers, fewer than a vector has, by halves of a vector: a call of memcpy takes longer.
   template <std::size_t Bytes, std::size_t Size>

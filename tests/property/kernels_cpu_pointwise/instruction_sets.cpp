@@ -24,12 +24,16 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu/batch_norm.hpp"
 #include "gradus/kernels/cpu/channel_softmax.hpp"
+#include "gradus/kernels/cpu/concat.hpp"
 #include "gradus/kernels/cpu/detail/simd/storage.hpp"
 #include "gradus/kernels/cpu/elementwise.hpp"
 #include "gradus/kernels/cpu/formula.hpp"
+#include "gradus/kernels/cpu/pad2d.hpp"
 #include "gradus/kernels/cpu/pool2d.hpp"
+#include "gradus/kernels/cpu/resize2d.hpp"
 #include "gradus/kernels/cpu/scale_channels.hpp"
 #include "gradus/kernels/cpu/softmax.hpp"
+#include "gradus/kernels/cpu/strided_copy.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/optim/adam.hpp"
 #include "gradus/optim/elementwise_pass.hpp"
@@ -285,18 +289,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(updates_have_the_same_bits, Element, real_elements
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(pooling_has_the_same_bits, Element, stored_elements) {
   cpu device{{.intra_op_threads = 1}};
-  const auto check = [&]<class Layout>(Layout, index_t channels) {
-    const gradus::kernels::pool2d_geometry shape{.channels = channels,
-                                                 .in_height = 7,
-                                                 .in_width = 5,
-                                                 .out_height = 4,
-                                                 .out_width = 3,
-                                                 .kernel_height = 3,
-                                                 .kernel_width = 3,
-                                                 .stride_height = 2,
-                                                 .stride_width = 2,
-                                                 .pad_top = 1,
-                                                 .pad_left = 1};
+  using gradus::kernels::pool2d_geometry;
+  const auto check = [&]<class Layout>(Layout, const pool2d_geometry& shape) {
     const std::vector<Element> x = numbers<Element>(shape.input(2).size(), 8);
     const std::vector<Element> dy = numbers<Element>(shape.output(2).size(), 9);
     const gradus::image_view<const Element, Layout> in{device, x.data(), shape.input(2)};
@@ -324,8 +318,76 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(pooling_has_the_same_bits, Element, stored_element
     });
   };
   for (const index_t channels : {1, 3, 8, 19, 64, 75}) {
-    check(nhwc{}, channels);
-    check(nchw{}, channels);
+    const pool2d_geometry shape{.channels = channels,
+                                .in_height = 7,
+                                .in_width = 5,
+                                .out_height = 4,
+                                .out_width = 3,
+                                .kernel_height = 3,
+                                .kernel_width = 3,
+                                .stride_height = 2,
+                                .stride_width = 2,
+                                .pad_top = 1,
+                                .pad_left = 1};
+    check(nhwc{}, shape);
+    check(nchw{}, shape);
+  }
+  for (index_t width = 2; width < 73; ++width) {
+    check(nchw{}, pool2d_geometry{.channels = 1,
+                                  .in_height = 3,
+                                  .in_width = width,
+                                  .out_height = 1,
+                                  .out_width = width / 2,
+                                  .kernel_height = 2,
+                                  .kernel_width = 2,
+                                  .stride_height = 2,
+                                  .stride_width = 2});
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(moved_images_have_the_same_bits, Element, stored_elements) {
+  namespace kernels = gradus::kernels;
+  cpu device{{.intra_op_threads = 1}};
+  for (const index_t run : {1, 3, 16, 19, 75}) {
+    for (const index_t out : {4, 11, 23}) {
+      const kernels::resize2d_geometry g{.planes = 2,
+                                         .run = run,
+                                         .in_height = 5,
+                                         .in_width = 9,
+                                         .out_height = out,
+                                         .out_width = 2 * out,
+                                         .mode = kernels::interpolation::bilinear};
+      const std::vector<Element> x = numbers<Element>(2 * 45 * run, 31);
+      const std::vector<Element> y = numbers<Element>(4 * out * out * run, 32);
+      check_same_bits<Element>("resize", y, [&](Element* to) { resize2d_forward(device, g, x.data(), to); });
+      check_same_bits<Element>("resize backward", x, [&](Element* to) {
+        resize2d_backward(device, g, y.data(), to, {.accumulate = true, .relu_output = x.data()});
+      });
+    }
+    const gradus::image_extents shape{2, run, 4, 6};
+    const kernels::pad2d_geometry pad{.channels = run,
+                                      .height = 4,
+                                      .width = 6,
+                                      .top = 2,
+                                      .bottom = 3,
+                                      .left = 3,
+                                      .right = 1,
+                                      .mode = kernels::padding_mode::reflect};
+    const std::vector<Element> x = numbers<Element>(shape.size(), 33);
+    const std::vector<Element> y = numbers<Element>(pad.output(2).size(), 34);
+    const gradus::image_view<const Element, nhwc> padded{device, y.data(), pad.output(2)};
+    check_same_bits<Element>("pad backward", x, [&](Element* to) {
+      pad2d_backward(device, pad, padded, gradus::image_view<Element, nhwc>{device, to, shape},
+                     {.accumulate = true, .relu_output = x.data(), .mask = {0.25, 6.0}});
+    });
+    check_same_bits<Element>("copy of channels", x, [&](Element* to) {
+      copy_channels(device, gradus::image_view<const Element, nhwc>{device, y.data(), shape}, 0,
+                    gradus::image_view<Element, nhwc>{device, to, shape}, 0, run, true);
+    });
+    kernels::strided_copy_shape turned;
+    turned.axes[0] = {24, 1, run};
+    turned.axes[1] = {run, 24, 1};
+    check_same_bits<Element>("strided copy", x, [&](Element* to) { strided_copy(device, turned, y.data(), to, true); });
   }
 }
 

@@ -3,13 +3,13 @@
 // Channel copies on the CPU.
 #pragma once
 
-#include <algorithm>  // std::max
+#include <algorithm>  // std::copy_n, std::max
 
 #include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/concat.hpp"
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/cpu/elementwise.hpp"
 #include "gradus/layout/mapping.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 
@@ -45,9 +45,7 @@ void copy_channels(cpu& device, image_view<const Element, Layout, cpu> source, i
       const Element* const s = from + block * source_block;
       Element* const d = to + block * destination_block;
       if (accumulate) {
-        detail::for_each_packet<Element>(0, length, [=]<class Packet>(Packet, index_t i) {
-          Packet::store(d + i, Packet::load(d + i) + Packet::load(s + i));
-        });
+        detail::add_elements(length, s, d);
       } else {
         std::copy_n(s, length, d);
       }

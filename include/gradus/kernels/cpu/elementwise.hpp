@@ -35,6 +35,12 @@ void for_each_range(cpu& device, index_t rows, const Body& body, index_t length 
       rows, grain, [&body](index_t begin, index_t end) { on_target([&](auto target) { body(target, begin, end); }); });
 }
 
+/// to[i] += from[i]
+template <class Element>
+void add_elements(index_t count, const Element* from, Element* to) {
+  on_target([=](auto target) { add(target, 0, count, to, from, to, held_activation<computed<Element>>{}); });
+}
+
 }  // namespace detail
 
 /// See has_relu_forward.

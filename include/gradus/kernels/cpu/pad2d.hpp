@@ -11,7 +11,9 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/conv2d.hpp"
 #include "gradus/kernels/cpu/detail/elementwise/activation.hpp"
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/cpu/detail/simd/packets.hpp"
+#include "gradus/kernels/cpu/detail/simd/storage.hpp"
+#include "gradus/kernels/cpu/detail/simd/tile.hpp"
 #include "gradus/kernels/pad2d.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/tensor/tensor_view.hpp"
@@ -29,35 +31,28 @@ template <class Element, class Layout>
 /// Adds up the copies of elements. Sums are rounded once.
 template <class Element>
 void fold_copies(const fold_call& call) {
-  using real = computed<Element>;
   constexpr index_t block = 256;
-  real sums[block];
-  for (index_t first = 0; first < call.count; first += block) {
-    const index_t length = std::min(block, call.count - first);
-    std::fill_n(sums, length, real{});
-    for (index_t row = 0; row < call.rows.count(); ++row) {
-      for (index_t column = 0; column < call.columns.count(); ++column) {
-        const index_t pixel = call.rows.at(row) * call.width + call.columns.at(column);
-        const Element* const copy = static_cast<const Element*>(call.dy) + call.image + pixel * call.run + first;
-        for_each_packet<Element>(0, length, [&]<class Packet>(Packet, index_t i) {
-          Packet::store(sums + i, Packet::load(sums + i) + Packet::load(copy + i));
-        });
+  computed<Element> sums[block];
+  const tile_output<Element> output{
+      .c = static_cast<Element*>(call.dx),
+      .mask = static_cast<const Element*>(call.relu_output),
+      .accumulate = call.accumulate,
+      .derivative = held_derivative<computed<Element>>{call.mask},
+  };
+  on_target([&](auto target) {
+    for (index_t first = 0; first < call.count; first += block) {
+      const index_t length = std::min(block, call.count - first);
+      const index_t place = call.place + first;
+      std::fill_n(sums, length, computed<Element>{});
+      for (index_t row = 0; row < call.rows.count(); ++row) {
+        for (index_t column = 0; column < call.columns.count(); ++column) {
+          const index_t pixel = call.rows.at(row) * call.width + call.columns.at(column);
+          add_run(target, static_cast<const Element*>(call.dy) + call.image + pixel * call.run + first, length, sums);
+        }
       }
+      store_rows(target, sums, 1, 0, length, &place, output);
     }
-    Element* const to = static_cast<Element*>(call.dx) + call.place + first;
-    const auto* const mask = static_cast<const Element*>(call.relu_output);
-    const held_derivative<computed<Element>> derivative{call.mask};
-    for_each_packet<Element>(0, length, [&]<class Packet>(Packet, index_t i) {
-      auto value = Packet::load(sums + i);
-      if (call.accumulate) {
-        value += Packet::load(to + i);
-      }
-      if (mask != nullptr) {
-        value = derivative.template times<Packet>(Packet::load(mask + call.place + first + i), value);
-      }
-      Packet::store(to + i, value);
-    });
-  }
+  });
 }
 
 }  // namespace detail

@@ -17,7 +17,6 @@
 #include "gradus/kernels/cpu/detail/pool2d/plan.hpp"
 #include "gradus/kernels/cpu/detail/pool2d/runs.hpp"
 #include "gradus/kernels/cpu/detail/pool2d/transposed.hpp"
-#include "gradus/kernels/cpu/detail/pool2d/two_by_two.hpp"
 #include "gradus/kernels/cpu/detail/pool2d/windows.hpp"
 #include "gradus/kernels/cpu/detail/simd/packets.hpp"
 #include "gradus/kernels/pool2d.hpp"
@@ -124,10 +123,10 @@ template <class Element>
 void pool_plain_band(const pool_plan& plan, const pool_forward<Element>& call, const pool_band& band) {
   for (index_t p = band.rows.begin; p < band.rows.end; ++p) {
     const index_t row = band.place(plan.out) + p * plan.out.h;
-    pool_row<Element>(
-        plan,
-        {call.run, call.x + band.place(plan.in), call.y + row, call.choice == nullptr ? nullptr : call.choice + row}, p,
-        band.lanes, plan.in.h, plan.in.w, plan.out.w);
+    pool_row<Element>(plan,
+                      {call.run, call.x + band.place(plan.in), call.y + row,
+                       call.choice == nullptr ? nullptr : call.choice + row, call.average},
+                      p, band.lanes, plan.in.h, plan.in.w, plan.out.w);
   }
 }
 
@@ -148,7 +147,7 @@ void pool_transposed_band(const pool_plan& plan, const pool_forward<Element>& ca
     const index_t row = (p - band.rows.begin) * out_h;
     pool_row<Element>(plan,
                       {call.run, transposed.data() - first * in_h, results.data() + row,
-                       call.choice == nullptr ? nullptr : chosen.data() + row},
+                       call.choice == nullptr ? nullptr : chosen.data() + row, call.average},
                       p, band.lanes, in_h, transposed_lanes, transposed_lanes);
   }
   const auto target = [&]<class Type>(Type* data) {
@@ -160,23 +159,61 @@ void pool_transposed_band(const pool_plan& plan, const pool_forward<Element>& ca
                             plan.columns.outputs,
                             plan.out.w};
   };
-  turn_back(results.data(), target(call.y), {});
+  turn_back(results.data(), target(call.y));
   if (call.choice != nullptr) {
-    turn_back(chosen.data(), target(call.choice), {});
+    turn_back(chosen.data(), target(call.choice));
   }
 }
 
-/// Pools all images. transposed_band is null if channels are adjacent.
-template <class Element>
-void pool_images(cpu& device, const pool_plan& plan, const pool_forward<Element>& call,
-                 void (*transposed_band)(const pool_plan&, const pool_forward<Element>&, const pool_band&)) {
+/// True for 2x2 pooling with stride 2 of planes with adjacent pixels. All kernel positions are inside the image and do
+/// not overlap, and the entries left over are at the end of each row and below the last row.
+[[nodiscard]] inline bool pools_two_by_two(const pool_plan& plan) noexcept {
+  const auto halves = [](const pool_axis& a) {
+    return a.kernel == 2 && a.stride == 2 && a.pad == 0 && a.dilation == 1 && !a.adaptive && 2 * a.outputs <= a.inputs;
+  };
+  return halves(plan.rows) && halves(plan.columns) && plan.in.w == 1 && plan.in.h == plan.columns.inputs &&
+         plan.out.w == 1 && plan.out.h == plan.columns.outputs;
+}
+
+/// Calls body(target, plane, offset of its inputs, offset of its outputs) for all planes.
+template <class Body>
+void for_each_two_by_two_plane(cpu& device, const pool_plan& plan, const Body& body) {
+  const two_by_two_plane plane{plan.rows.inputs, plan.columns.inputs, plan.rows.outputs, plan.columns.outputs};
+  for_each_band(device, plan, 1, {1, 1}, plane.in_height * plane.in_width, [&](const pool_band& band) {
+    const index_t in = band.place(plan.in);
+    const index_t out = band.place(plan.out);
+    // A part of a vector of AVX2 takes longer than vectors of 16 bytes.
+    if (plane.out_width < 8 && current_instruction_set() == instruction_set::avx2) {
+      body(portable::target{}, plane, in, out);
+    } else {
+      on_target([&](auto target) { body(target, plane, in, out); });
+    }
+  });
+}
+
+/// Pools all images.
+/// @tparam Lanes  channels are adjacent
+template <bool Lanes, class Element>
+void pool_images(cpu& device, const pool_plan& plan, const pool_forward<Element>& call) {
+  if constexpr (!Lanes) {
+    if (pools_two_by_two(plan)) {
+      for_each_two_by_two_plane(device, plan, [&](auto target, const two_by_two_plane& plane, index_t in, index_t out) {
+        pool_two_by_two(target, plane, call.x + in, call.y + out, call.choice == nullptr ? nullptr : call.choice + out,
+                        call.average);
+      });
+      return;
+    }
+  }
   const pool_axis& rows = plan.rows;
   // A band of `height` outputs reads at most (height - 1) * stride + reach rows of inputs, and never more than all.
   const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.inputs);
   const index_t height =
       rows.inputs <= most_rows ? rows.outputs : (most_rows - rows.reach() + rows.stride) / rows.stride;
-  const pool_bands cut = cut_bands(plan, rows.outputs, plan.columns.outputs, height, transposed_band != nullptr);
-  const auto do_band = transposed_band != nullptr && cut.lanes > 1 ? transposed_band : pool_plain_band<Element>;
+  const pool_bands cut = cut_bands(plan, rows.outputs, plan.columns.outputs, height, !Lanes);
+  auto* do_band = &pool_plain_band<Element>;
+  if constexpr (!Lanes) {
+    do_band = cut.lanes > 1 ? &pool_transposed_band<Element> : do_band;
+  }
   for_each_band(device, plan, rows.outputs, cut, plan.columns.outputs * rows.kernel * plan.columns.kernel,
                 [&](const pool_band& band) { do_band(plan, call, band); });
 }
@@ -236,43 +273,37 @@ void transposed_band_of_gradients(const pool_plan& plan, const pool_backward<Ele
              h);
   }
   const index_t target = band.place(plan.in) + band.rows.begin * plan.in.h;
-  turn_back(sums.data(),
-            pixel_rows<Element>{call.target.dx + target, band.lanes, plan.in.c, band.rows.size(), plan.in.h,
-                                plan.columns.inputs, plan.in.w},
-            epilogue_from(call.target.epilogue, target));
+  turn_back_gradients(sums.data(),
+                      pixel_rows<Element>{call.target.dx + target, band.lanes, plan.in.c, band.rows.size(), plan.in.h,
+                                          plan.columns.inputs, plan.in.w},
+                      epilogue_from(call.target.epilogue, target));
 }
 
-/// The gradients of all images. transposed_band is null if channels are adjacent.
-template <class Element>
-void gradients_of_images(cpu& device, const pool_plan& plan, const pool_backward<Element>& call,
-                         void (*transposed_band)(const pool_plan&, const pool_backward<Element>&, const pool_band&)) {
+/// The gradients of all images.
+/// @tparam Lanes  channels are adjacent
+template <bool Lanes, class Element>
+void gradients_of_images(cpu& device, const pool_plan& plan, const pool_backward<Element>& call) {
+  if constexpr (!Lanes) {
+    if (pools_two_by_two(plan)) {
+      for_each_two_by_two_plane(device, plan, [&](auto target, const two_by_two_plane& plane, index_t in, index_t out) {
+        gradients_of_two_by_two(target, plane, call.dy + out, call.choice == nullptr ? nullptr : call.choice + out,
+                                call.target.dx + in, epilogue_from(call.target.epilogue, in));
+      });
+      return;
+    }
+  }
   const pool_axis& rows = plan.rows;
   // `height` rows of inputs are covered by at most (height + reach - 2) / stride + 1 rows of outputs, never more than
   // all.
   const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.outputs);
   const index_t height = rows.outputs <= most_rows ? rows.inputs : rows.inputs_of_windows(most_rows);
-  const pool_bands cut = cut_bands(plan, rows.inputs, plan.columns.inputs, height, transposed_band != nullptr);
-  const auto do_band = transposed_band != nullptr && cut.lanes > 1 ? transposed_band : plain_band_of_gradients<Element>;
+  const pool_bands cut = cut_bands(plan, rows.inputs, plan.columns.inputs, height, !Lanes);
+  auto* do_band = &plain_band_of_gradients<Element>;
+  if constexpr (!Lanes) {
+    do_band = cut.lanes > 1 ? &transposed_band_of_gradients<Element> : do_band;
+  }
   for_each_band(device, plan, rows.inputs, cut, 2 * plan.columns.inputs,
                 [&](const pool_band& band) { do_band(plan, call, band); });
-}
-
-/// True for 2x2 pooling with stride 2 of planes with adjacent pixels. All kernel positions are inside the image and do
-/// not overlap, and the entries left over are at the end of each row and below the last row.
-[[nodiscard]] inline bool pools_two_by_two(const pool_plan& plan) noexcept {
-  const auto halves = [](const pool_axis& a) {
-    return a.kernel == 2 && a.stride == 2 && a.pad == 0 && a.dilation == 1 && !a.adaptive && 2 * a.outputs <= a.inputs;
-  };
-  return halves(plan.rows) && halves(plan.columns) && plan.in.w == 1 && plan.in.h == plan.columns.inputs &&
-         plan.out.w == 1 && plan.out.h == plan.columns.outputs;
-}
-
-/// Calls body(plane, offset of its inputs, offset of its outputs) for all planes.
-template <class Body>
-void for_each_two_by_two_plane(cpu& device, const pool_plan& plan, const Body& body) {
-  const two_by_two_plane plane{plan.rows.inputs, plan.columns.inputs, plan.rows.outputs, plan.columns.outputs};
-  for_each_band(device, plan, 1, {1, 1}, plane.in_height * plane.in_width,
-                [&](const pool_band& band) { body(plane, band.place(plan.in), band.place(plan.out)); });
 }
 
 }  // namespace detail
@@ -283,18 +314,9 @@ void max_pool2d_forward(cpu& device, const pool2d_geometry& shape,
                         std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                         image_view<Element, Layout, cpu> y, std::uint8_t* choice) {
   const detail::pool_plan plan{shape, y.extent(axis::n), false, Layout{}};
-  detail::pool_forward<Element> call{nullptr, x.data(), y.data(), choice};
+  detail::pool_forward<Element> call{nullptr, x.data(), y.data(), choice, false};
   detail::on_target([&](auto target) { call.run = max_windows_of<Element>(target); });
-  if constexpr (detail::pools_lanes<Layout>) {
-    detail::pool_images<Element>(device, plan, call, nullptr);
-  } else if (detail::pools_two_by_two(plan)) {
-    detail::for_each_two_by_two_plane(
-        device, plan, [&](const detail::two_by_two_plane& plane, index_t in, index_t out) {
-          detail::max_two_by_two(plane, x.data() + in, y.data() + out, choice == nullptr ? nullptr : choice + out);
-        });
-  } else {
-    detail::pool_images<Element>(device, plan, call, detail::pool_transposed_band<Element>);
-  }
+  detail::pool_images<detail::pools_lanes<Layout>>(device, plan, call);
 }
 
 /// See has_max_pool2d_backward.
@@ -306,17 +328,7 @@ void max_pool2d_backward(cpu& device, const pool2d_geometry& shape,
   const detail::pool_plan plan{shape, dx.extent(axis::n), false, Layout{}};
   detail::pool_backward<Element> call{nullptr, dy.data(), choice, {dx.data(), epilogue}};
   detail::on_target([&](auto target) { call.row = max_gradients_of<Element>(target, plan.regular()); });
-  if constexpr (detail::pools_lanes<Layout>) {
-    detail::gradients_of_images<Element>(device, plan, call, nullptr);
-  } else if (detail::pools_two_by_two(plan)) {
-    detail::for_each_two_by_two_plane(
-        device, plan, [&](const detail::two_by_two_plane& plane, index_t in, index_t out) {
-          detail::max_gradients_of_two_by_two(plane, dy.data() + out, choice + out, dx.data() + in,
-                                              detail::epilogue_from<Element>(epilogue, in));
-        });
-  } else {
-    detail::gradients_of_images<Element>(device, plan, call, detail::transposed_band_of_gradients<Element>);
-  }
+  detail::gradients_of_images<detail::pools_lanes<Layout>>(device, plan, call);
 }
 
 /// See has_average_pool2d_forward.
@@ -325,18 +337,9 @@ void average_pool2d_forward(cpu& device, const pool2d_geometry& shape,
                             std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                             image_view<Element, Layout, cpu> y, bool count_padding) {
   const detail::pool_plan plan{shape, y.extent(axis::n), count_padding, Layout{}};
-  detail::pool_forward<Element> call{nullptr, x.data(), y.data(), nullptr};
+  detail::pool_forward<Element> call{nullptr, x.data(), y.data(), nullptr, true};
   detail::on_target([&](auto target) { call.run = average_windows_of<Element>(target); });
-  if constexpr (detail::pools_lanes<Layout>) {
-    detail::pool_images<Element>(device, plan, call, nullptr);
-  } else if (detail::pools_two_by_two(plan)) {
-    detail::for_each_two_by_two_plane(device, plan,
-                                      [&](const detail::two_by_two_plane& plane, index_t in, index_t out) {
-                                        detail::average_two_by_two(plane, x.data() + in, y.data() + out);
-                                      });
-  } else {
-    detail::pool_images<Element>(device, plan, call, detail::pool_transposed_band<Element>);
-  }
+  detail::pool_images<detail::pools_lanes<Layout>>(device, plan, call);
 }
 
 /// See has_average_pool2d_backward.
@@ -348,17 +351,7 @@ void average_pool2d_backward(cpu& device, const pool2d_geometry& shape,
   const detail::pool_plan plan{shape, dx.extent(axis::n), count_padding, Layout{}};
   detail::pool_backward<Element> call{nullptr, dy.data(), nullptr, {dx.data(), epilogue}};
   detail::on_target([&](auto target) { call.row = average_gradients_of<Element>(target, plan.regular()); });
-  if constexpr (detail::pools_lanes<Layout>) {
-    detail::gradients_of_images<Element>(device, plan, call, nullptr);
-  } else if (detail::pools_two_by_two(plan)) {
-    detail::for_each_two_by_two_plane(
-        device, plan, [&](const detail::two_by_two_plane& plane, index_t in, index_t out) {
-          detail::average_gradients_of_two_by_two(plane, dy.data() + out, dx.data() + in,
-                                                  detail::epilogue_from<Element>(epilogue, in));
-        });
-  } else {
-    detail::gradients_of_images<Element>(device, plan, call, detail::transposed_band_of_gradients<Element>);
-  }
+  detail::gradients_of_images<detail::pools_lanes<Layout>>(device, plan, call);
 }
 
 }  // namespace gradus::kernels

@@ -12,20 +12,13 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu/detail/copy/move.hpp"
 #include "gradus/kernels/cpu/detail/copy/plan.hpp"
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/cpu/detail/simd/packets.hpp"
+#include "gradus/kernels/cpu/elementwise.hpp"
 #include "gradus/kernels/strided_copy.hpp"
 
 namespace gradus::kernels {
 
 namespace detail {
-
-/// to[i] += from[i]
-template <class Element>
-void add_elements(index_t count, const Element* from, Element* to) noexcept {
-  for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
-    Packet::store(to + i, Packet::load(to + i) + Packet::load(from + i));
-  });
-}
 
 /// Copies elements of `Size` bytes in the steps [begin, end) of the outer loops.
 template <int Size>
@@ -40,7 +33,7 @@ void copy_blocks(const copy_plan& plan, index_t begin, index_t end, const std::b
         const index_t length = std::min(plan.length, plan.total - walk.at(plan.chunk_axis) * plan.length);
         const std::byte* const from = source + walk.from * Size;
         for (index_t line = 0; ahead > 0 && line < length * Size; line += 64) {
-          prefetch(from + ahead * Size + line);
+          __builtin_prefetch(from + ahead * Size + line);
         }
         move_bytes(destination + walk.to * Size, from, static_cast<std::size_t>(length * Size));
       }
@@ -53,7 +46,7 @@ void copy_blocks(const copy_plan& plan, index_t begin, index_t end, const std::b
           const std::byte* const next =
               source + (walk.from + plan.destination.offsets[static_cast<std::size_t>(d)] + plan.source.count) * Size;
           for (index_t line = 0; line < plan.source.count * Size; line += 64) {
-            prefetch(next + line);
+            __builtin_prefetch(next + line);
           }
         }
         transpose_elements<Size>(plan.source.part(walk.at(plan.source.chunk_axis)),
@@ -75,8 +68,7 @@ void copy_blocks(const copy_plan& plan, index_t begin, index_t end, const std::b
 
 /// Adds in the steps [begin, end) of the outer loops.
 template <class Element>
-void add_blocks(const copy_plan& plan, index_t begin, index_t end, const Element* source,
-                Element* destination) noexcept {
+void add_blocks(const copy_plan& plan, index_t begin, index_t end, const Element* source, Element* destination) {
   constexpr int size = sizeof(Element);
   copy_walk walk{plan.outer, begin};
   for (index_t block = begin; block < end; ++block, walk.next()) {
@@ -99,9 +91,9 @@ void add_blocks(const copy_plan& plan, index_t begin, index_t end, const Element
       }
     } else {
       for (index_t i = 0; i < plan.inner.extent; ++i) {
-        using single = packet<Element, 1>;
-        Element* const target = to + i * plan.inner.to;
-        single::store(target, single::load(target) + single::load(from + i * plan.inner.from));
+        using real = computed<Element>;
+        Element& sum = to[i * plan.inner.to];
+        sum = static_cast<Element>(static_cast<real>(sum) + static_cast<real>(from[i * plan.inner.from]));
       }
     }
   }

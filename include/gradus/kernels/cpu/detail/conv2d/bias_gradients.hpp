@@ -11,7 +11,8 @@
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/cpu/detail/simd/storage.hpp"
+#include "gradus/kernels/cpu/detail/simd/tile.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -36,12 +37,13 @@ class bias_gradients {
   void run(cpu& device, const Element* from, real* sums, std::byte* workspace) const {
     const index_t channels = images_.c;
     const index_t plane = images_.h * images_.w;
+    const tile_kernels<real>& kernels = current_tile_kernels<real>();
     if (order_ == channel_order::first) {
       device.parallel_for(channels, 1, [&, this](index_t begin, index_t end) {
         for (index_t c = begin; c < end; ++c) {
           real sum = 0;
           for (index_t n = 0; n < images_.n; ++n) {
-            sum += sum_of(from + (n * channels + c) * plane, plane);
+            sum += sum_of(kernels, from + (n * channels + c) * plane, plane);
           }
           sums[c] = sum;
         }
@@ -55,7 +57,7 @@ class bias_gradients {
         real* const to = of_chunks + chunk * channels;
         std::fill_n(to, channels, real{});
         for (index_t p = part_begin(pixels, chunks_, chunk); p < part_begin(pixels, chunks_, chunk + 1); ++p) {
-          add(from + p * channels, channels, to);
+          add_run(kernels, from + p * channels, channels, to);
         }
       }
     });
@@ -71,16 +73,11 @@ class bias_gradients {
   static constexpr index_t least_pixels = 256;  // of a chunk
   static constexpr index_t most_chunks = 32;
 
-  static void add(const Element* from, index_t count, real* to) {
-    for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
-      Packet::store(to + i, Packet::load(to + i) + Packet::load(from + i));
-    });
-  }
-  [[nodiscard]] static real sum_of(const Element* from, index_t count) {
+  [[nodiscard]] static real sum_of(const tile_kernels<real>& kernels, const Element* from, index_t count) {
     constexpr index_t width = 64;
     real sums[width] = {};
     for (index_t i = 0; i < count; i += width) {
-      add(from + i, std::min(width, count - i), sums);
+      add_run(kernels, from + i, std::min(width, count - i), sums);
     }
     real sum = 0;
     for (const real each : sums) {

@@ -6,7 +6,7 @@
 #include <algorithm>    // std::min
 #include <bit>          // std::bit_cast
 #include <cstddef>      // std::byte, std::size_t
-#include <cstdint>      // std::uint16_t, std::uint32_t, std::uint64_t
+#include <cstdint>      // std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t
 #include <cstring>      // std::memcpy
 #include <type_traits>  // std::conditional_t
 
@@ -45,8 +45,8 @@ GRADUS_ALWAYS_INLINE void move_bytes(std::byte* to, const std::byte* from, std::
 /// A vector of elements of `Size` bytes, as integers: a copy keeps every bit.
 template <int Size>
 struct moved_vector {
-  using word =
-      std::conditional_t<Size == 2, std::uint16_t, std::conditional_t<Size == 4, std::uint32_t, std::uint64_t>>;
+  using word = std::conditional_t<Size <= 2, std::conditional_t<Size == 1, std::uint8_t, std::uint16_t>,
+                                  std::conditional_t<Size == 4, std::uint32_t, std::uint64_t>>;
   typedef word type __attribute__((vector_size(16)));
   static constexpr int lanes = 16 / Size;
 };
@@ -56,7 +56,10 @@ template <int Size>
 GRADUS_ALWAYS_INLINE void interleave(typename moved_vector<Size>::type a, typename moved_vector<Size>::type b,
                                      typename moved_vector<Size>::type& low,
                                      typename moved_vector<Size>::type& high) noexcept {
-  if constexpr (Size == 2) {
+  if constexpr (Size == 1) {
+    low = GRADUS_SHUFFLE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    high = GRADUS_SHUFFLE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  } else if constexpr (Size == 2) {
     low = GRADUS_SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
     high = GRADUS_SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
   } else if constexpr (Size == 4) {
@@ -104,7 +107,7 @@ GRADUS_ALWAYS_INLINE void transpose_tile(const std::byte* from, const index_t* f
   constexpr std::size_t count{lanes};
   typename moved_vector<Size>::type rows[count];
   typename moved_vector<Size>::type next[count];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int d = 0; d < lanes; ++d) {
     if (d < Rows) {
       rows[d] = load_moved<Size, Columns>(from + from_of[d] * Size);
@@ -112,18 +115,18 @@ GRADUS_ALWAYS_INLINE void transpose_tile(const std::byte* from, const index_t* f
       rows[d] = typename moved_vector<Size>::type{};
     }
   }
-#pragma GCC unroll 3
-  for (int level = 1; level < lanes; level *= 2) {
 #pragma GCC unroll 4
+  for (int level = 1; level < lanes; level *= 2) {
+#pragma GCC unroll 8
     for (int k = 0; k < lanes / 2; ++k) {
       interleave<Size>(rows[k], rows[k + lanes / 2], next[2 * k], next[2 * k + 1]);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int k = 0; k < lanes; ++k) {
       rows[k] = next[k];
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int s = 0; s < Columns; ++s) {
     store_moved<Size, Rows>(to + to_of[s] * Size, rows[s]);
   }

@@ -7,6 +7,7 @@
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
 #include <type_traits>  // std::integral_constant
+#include <utility>      // std::integer_sequence, std::make_integer_sequence
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/index.hpp"
@@ -66,6 +67,7 @@ struct pool_forward {
   const Element* x;
   Element* y;
   std::uint8_t* choice;  ///< null: not needed
+  bool average;          ///< else: max pooling
 };
 
 /// A backward pass: the function for a row of inputs, and the tensors.

@@ -5,32 +5,12 @@
 
 #include <cstdint>  // std::uint8_t
 
-#include "gradus/core/config.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/conv2d.hpp"
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
 #include "gradus/kernels/cpu/detail/pool2d/windows.hpp"
+#include "gradus/kernels/cpu/detail/simd/packets.hpp"
 
 namespace gradus::kernels::detail {
-
-/// One element in the first SIMD lane of a vector; the other lanes are 0.
-template <class Element>
-struct lone_packet : full_packet<Element> {
-  using full = full_packet<Element>;
-  static constexpr index_t lanes = 1;
-
-  /// Loads a stored element or a computed one.
-  template <class Source>
-  GRADUS_ALWAYS_INLINE static typename full::type load(const Source* from) noexcept {
-    typename full::type value{};
-    value[0] = static_cast<computed<Element>>(*from);
-    return value;
-  }
-  template <class Target>
-  GRADUS_ALWAYS_INLINE static void store(Target* to, typename full::type value) noexcept {
-    *to = static_cast<Target>(value[0]);
-  }
-};
 
 /// Adjacent output pixels whose kernel positions cover the same entries, and the SIMD lanes of each.
 template <class Element>
@@ -81,18 +61,13 @@ struct gradient_target {
   computed<Element>* sums = nullptr;
 };
 
-/// Stores a gradient with its epilogue.
-template <class Packet, class Element>
-GRADUS_ALWAYS_INLINE void store_gradient(Element* dx, typename Packet::type value,
-                                         const backward_epilogue<Element>& epilogue, index_t i) noexcept {
-  if (epilogue.accumulate) {
-    value += Packet::load(dx + i);
-  }
-  if (epilogue.relu_output != nullptr) {
-    value = Packet::where_positive(Packet::load(epilogue.relu_output + i), value);
-  }
-  Packet::store(dx + i, value);
-}
+/// A plane for 2x2 pooling without overlap; its rows are adjacent.
+struct two_by_two_plane {
+  index_t in_height;
+  index_t in_width;
+  index_t out_height;
+  index_t out_width;
+};
 
 /// A row of input pixels, their SIMD lanes, and the outputs whose kernels cover them.
 struct input_row {

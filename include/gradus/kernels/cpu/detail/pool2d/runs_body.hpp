@@ -91,18 +91,19 @@ template <class Element>
   }
 }
 
-/// Stores gradients with their epilogue.
+/// Stores adjacent sums as gradients with their epilogue, `step` elements apart, from element `place` of dx on.
 template <class Element>
-GRADUS_ALWAYS_INLINE void store_gradient(packet<Element> p, Element* dx, typename packet<Element>::type value,
-                                         const backward_epilogue<Element>& epilogue, index_t i) noexcept {
-  if (epilogue.accumulate) {
-    value += p.load(dx + i);
+void store_gradients(target /*of*/, index_t count, const computed<Element>* sums, Element* dx, index_t step,
+                     const backward_epilogue<Element>& given, index_t place) noexcept {
+  const backward_epilogue<Element> epilogue = given;
+  if (step == 1) {
+    for_each_packet<Element>(
+        0, count, [=](packet<Element> p, index_t i) { store_gradient(p, dx, p.load(sums + i), epilogue, place + i); });
+    return;
   }
-  if (epilogue.relu_output != nullptr) {
-    value =
-        p.load(epilogue.relu_output + i) > typename packet<Element>::type{} ? value : typename packet<Element>::type{};
+  for (index_t i = 0; i < count; ++i) {
+    store_gradient(packet<Element>{1}, dx, packet<Element>::broadcast(sums[i]), epilogue, place + i * step);
   }
-  p.store(dx + i, value);
 }
 
 /// Computes the gradients of a row of inputs. add(packet, sum, p, q, entry, i) adds to the Block packets of `sum` what
@@ -206,6 +207,171 @@ template <class Element, bool Regular>
           sum[j] += packet.load(dy + i + j * lanes) * share;
         }
       });
+}
+
+/// Two vectors of adjacent elements, or of the elements of two columns that alternate. Instructions that cross parts of
+/// 16 bytes are slow: columns have an order of their own within a vector.
+template <class Element>
+struct packet_pair {
+  using packets = packet<Element>;
+  using type = typename packets::type;
+  static constexpr int lanes = packets::lanes;
+  static constexpr int part = 16 / int{sizeof(typename packets::real)};
+  static constexpr int parts = lanes / part;
+  static constexpr std::make_integer_sequence<int, lanes> all{};
+
+  type first;
+  type second;
+
+  /// The columns of 2 * p.count elements.
+  GRADUS_ALWAYS_INLINE static packet_pair load(packets p, const Element* from) noexcept {
+    return packet_pair{lower(p).load(from), upper(p).load(from + lanes)}.split(all);
+  }
+  /// Stores gradients of columns from element i of dx on.
+  GRADUS_ALWAYS_INLINE void store(packets p, Element* dx, const backward_epilogue<Element>& epilogue,
+                                  index_t i) const noexcept {
+    const packet_pair adjacent = joined(all);
+    store_gradient(lower(p), dx, adjacent.first, epilogue, i);
+    store_gradient(upper(p), dx, adjacent.second, epilogue, i + lanes);
+  }
+  /// Elements in the order of columns, as they are in memory.
+  template <class Vector, int... I>
+  GRADUS_ALWAYS_INLINE static Vector ordered(const Vector& a, std::integer_sequence<int, I...> /*lanes*/) noexcept {
+    return GRADUS_SHUFFLE(a, a, (I * 2 / part % parts * part + I * 2 / part / parts * (part / 2) + I % (part / 2))...);
+  }
+  /// The reverse.
+  template <class Vector, int... I>
+  GRADUS_ALWAYS_INLINE static Vector spread(const Vector& a, std::integer_sequence<int, I...> /*lanes*/) noexcept {
+    return GRADUS_SHUFFLE(a, a, (I % part * 2 / part * (lanes / 2) + I / part * (part / 2) + I % (part / 2))...);
+  }
+
+ private:
+  GRADUS_ALWAYS_INLINE static packets lower(packets p) noexcept {
+    return {2 * p.count < lanes ? 2 * p.count : index_t{lanes}};
+  }
+  GRADUS_ALWAYS_INLINE static packets upper(packets p) noexcept {
+    return {2 * p.count < lanes ? index_t{0} : 2 * p.count - lanes};
+  }
+  template <int... I>
+  GRADUS_ALWAYS_INLINE packet_pair split(std::integer_sequence<int, I...> /*lanes*/) const noexcept {
+    return {GRADUS_SHUFFLE(first, second, (I % part * 2 / part * lanes + I / part * part + I * 2 % part)...),
+            GRADUS_SHUFFLE(first, second, (I % part * 2 / part * lanes + I / part * part + I * 2 % part + 1)...)};
+  }
+  template <int... I>
+  GRADUS_ALWAYS_INLINE packet_pair joined(std::integer_sequence<int, I...> /*lanes*/) const noexcept {
+    return {GRADUS_SHUFFLE(first, second, (I % 2 * lanes + I / part * part + I % part / 2)...),
+            GRADUS_SHUFFLE(first, second, (I % 2 * lanes + I / part * part + (I % part + part) / 2)...)};
+  }
+};
+
+/// Calls body(packet, i) for i in [0, count). If `twice`, the last full vector overlaps the one before: a part of a
+/// vector takes longer.
+template <class Element, class Body>
+GRADUS_ALWAYS_INLINE void for_each_in_row(index_t count, bool twice, const Body& body) noexcept {
+  constexpr index_t lanes = packet<Element>::lanes;
+  const index_t last = count - lanes;
+  index_t i = 0;
+  for (const index_t end = twice && last >= 0 ? count : last + 1; i < end; i += lanes) {
+    body(packet<Element>{}, std::min(i, last));
+  }
+  if (i < count) {
+    body(packet<Element>{count - i}, i);
+  }
+}
+
+/// 2x2 pooling of a plane: y = the means of the entries, or y = the largest entries and choice = their indices; choice
+/// may be null.
+template <class Element>
+[[gnu::flatten]] void pool_two_by_two(target /*of*/, const two_by_two_plane& plane, const Element* x, Element* y,
+                                      std::uint8_t* choice, bool average) noexcept {
+  using packets = packet<Element>;
+  using pair = packet_pair<Element>;
+  const index_t width = plane.in_width;
+  const index_t outputs = plane.out_width;
+  for (index_t p = plane.out_height; p > 0; --p, x += 2 * width, y += outputs) {
+    if (average) {
+      for_each_in_row<Element>(
+          outputs, true, [=](packets some, index_t q) __attribute__((always_inline)) {
+            const pair top = pair::load(some, x + 2 * q);
+            const pair bottom = pair::load(some, x + width + 2 * q);
+            const auto sum = (top.first + bottom.first) + (top.second + bottom.second);
+            some.store(y + q, pair::ordered(sum * computed<Element>{0.25}, pair::all));
+          });
+      continue;
+    }
+    for_each_in_row<Element>(
+        outputs, true, [=](packets some, index_t q) __attribute__((always_inline)) {
+          const pair top = pair::load(some, x + 2 * q);
+          const pair bottom = pair::load(some, x + width + 2 * q);
+          typename packets::type best = top.first;
+          typename packets::index_vector chosen{};
+          const auto take = [&](const typename packets::type& value, int entry) {
+            chosen = packets::larger_byte(chosen, (value > best) & packets::broadcast_index(entry));
+            best = packets::larger(value, best);
+          };
+          take(top.second, 1);
+          take(bottom.first, 2);
+          take(bottom.second, 3);
+          some.store(y + q, pair::ordered(best, pair::all));
+          if (choice != nullptr) {
+            some.store_bytes(choice + q, pair::ordered(chosen, pair::all));
+          }
+          const typename packets::type sum = (top.first + bottom.first) + (top.second + bottom.second);
+          if (packets::any(sum != sum)) [[unlikely]] {
+            for (index_t i = q; i < q + some.count; ++i) {
+              max_windows_with_nan(window_run<Element>{.x = x + 2 * i,
+                                                       .rows = 2,
+                                                       .columns = 2,
+                                                       .row_step = width,
+                                                       .column_step = 1,
+                                                       .output = i,
+                                                       .kernel_width = 2},
+                                   0, 1, y, choice);
+            }
+          }
+        });
+    choice += choice == nullptr ? 0 : outputs;
+  }
+}
+
+/// The gradients of 2x2 pooling of a plane; a null choice: of means.
+template <class Element>
+[[gnu::flatten]] void gradients_of_two_by_two(target /*of*/, const two_by_two_plane& plane, const Element* dy,
+                                              const std::uint8_t* choice, Element* dx,
+                                              const backward_epilogue<Element>& given) noexcept {
+  using packets = packet<Element>;
+  using pair = packet_pair<Element>;
+  const backward_epilogue<Element> epilogue = given;
+  const index_t width = plane.in_width;
+  const index_t outputs = plane.out_width;
+  const auto clear = [=](index_t begin, index_t end) {
+    for_each_packet<Element>(
+        begin, end, [=](packets p, index_t i) { store_gradient(p, dx, typename packets::type{}, epilogue, i); });
+  };
+  for (index_t h = 0; h < 2 * plane.out_height; ++h) {
+    const Element* const gradients = dy + h / 2 * outputs;
+    const index_t row = h * width;
+    if (choice == nullptr) {
+      for_each_in_row<Element>(
+          outputs, !epilogue.accumulate, [=](packets some, index_t q) __attribute__((always_inline)) {
+            const auto part = pair::spread(some.load(gradients + q), pair::all) * computed<Element>{0.25};
+            pair{part, part}.store(some, dx, epilogue, row + 2 * q);
+          });
+    } else {
+      const std::uint8_t* const choices = choice + h / 2 * outputs;
+      const auto entry = static_cast<int>(h % 2 * 2);
+      for_each_in_row<Element>(
+          outputs, !epilogue.accumulate, [=](packets some, index_t q) __attribute__((always_inline)) {
+            const auto gradient = pair::spread(some.load(gradients + q), pair::all);
+            const auto chosen = pair::spread(some.load_bytes(choices + q), pair::all);
+            pair{packets::masked(chosen == packets::broadcast_index(entry), gradient),
+                 packets::masked(chosen == packets::broadcast_index(entry + 1), gradient)}
+                .store(some, dx, epilogue, row + 2 * q);
+          });
+    }
+    clear(row + 2 * outputs, row + width);
+  }
+  clear(2 * plane.out_height * width, plane.in_height * width);
 }
 
 // The functions of pool_forward and pool_backward.

@@ -3,13 +3,15 @@
 // Transposes pixels of a few channels, so that the channels are adjacent, and transposes them back.
 #pragma once
 
-#include <type_traits>  // std::remove_const_t
+#include <algorithm>  // std::min
+#include <array>      // std::array
+#include <cstddef>    // std::byte, std::size_t
 
-#include "gradus/core/config.hpp"
-#include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
-#include "gradus/kernels/cpu/detail/pool2d/runs.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/copy/move.hpp"
+#include "gradus/kernels/cpu/detail/pool2d/plan.hpp"
+#include "gradus/kernels/cpu/detail/simd/packets.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -43,54 +45,28 @@ struct pixel_rows {
   index_t column_step;
 };
 
-/// True if packets have four SIMD lanes.
-template <class Element>
-inline constexpr bool turns_squares = sizeof(Element) == 4 || storage_element<Element>;
-
-/// A square of 4 x 4 elements.
-template <class Element>
-struct square {
-  using packet = full_packet<Element>;
-
-  template <class Source>
-  void load(const Source* from, index_t step) noexcept {
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      rows[j] = packet::load(from + j * step);
-    }
+/// 0, step, 2 * step, ...
+template <index_t Count>
+[[nodiscard]] constexpr std::array<index_t, std::size_t{Count}> multiples_of(index_t step) noexcept {
+  std::array<index_t, std::size_t{Count}> result{};
+  for (std::size_t i = 1; i < result.size(); ++i) {
+    result[i] = result[i - 1] + step;
   }
-  void transpose() noexcept {
-    const typename packet::type a = GRADUS_SHUFFLE(rows[0], rows[1], 0, 4, 1, 5);
-    const typename packet::type b = GRADUS_SHUFFLE(rows[2], rows[3], 0, 4, 1, 5);
-    const typename packet::type c = GRADUS_SHUFFLE(rows[0], rows[1], 2, 6, 3, 7);
-    const typename packet::type d = GRADUS_SHUFFLE(rows[2], rows[3], 2, 6, 3, 7);
-    rows[0] = GRADUS_SHUFFLE(a, b, 0, 1, 4, 5);
-    rows[1] = GRADUS_SHUFFLE(a, b, 2, 3, 6, 7);
-    rows[2] = GRADUS_SHUFFLE(c, d, 0, 1, 4, 5);
-    rows[3] = GRADUS_SHUFFLE(c, d, 2, 3, 6, 7);
-  }
+  return result;
+}
 
-  typename packet::type rows[4];
-};
+/// The number of pixels of a row that are transposed at a time.
+inline constexpr index_t transposed_pixels = 64;
+/// Where they are in a buffer of transposed channels.
+inline constexpr auto places_of_pixels = multiples_of<transposed_pixels>(transposed_lanes);
 
-/// Calls four(offset, transposed) for squares of 4 channels and 4 pixels, and one(offset, transposed) for the remaining
-/// elements. `offset` counts elements from rows.first, `transposed` from the beginning of the buffer.
-template <class Element, class Four, class One>
-GRADUS_ALWAYS_INLINE void for_each_square(const pixel_rows<Element>& p, const Four& four, const One& one) noexcept {
-  const bool squares = turns_squares<std::remove_const_t<Element>> && p.column_step == 1;
-  const index_t whole_channels = squares ? p.channels / 4 * 4 : 0;
-  const index_t whole_columns = p.columns / 4 * 4;
+/// Calls body(offset from rows.first, offset in a buffer of transposed channels, count) for adjacent pixels.
+template <class Element, class Body>
+void for_each_part(const pixel_rows<Element>& p, const Body& body) {
   for (index_t r = 0; r < p.rows; ++r) {
-    const index_t row = r * p.columns * transposed_lanes;
-    for (index_t c = 0; c < whole_channels; c += 4) {
-      for (index_t w = 0; w < whole_columns; w += 4) {
-        four(r * p.row_step + c * p.channel_step + w, row + w * transposed_lanes + c);
-      }
-    }
-    for (index_t c = 0; c < p.channels; ++c) {
-      for (index_t w = c < whole_channels ? whole_columns : 0; w < p.columns; ++w) {
-        one(r * p.row_step + c * p.channel_step + w * p.column_step, row + w * transposed_lanes + c);
-      }
+    for (index_t w = 0; w < p.columns; w += transposed_pixels) {
+      body(r * p.row_step + w * p.column_step, (r * p.columns + w) * transposed_lanes,
+           std::min(transposed_pixels, p.columns - w));
     }
   }
 }
@@ -98,47 +74,64 @@ GRADUS_ALWAYS_INLINE void for_each_square(const pixel_rows<Element>& p, const Fo
 /// to[(r * columns + w) * transposed_lanes + c] = channel c of pixel w of row r.
 template <class Element>
 void turn(const pixel_rows<const Element>& from, Element* to) noexcept {
-  for_each_square(
-      from,
-      [&](index_t place, index_t transposed) {
-        if constexpr (turns_squares<Element>) {
-          square<Element> some;
-          some.load(from.first + place, from.channel_step);
-          some.transpose();
-#pragma GCC unroll 4
-          for (int j = 0; j < 4; ++j) {
-            full_packet<Element>::store(to + transposed + j * transposed_lanes, some.rows[j]);
-          }
-        }
-      },
-      [&](index_t place, index_t transposed) { to[transposed] = from.first[place]; });
+  const auto channels = multiples_of<transposed_lanes>(from.channel_step);
+  for_each_part(from, [&](index_t place, index_t transposed, index_t pixels) {
+    const Element* const source = from.first + place;
+    Element* const target = to + transposed;
+    if (from.column_step == 1) {
+      transpose_elements<sizeof(Element)>(pixels, from.channels, reinterpret_cast<const std::byte*>(source),
+                                          channels.data(), reinterpret_cast<std::byte*>(target),
+                                          places_of_pixels.data());
+      return;
+    }
+    for (index_t w = 0; w < pixels; ++w) {
+      for (index_t c = 0; c < from.channels; ++c) {
+        target[w * transposed_lanes + c] = source[c * from.channel_step + w * from.column_step];
+      }
+    }
+  });
 }
 
-/// Transposes back and stores a gradient with its epilogue; epilogue.relu_output has the same origin as `to`. `from`
-/// holds elements, or values of the type in which they are computed.
-template <class Source, class Element>
-void turn_back(const Source* from, const pixel_rows<Element>& to, const backward_epilogue<Element>& epilogue) noexcept {
-  for_each_square(
-      to,
-      [&](index_t place, index_t transposed) {
-        if constexpr (turns_squares<Element>) {
-          square<Element> some;
-          some.load(from + transposed, transposed_lanes);
-          some.transpose();
-#pragma GCC unroll 4
-          for (int j = 0; j < 4; ++j) {
-            store_gradient<full_packet<Element>>(to.first, some.rows[j], epilogue, place + j * to.channel_step);
-          }
-        }
-      },
-      [&](index_t place, index_t transposed) {
-        if constexpr (sizeof(Element) == 1) {
-          to.first[place] = from[transposed];
-        } else {
-          using packet = lone_packet<Element>;
-          store_gradient<packet>(to.first, packet::load(from + transposed), epilogue, place);
-        }
-      });
+/// Transposes back.
+template <class Element>
+void turn_back(const Element* from, const pixel_rows<Element>& to) noexcept {
+  const auto channels = multiples_of<transposed_lanes>(to.channel_step);
+  for_each_part(to, [&](index_t place, index_t transposed, index_t pixels) {
+    const Element* const source = from + transposed;
+    Element* const target = to.first + place;
+    if (to.column_step == 1) {
+      transpose_elements<sizeof(Element)>(to.channels, pixels, reinterpret_cast<const std::byte*>(source),
+                                          places_of_pixels.data(), reinterpret_cast<std::byte*>(target),
+                                          channels.data());
+      return;
+    }
+    for (index_t w = 0; w < pixels; ++w) {
+      for (index_t c = 0; c < to.channels; ++c) {
+        target[c * to.channel_step + w * to.column_step] = source[w * transposed_lanes + c];
+      }
+    }
+  });
+}
+
+/// Transposes sums back and stores them as gradients with their epilogue; epilogue.relu_output has the same origin as
+/// `to`.
+template <class Element>
+void turn_back_gradients(const computed<Element>* from, const pixel_rows<Element>& to,
+                         const backward_epilogue<Element>& epilogue) {
+  using real = computed<Element>;
+  constexpr auto places = multiples_of<transposed_lanes>(transposed_pixels);
+  std::array<real, std::size_t{transposed_lanes * transposed_pixels}> planes;
+  for_each_part(to, [&](index_t place, index_t transposed, index_t pixels) {
+    transpose_elements<sizeof(real)>(to.channels, pixels, reinterpret_cast<const std::byte*>(from + transposed),
+                                     places_of_pixels.data(), reinterpret_cast<std::byte*>(planes.data()),
+                                     places.data());
+    on_target([&](auto target) {
+      for (index_t c = 0; c < to.channels; ++c) {
+        store_gradients(target, pixels, planes.data() + c * transposed_pixels, to.first, to.column_step, epilogue,
+                        place + c * to.channel_step);
+      }
+    });
+  });
 }
 
 }  // namespace gradus::kernels::detail

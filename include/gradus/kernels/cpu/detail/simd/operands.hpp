@@ -13,7 +13,6 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
 #include "gradus/kernels/cpu/detail/simd/pairs.hpp"
 #include "gradus/kernels/cpu/detail/simd/storage.hpp"
 #include "gradus/kernels/cpu/detail/simd/tile.hpp"

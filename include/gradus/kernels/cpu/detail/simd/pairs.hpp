@@ -13,7 +13,7 @@
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/index.hpp"
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/cpu/detail/simd/packets.hpp"
 #include "gradus/kernels/cpu/detail/simd/tile.hpp"
 #include "gradus/simd/isa.hpp"
 

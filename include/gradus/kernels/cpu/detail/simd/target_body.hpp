@@ -18,6 +18,19 @@ using simd::GRADUS_TARGET::packet;
 using simd::GRADUS_TARGET::row_block;
 using simd::GRADUS_TARGET::stored_lanes;
 
+/// dx[i...] = mask * (value + (accumulate ? dx[i...] : 0)), as a backward_epilogue says.
+template <class Element, class Epilogue>
+GRADUS_ALWAYS_INLINE void store_gradient(packet<Element> p, Element* dx, typename packet<Element>::type value,
+                                         const Epilogue& epilogue, index_t i) noexcept {
+  if (epilogue.accumulate) {
+    value += p.load(dx + i);
+  }
+  if (epilogue.relu_output != nullptr) {
+    value = p.masked(p.load(epilogue.relu_output + i) > typename packet<Element>::type{}, value);
+  }
+  p.store(dx + i, value);
+}
+
 }  // namespace GRADUS_TARGET
 
 constexpr GRADUS_TARGET::target kernel_target(simd::GRADUS_TARGET::target /*of*/) noexcept {
