@@ -356,32 +356,22 @@ struct packet {
   GRADUS_ALWAYS_INLINE std::uint16_t first_bits() const noexcept {
     return static_cast<std::uint16_t>((1U << static_cast<unsigned>(count)) - 1);
   }
-#endif
+#else
   /// Up to 8 bytes, in a register: a vector cannot be loaded soon after its parts have been stored.
   GRADUS_ALWAYS_INLINE static std::uint64_t some_bytes(const void* from, index_t bytes) noexcept {
-    const auto* const first = static_cast<const char*>(from);
-    std::uint64_t all = 0;
-    if (bytes >= 8) {
-      std::memcpy(&all, first, 8);
-      return all;
-    }
-    index_t done = 0;
-    if ((bytes & 4) != 0) {
-      std::uint32_t four;
-      std::memcpy(&four, first, 4);
-      all = four;
-      done = 4;
-    }
-    if ((bytes & 2) != 0) {
-      std::uint16_t two;
-      std::memcpy(&two, first + done, 2);
-      all |= std::uint64_t{two} << static_cast<unsigned>(8 * done);
-      done += 2;
-    }
-    if ((bytes & 1) != 0) {
-      all |= std::uint64_t{static_cast<std::uint8_t>(first[done])} << static_cast<unsigned>(8 * done);
-    }
-    return all;
+    const auto both_ends = [=](auto word) {  // they may overlap
+      const auto size = static_cast<index_t>(sizeof(word));
+      const index_t place = bytes < 8 ? bytes - size : 0;
+      std::memcpy(&word, from, sizeof(word));
+      const std::uint64_t first = word;
+      std::memcpy(&word, static_cast<const char*>(from) + place, sizeof(word));
+      return first | std::uint64_t{word} << static_cast<unsigned>(8 * place);
+    };
+    return bytes >= 8 ? both_ends(std::uint64_t{})
+           : bytes >= 4 ? both_ends(std::uint32_t{})
+           : bytes >= 2 ? both_ends(std::uint16_t{})
+           : bytes > 0 ? both_ends(std::uint8_t{})
+                       : 0;
   }
   /// Loads `count` numbers, fewer than a vector has, and zeros.
   template <class Bits, class Stored>
@@ -405,6 +395,7 @@ struct packet {
       copy_some<Bytes / 2, Size>(to, from, count);
     }
   }
+#endif
   GRADUS_ALWAYS_INLINE static index_vector widen_bytes(const std::uint8_t (&bytes)[std::size_t{lanes}]) noexcept {
     index_vector wide{};
 #if GRADUS_TARGET_BYTES > 16
