@@ -361,11 +361,11 @@ template <storage_element Element>
 void matmul(cpu& device, const matmul_shape& shape, const Element* a, const parameter_element_t<Element>* b, Element* c,
             const matmul_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
   auto* const rounded = reinterpret_cast<Element*>(workspace.data());
-  device.parallel_for(shape.k * shape.n, index_t{1} << 14U, [=](index_t begin, index_t end) {
-    detail::for_each_packet<Element>(
-        begin, end, [=]<class Packet>(Packet, index_t i) { Packet::store(rounded + i, Packet::load(b + i)); });
+  const auto& kernels = detail::current_storage_kernels<Element>();
+  device.parallel_for(shape.k * shape.n, index_t{1} << 14U, [&](index_t begin, index_t end) {
+    detail::store_rows<Element>(kernels, b + begin, 1, 0, end - begin, &begin, {.c = rounded});
   });
-  const detail::product<Element> product{detail::current_storage_kernels<Element>(), shape, device.threads()};
+  const detail::product<Element> product{kernels, shape, device.threads()};
   product.run(device, a, rounded, detail::output_of(c, epilogue),
               workspace.data() + detail::rounded_bytes<Element>(shape));
 }
