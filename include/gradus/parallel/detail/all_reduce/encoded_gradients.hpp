@@ -3,9 +3,9 @@
 // Sums of gradients that travel in an encoding of their own, with feedback of what it loses.
 #pragma once
 
-#include <algorithm>        // std::min
+#include <algorithm>        // std::fill, std::min
 #include <cmath>            // std::sqrt
-#include <cstddef>          // std::byte, std::size_t
+#include <cstddef>          // std::byte, std::ptrdiff_t, std::size_t
 #include <cstdint>          // std::uint8_t
 #include <exception>        // std::current_exception, std::exception_ptr, std::rethrow_exception
 #include <limits>           // std::numeric_limits
@@ -396,6 +396,7 @@ class encoded_all_reduce_state final : public all_reduce_state<Element, encoded_
   void gradients_ready(std::size_t first, std::size_t count) override {
     if (ready_ == 0 && count > 0) {  // nothing is under way
       this->own_channel().begin_step(update_ == nullptr ? 1.0 : update_->scale().factor);
+      clear_between_parameters();
     }
     ready_ += count;
     if (ready_ == this->parameters().segments.size()) {
@@ -410,6 +411,18 @@ class encoded_all_reduce_state final : public all_reduce_state<Element, encoded_
   }
 
  private:
+  /// Backward never writes the gaps, which travel with their block and are NaN where that was.
+  void clear_between_parameters() noexcept {
+    const flat_parameters<Element>& all = this->parameters();
+    for (std::size_t k = 0; k < all.segments.size(); ++k) {
+      const auto begin = static_cast<std::size_t>(all.segments[k].offset + all.segments[k].size);
+      const std::size_t end =
+          k + 1 < all.segments.size() ? static_cast<std::size_t>(all.segments[k + 1].offset) : all.gradients.size();
+      std::fill(all.gradients.begin() + static_cast<std::ptrdiff_t>(begin),
+                all.gradients.begin() + static_cast<std::ptrdiff_t>(end), Element{});
+    }
+  }
+
   optim::parameter_update<Element>* update_ = nullptr;
   std::size_t ready_ = 0;  // segments of this step
   dynamic_array<strategy_buffer> buffers_;
