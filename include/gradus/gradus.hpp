@@ -84,6 +84,7 @@ struct top_k;                    // #include <gradus/nn/metrics.hpp>
 
 namespace gradus::parallel {
 struct hybrid;           // #include <gradus/train/hybrid.hpp>
+struct int8_blocks;      // #include <gradus/parallel/int8_blocks.hpp>
 struct model_averaging;  // #include <gradus/parallel/model_averaging.hpp>
 template <class Strategy>
 struct reproducible;  // #include <gradus/train/reproducible.hpp>

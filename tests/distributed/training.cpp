@@ -8,6 +8,7 @@
 #include <gradus/comm/self.hpp>
 #include <gradus/optim/parameter_update.hpp>
 #include <gradus/parallel/compressed_all_reduce.hpp>
+#include <gradus/parallel/int8_blocks.hpp>
 #include <gradus/parallel/sharded_update.hpp>
 #include <stdexcept>
 #include <string>
@@ -78,6 +79,42 @@ void require_sums_of_long_gradients(comm::mpi_shared& world, bool rounded) {
     run(gradus::parallel::compressed_all_reduce<>{{.bucket_bytes = 200000, .first_bucket_bytes = 1}});
   } else {
     run(gradus::parallel::all_reduce{.bucket_bytes = 200000, .first_bucket_bytes = 1});
+  }
+}
+
+/// In 8 bits: the same bits on all ranks; after some steps what has arrived is all but a rounding.
+template <class Communicator>
+void require_sums_in_8_bits(Communicator& world, const std::string& name) {
+  const std::vector<gradus::optim::segment> segments{{.name = "b", .offset = 0, .size = 30001},
+                                                     {.name = "a", .offset = 30001, .size = 70007}};
+  constexpr std::size_t elements = 100008;
+  std::vector<float> values(elements);
+  std::vector<float> gradients(elements);
+  using compressed = gradus::parallel::compressed_all_reduce<gradus::parallel::int8_blocks>;
+  const compressed options{{.bucket_bytes = 1, .first_bucket_bytes = 1, .partition_bytes = 40000}};
+  const auto strategy = gradus::parallel::make_strategy<float>(
+      options, world, gradus::parallel::flat_parameters<float>{values, gradients, segments});
+  strategy->start();
+  std::vector<double> missing(elements);
+  for (int step = 0; step < 4; ++step) {
+    for (std::size_t i = 0; i < elements; ++i) {
+      for (int rank = 0; rank < world.size(); ++rank) {
+        const float each = std::sin(static_cast<float>(i) + static_cast<float>(7 * step + 1000 * rank));
+        missing[i] += static_cast<double>(each);
+        gradients[i] = rank == world.rank() ? each : gradients[i];
+      }
+    }
+    strategy->gradients_ready(0, 1);
+    strategy->gradients_ready(1, 1);
+    strategy->finish([](std::span<const gradus::optim::segment> /*ready*/) {});
+    std::vector<float> of_first = gradients;
+    comm::broadcast(world, of_first, 0).wait();
+    require(of_first == gradients, name + ": sums in 8 bits differ from those of rank 0");
+    for (std::size_t i = 0; i < elements; ++i) {
+      missing[i] -= static_cast<double>(gradients[i]);
+      require(std::abs(missing[i]) < 2.2 * world.size() / 254,
+              name + ": gradient " + std::to_string(i) + " in 8 bits after step " + std::to_string(step));
+    }
   }
 }
 
@@ -195,6 +232,9 @@ int main(int argc, char** argv) {
     require_synchronized_statistics(shared, "shared memory");
     require_sums_of_long_gradients(shared, false);
     require_sums_of_long_gradients(shared, true);
+    require_sums_in_8_bits(world, "mpi");
+    require_sums_in_8_bits(around, "ring over mpi");
+    require_sums_in_8_bits(shared, "shared memory");
     require_sharded_updates_in_shared_memory(shared);
     comm::mpi_shared without_windows{environment, {.segment_bytes = 5000}};
     require_sharded_updates_in_shared_memory(without_windows);

@@ -94,19 +94,9 @@ struct int8_blocks {
     std::memcpy(&scale, from, sizeof(float));
     const auto* const codes = reinterpret_cast<const std::int8_t*>(from + sizeof(float));
     const auto factor = static_cast<Element>(scale);
-    std::size_t i = 0;
-    for (; i + lanes<Element> <= values.size(); i += lanes<Element>) {
-      integer<Element> whole[lanes<Element>];
-      for (std::size_t k = 0; k < lanes<Element>; ++k) {
-        whole[k] = codes[i + k];
-      }
-      integers<Element> packet;
-      std::memcpy(&packet, whole, sizeof(packet));
-      const numbers<Element> products = __builtin_convertvector(packet, numbers<Element>) * factor;
-      std::memcpy(values.data() + i, &products, sizeof(products));
-    }
-    for (; i < values.size(); ++i) {
-      values[i] = factor * static_cast<Element>(codes[i]);
+    Element* const to = values.data();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      to[i] = factor * static_cast<Element>(codes[i]);
     }
   }
 
@@ -131,11 +121,12 @@ struct int8_blocks {
   template <class Element>
   static Element largest_magnitude(std::span<const Element> values) noexcept {
     constexpr auto magnitude = std::numeric_limits<integer<Element>>::max();
+    const Element* const from = values.data();
+    const std::size_t in_vectors = values.size() / lanes<Element> * lanes<Element>;
     integers<Element> found{};
-    std::size_t i = 0;
-    for (; i + lanes<Element> <= values.size(); i += lanes<Element>) {
+    for (std::size_t i = 0; i < in_vectors; i += lanes<Element>) {
       integers<Element> bits;
-      std::memcpy(&bits, values.data() + i, sizeof(bits));
+      std::memcpy(&bits, from + i, sizeof(bits));
       bits &= magnitude;
       const integers<Element> larger = bits > found;
       found = (bits & larger) | (found & ~larger);
@@ -143,8 +134,8 @@ struct int8_blocks {
     integer<Element> of_lanes[lanes<Element>];
     std::memcpy(of_lanes, &found, sizeof(found));
     integer<Element> largest = *std::max_element(of_lanes, of_lanes + lanes<Element>);
-    for (; i < values.size(); ++i) {
-      largest = std::max(largest, std::bit_cast<integer<Element>>(values[i]) & magnitude);
+    for (std::size_t i = in_vectors; i < values.size(); ++i) {
+      largest = std::max(largest, std::bit_cast<integer<Element>>(from[i]) & magnitude);
     }
     const bool finite = largest <= std::bit_cast<integer<Element>>(static_cast<Element>(most));
     return finite ? std::bit_cast<Element>(largest) : Element{-1};
@@ -155,10 +146,11 @@ struct int8_blocks {
   static void round(std::span<const Element> values, Element factor, std::int8_t* codes) noexcept {
     constexpr auto sign = std::numeric_limits<integer<Element>>::min();
     constexpr auto half = std::bit_cast<integer<Element>>(Element{0.5});
-    std::size_t i = 0;
-    for (; i + lanes<Element> <= values.size(); i += lanes<Element>) {
+    const Element* const from = values.data();
+    const std::size_t in_vectors = values.size() / lanes<Element> * lanes<Element>;
+    for (std::size_t i = 0; i < in_vectors; i += lanes<Element>) {
       numbers<Element> scaled;
-      std::memcpy(&scaled, values.data() + i, sizeof(scaled));
+      std::memcpy(&scaled, from + i, sizeof(scaled));
       scaled *= factor;
       const integers<Element> halves = (reinterpret_cast<integers<Element>>(scaled) & sign) | half;
       const auto whole =
@@ -167,8 +159,8 @@ struct int8_blocks {
         codes[i + k] = static_cast<std::int8_t>(whole[k]);
       }
     }
-    for (; i < values.size(); ++i) {
-      const Element scaled = values[i] * factor;
+    for (std::size_t i = in_vectors; i < values.size(); ++i) {
+      const Element scaled = from[i] * factor;
       codes[i] = static_cast<std::int8_t>(scaled + (scaled < 0 ? Element{-0.5} : Element{0.5}));
     }
   }

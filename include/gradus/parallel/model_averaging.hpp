@@ -145,8 +145,8 @@ class model_averaging_state final : public strategy<Element> {
 
   [[nodiscard]] bool ranks_differ() const noexcept override { return channel_.size() > 1; }
   [[nodiscard]] std::span<std::uint64_t> counters() noexcept override { return counters_; }
-  [[nodiscard]] dynamic_array<strategy_buffer> buffers() override {
-    return outer_ == nullptr ? dynamic_array<strategy_buffer>{} : outer_->buffers();
+  [[nodiscard]] std::span<const strategy_buffer> buffers() const noexcept override {
+    return outer_ == nullptr ? std::span<const strategy_buffer>{} : outer_->buffers();
   }
 
   /// How often the weights have been averaged, or the outer optimizer has moved them.
@@ -183,6 +183,7 @@ class model_averaging_state final : public strategy<Element> {
       for (optim::segment& each : segments_) {
         each.learning_rate_factor = 1;
       }
+      list_buffers();
     }
 
     /// These are the parameters of the last exchange.
@@ -197,13 +198,17 @@ class model_averaging_state final : public strategy<Element> {
       std::copy(values_.begin(), values_.end(), gradients.begin());
     }
 
-    [[nodiscard]] dynamic_array<strategy_buffer> buffers() {
-      dynamic_array<strategy_buffer> result;
-      result.push_back({.memory = {.name = "outer.values",
-                                   .bytes = std::as_writable_bytes(std::span{values_.data(), values_.size()}),
-                                   .elements = static_cast<index_t>(values_.size()),
-                                   .element = element_name<Element>},
-                        .of_parameters = true});
+    [[nodiscard]] std::span<const strategy_buffer> buffers() const noexcept {
+      return {buffers_.data(), buffers_.size()};
+    }
+
+   private:
+    void list_buffers() {
+      buffers_.push_back({.memory = {.name = "outer.values",
+                                     .bytes = std::as_writable_bytes(std::span{values_.data(), values_.size()}),
+                                     .elements = static_cast<index_t>(values_.size()),
+                                     .element = element_name<Element>},
+                          .of_parameters = true});
       const dynamic_array<std::string> of_parameters = optim::buffers_of_parameters(*rule_);
       for (optim::state_buffer& each : rule_->buffers()) {
         bool of_each = false;
@@ -211,16 +216,15 @@ class model_averaging_state final : public strategy<Element> {
           of_each = of_each || name == each.name;
         }
         each.name.insert(0, "outer.");
-        result.push_back({.memory = std::move(each), .of_parameters = of_each});
+        buffers_.push_back({.memory = std::move(each), .of_parameters = of_each});
       }
-      return result;
     }
 
-   private:
     cpu device_;
     dynamic_array<Element> values_;
     dynamic_array<optim::segment> segments_;  // their factors of the learning rate are 1
     std::unique_ptr<optim::parameter_update<Element>> rule_;
+    dynamic_array<strategy_buffer> buffers_;
   };
 
   [[nodiscard]] std::uint64_t steps() const noexcept { return counters_[0]; }

@@ -166,7 +166,7 @@ class strategy {
   [[nodiscard]] virtual std::span<std::uint64_t> counters() noexcept { return {}; }
   /// What the strategy keeps in memory of the host and needs to go on: the same list on all ranks. It may be written;
   /// all 0 is how a training begins.
-  [[nodiscard]] virtual dynamic_array<strategy_buffer> buffers() { return {}; }
+  [[nodiscard]] virtual std::span<const strategy_buffer> buffers() const noexcept { return {}; }
 
   /// Which rank updates which parameters; a constant of the strategy.
   [[nodiscard]] virtual update_scope scope() const noexcept { return update_scope::all; }

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <map>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "../../support/hybrid_training.hpp"
@@ -20,6 +21,7 @@
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/compressed_all_reduce.hpp"
 #include "gradus/parallel/hybrid.hpp"
+#include "gradus/parallel/int8_blocks.hpp"
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/parameter_server/distributed_replicated.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
@@ -41,17 +43,18 @@ using parallel::parameter_server;
 constexpr int most_ranks = 7;
 
 /// 53 examples: the last batch has one.
-training_setup batches_of(gradus::index_t size) {
-  return {.batch_size = size, .epochs = 1};
+training_setup batches_of(gradus::index_t size, double learning_rate = training_setup{}.learning_rate) {
+  return {.batch_size = size, .epochs = 1, .learning_rate = learning_rate};
 }
 
-const training_result& one_process(gradus::index_t size) {
-  static std::map<gradus::index_t, training_result> known;
-  if (!known.contains(size)) {
+const training_result& one_process(gradus::index_t size, double learning_rate = training_setup{}.learning_rate) {
+  static std::map<std::pair<gradus::index_t, double>, training_result> known;
+  const std::pair key{size, learning_rate};
+  if (!known.contains(key)) {
     gradus::comm::self alone;
-    known[size] = gradus_test::run_training<gradus::nhwc>(alone, batches_of(size));
+    known[key] = gradus_test::run_training<gradus::nhwc>(alone, batches_of(size, learning_rate));
   }
-  return known[size];
+  return known[key];
 }
 
 /// Calls function(world) on each rank, none of which waits for long.
@@ -81,16 +84,16 @@ void require(const std::vector<training_result>& ranks, const training_result& w
 /// On ranks that train, in batches of 2 and of 4 examples.
 template <class Strategy>
 void check(const Strategy& strategy, std::string_view what, std::initializer_list<int> counts = {1, 2, 3, 4, 5, 6, 7},
-           double tolerance = 1e-8) {
+           double tolerance = 1e-8, double learning_rate = training_setup{}.learning_rate) {
   for (const gradus::index_t size : {2, 4}) {
     for (const int ranks : counts) {
       BOOST_TEST_CONTEXT(what << ", " << ranks << " ranks, batches of " << size) {
         const auto train = [&](gradus::comm::threads& world) {
           return gradus_test::run_training_with<gradus::nhwc>(
-              world, batches_of(size), strategy,
+              world, batches_of(size, learning_rate), strategy,
               {.rank = world.rank(), .ranks = world.size(), .nested = has_virtual_workers<Strategy>});
         };
-        require(on_ranks(ranks, train), one_process(size), tolerance);
+        require(on_ranks(ranks, train), one_process(size, learning_rate), tolerance);
       }
     }
   }
@@ -148,6 +151,9 @@ BOOST_AUTO_TEST_CASE(updates_of_parts_averages_and_rounded_gradients) {
     rounded.overlap_forward = late;
     rounded.bucket_bytes = rounded.first_bucket_bytes = 1;
     check(rounded, "compressed_all_reduce", {1, 2, 3, 4, 5, 6, 7}, 1e-3);
+    parallel::compressed_all_reduce<parallel::int8_blocks> in_8_bits;
+    in_8_bits.overlap_forward = late;
+    check(in_8_bits, "int8_blocks", {1, 2, 5, 7}, 1e-2, 0.001);
   }
 }
 

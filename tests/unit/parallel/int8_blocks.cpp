@@ -134,9 +134,8 @@ template <class Element>
 std::vector<Element> residuals_of(parallel::strategy<Element>& strategy) {
   std::vector<Element> residuals;
   for (const parallel::strategy_buffer& each : strategy.buffers()) {
-    BOOST_REQUIRE(each.memory.bytes.size() == static_cast<std::size_t>(each.memory.elements) * sizeof(Element));
     residuals.resize(static_cast<std::size_t>(each.memory.elements));
-    std::memcpy(residuals.data(), each.memory.bytes.data(), each.memory.bytes.size());
+    std::memcpy(residuals.data(), each.memory.bytes.data(), residuals.size() * sizeof(Element));
   }
   return residuals;
 }
@@ -153,7 +152,7 @@ outcome<Element> measured(int ranks, int steps, index_t elements, const std::vec
   const auto outcomes = comm::run_ranks(ranks, [&](comm::threads& threads) {
     Communicator world{threads.duplicate()};
     std::vector<Element> values(static_cast<std::size_t>(elements));
-    std::vector<Element> gradients(values.size());
+    std::vector<Element> gradients(values.size(), std::numeric_limits<Element>::quiet_NaN());  // in gaps
     const auto strategy = parallel::make_strategy<Element>(
         int8_all_reduce{options}, world, parallel::flat_parameters<Element>{values, gradients, segments});
     if (update != nullptr) {
@@ -162,8 +161,10 @@ outcome<Element> measured(int ranks, int steps, index_t elements, const std::vec
     strategy->start();
     of_rank result;
     for (int step = 0; step < steps; ++step) {
-      for (index_t i = 0; i < elements; ++i) {
-        gradients[static_cast<std::size_t>(i)] = gradient(world.rank(), step, i);
+      for (const optim::segment& each : segments) {
+        for (index_t i = each.offset; i < each.offset + each.size; ++i) {
+          gradients[static_cast<std::size_t>(i)] = gradient(world.rank(), step, i);
+        }
       }
       for (std::size_t k = 0; k < segments.size(); ++k) {
         strategy->gradients_ready(k, 1);
@@ -227,7 +228,14 @@ void check_definition(int ranks, std::uint64_t seed) {
                                      .credit_bytes = below(2) * 4000};
   const auto buckets = parallel::make_buckets(segments, elements, 1, bucket);
   const auto cut = parallel::make_parts({buckets.data(), buckets.size()}, partition);
+  const auto in_a_gap = [&](index_t i) {
+    return std::none_of(segments.begin(), segments.end(),
+                        [&](const optim::segment& each) { return each.offset <= i && i < each.offset + each.size; });
+  };
   const gradient_function<Element> gradient = [&](int rank, int step, index_t i) {
+    if (in_a_gap(i)) {
+      return Element{0};
+    }
     const auto at = static_cast<std::uint64_t>(i);
     const auto sequence = static_cast<std::uint64_t>(1 + rank + 10 * step);
     // Each 64 elements have a magnitude of their own: one in five is 0, one denormal numbers, few are not finite.

@@ -29,6 +29,7 @@
 #include "gradus/optim/schedules.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/optim/update.hpp"
+#include "gradus/parallel/model_averaging.hpp"
 #include "gradus/train/metrics.hpp"
 #include "gradus/train/traced.hpp"
 #include "gradus/train/trainer.hpp"
@@ -40,6 +41,7 @@ namespace metrics = gradus::metrics;
 namespace nn = gradus::nn;
 namespace optim = gradus::optim;
 namespace train = gradus::train;
+using averaging = gradus::parallel::model_averaging;
 using network = nn::network<float, gradus::nhwc>;
 using batches = data::loader<float, gradus::nhwc>;
 using parallel_batches = data::parallel_loader<float, gradus::nhwc>;
@@ -201,6 +203,10 @@ BOOST_AUTO_TEST_CASE(when_a_trainer_is_made) {
   require_place(__LINE__, "momentum", [&] { train::trainer trainer(net, optim::sgd{.momentum = 1}, world); });
   require_place(__LINE__, "lars", [&] { train::trainer trainer(net, optim::lars{.trust = 0}, world); });
   require_place(__LINE__, "scale of the loss", [&] { train::trainer trainer(net, scaled, world); });
+  const averaging outer{.outer = optim::sgd{.momentum = 1}};
+  require_place(__LINE__, "outer rule", [&] { train::trainer trainer(net, optim::sgd{}, world, outer); });
+  const averaging rate{.outer = optim::sgd{}, .outer_learning_rate = -1};
+  require_place(__LINE__, "outer rate", [&] { train::trainer trainer(net, optim::sgd{}, world, rate); });
   require_place(__LINE__, "rate", [&] { optim::schedule{-1.0}; });
   require_place(__LINE__, "schedule", [&] { optim::schedule{optim::cosine{.epochs = 0}}; });
   require_place(__LINE__, "scaled rate", [&] { static_cast<void>(optim::linearly_scaled(0.1, 0, 64)); });

@@ -185,6 +185,10 @@ BOOST_AUTO_TEST_CASE(averages_and_16_bits_on_the_way_keep_frozen_values) {
   for (const frozen_outcome& each : ranks_that_train<float>(2, parallel::compressed_all_reduce<gradus::bfloat16>{})) {
     BOOST_TEST((each.frozen == each.given));
   }
+  for (const frozen_outcome& each :
+       ranks_that_train(2, parallel::model_averaging{.every_steps = 2, .outer = gradus::optim::adam{}})) {
+    BOOST_TEST((each.frozen == each.given));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(gradients_and_values_of_frozen_layers_do_not_travel) {

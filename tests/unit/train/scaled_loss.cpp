@@ -16,6 +16,7 @@
 #include "gradus/core/float16.hpp"
 #include "gradus/optim/update.hpp"
 #include "gradus/parallel/compressed_all_reduce.hpp"
+#include "gradus/parallel/int8_blocks.hpp"
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/train/progress.hpp"
 
@@ -143,6 +144,7 @@ BOOST_AUTO_TEST_CASE(an_overflow_on_one_rank_skips_the_step_on_all) {
   check_that_all_skip(
       gradus::parallel::all_reduce{.bucket_bytes = 64, .first_bucket_bytes = 64, .overlap_forward = true});
   check_that_all_skip(gradus::parallel::compressed_all_reduce<float16>{});
+  check_that_all_skip(gradus::parallel::compressed_all_reduce<gradus::parallel::int8_blocks>{});
   check_that_all_skip(gradus::parallel::model_averaging{.synchronous_steps = 100});
   check_that_all_skip(gradus::parallel::sharded_update{});
 }

@@ -3,13 +3,14 @@
 // Sums of gradients that travel in an encoding of their own, with feedback of what it loses.
 #pragma once
 
-#include <algorithm>        // std::copy_n, std::min
+#include <algorithm>        // std::fill, std::min
 #include <cmath>            // std::sqrt
-#include <cstddef>          // std::byte, std::size_t
+#include <cstddef>          // std::byte, std::ptrdiff_t, std::size_t
 #include <cstdint>          // std::uint8_t
 #include <exception>        // std::current_exception, std::exception_ptr, std::rethrow_exception
 #include <limits>           // std::numeric_limits
 #include <memory>           // std::make_unique, std::unique_ptr
+#include <numeric>          // std::accumulate
 #include <source_location>  // std::source_location
 #include <span>             // std::as_writable_bytes, std::span
 #include <string>           // std::string
@@ -125,7 +126,9 @@ class encoded_gradients_on final : public gradient_channel {
       owner_->channel_.link().watch_copy(memory(), [&, this] {
         for (int rank = 0; rank < ranks(); ++rank) {
           for (index_t i = first(rank); rank != own() && i < first(rank + 1); i += block) {
-            owner_->encode(i, owner_->with_residuals(i, count_at(i)), code_of(i));
+            Element values[block] = {};
+            owner_->add_to(values, i, count_at(i));
+            owner_->encode(i, values, count_at(i), code_of(i));
           }
         }
       });
@@ -235,18 +238,17 @@ class encoded_gradients_on final : public gradient_channel {
         Element total[block] = {};
         Element of_rank[block];
         for (int rank = 0; rank < ranks(); ++rank) {
-          std::span<const Element> values{of_rank, at(count)};
           if (rank == own()) {
-            values = owner_->with_residuals(i, count);
-          } else {
-            const std::uint8_t* const code = received_of(rank).data() + Codec::bytes(i - first(own()));
-            Codec::decode(reinterpret_cast<const std::byte*>(code), std::span{of_rank, at(count)});
+            owner_->add_to(total, i, count);
+            continue;
           }
+          const std::uint8_t* const code = received_of(rank).data() + Codec::bytes(i - first(own()));
+          Codec::decode(reinterpret_cast<const std::byte*>(code), std::span{of_rank, at(count)});
           for (std::size_t k = 0; k < at(count); ++k) {
-            total[k] += values[k];
+            total[k] += of_rank[k];
           }
         }
-        owner_->encode(i, {total, at(count)}, code_of(i));
+        owner_->encode(i, total, count, code_of(i));
       }
     }
 
@@ -297,38 +299,44 @@ class encoded_gradients_on final : public gradient_channel {
     std::exception_ptr failure_;
   };
 
-  /// The gradients of a block and their residuals, until the next call.
-  [[nodiscard]] std::span<const Element> with_residuals(index_t i, index_t count) noexcept {
+  /// Adds the gradients of a block, with their residuals.
+  void add_to(Element* sums, index_t i, index_t count) const noexcept {
     const Element* const gradients = gradients_.data() + i;
     const Element* const residuals = residuals_.data() + i;
     for (index_t k = 0; k < count; ++k) {
-      values_[k] = gradients[k] + residuals[k] * scale_;
+      sums[k] += gradients[k] + residuals[k] * scale_;
     }
-    return {values_, static_cast<std::size_t>(count)};
   }
 
-  /// Encodes the block at element i, and keeps what that loses.
-  void encode(index_t i, std::span<const Element> values, std::byte* to) noexcept {
-    if (!Codec::encode(values, to)) {
+  /// Encodes the block at element i, and keeps what that loses. @param values  with zeros behind the first `count`
+  void encode(index_t i, const Element (&values)[block], index_t count, std::byte* to) noexcept {
+    const auto size = static_cast<std::size_t>(count);
+    if (!Codec::encode(std::span<const Element>{values, size}, to)) {
       error_ = std::numeric_limits<double>::infinity();
       return;
     }
-    Element decoded[block];
-    Codec::decode(to, std::span{decoded, values.size()});
+    Element lost[block] = {};
+    Codec::decode(to, std::span<Element>{lost, size});
+    for (std::size_t k = 0; k < block; ++k) {
+      lost[k] = values[k] - lost[k];
+    }
     Element* const residuals = residuals_.data() + i;
+    for (std::size_t k = 0; k < size; ++k) {
+      residuals[k] = lost[k] * without_scale_;
+    }
     constexpr std::size_t lanes = 8;  // sums that do not wait for each other
     double squares[lanes] = {};
     double error[lanes] = {};
-    for (std::size_t k = 0; k < values.size(); ++k) {
-      const Element lost = values[k] - decoded[k];
-      residuals[k] = lost * without_scale_;
-      squares[k % lanes] += static_cast<double>(values[k]) * static_cast<double>(values[k]);
-      error[k % lanes] += static_cast<double>(lost) * static_cast<double>(lost);
+    for (std::size_t k = 0; k < block; k += lanes) {
+      for (std::size_t lane = 0; lane < lanes; ++lane) {
+        const double value = values[k + lane];
+        const double part = lost[k + lane];
+        squares[lane] += value * value;
+        error[lane] += part * part;
+      }
     }
-    for (std::size_t k = 0; k < lanes; ++k) {
-      squares_ += squares[k];
-      error_ += error[k];
-    }
+    squares_ += std::accumulate(squares, squares + lanes, 0.0);
+    error_ += std::accumulate(error, error + lanes, 0.0);
   }
 
   void decode(index_t i, index_t count, const std::byte* from) noexcept {
@@ -354,7 +362,6 @@ class encoded_gradients_on final : public gradient_channel {
   mutable comm::any_communicator channel_;
   std::span<Element> gradients_;
   dynamic_array<Element> residuals_;
-  Element values_[block] = {};
   Element scale_ = 1;          // of the loss
   Element without_scale_ = 1;  // its inverse
   double squares_ = 0;
@@ -373,13 +380,23 @@ class encoded_all_reduce_state final : public all_reduce_state<Element, encoded_
   /// As that of all_reduce_state.
   encoded_all_reduce_state(const all_reduce& options, comm::any_communicator communicator,
                            const flat_parameters<Element>& parameters)
-      : base{options, std::move(communicator), parameters} {}
+      : base{options, std::move(communicator), parameters} {
+    if (const std::span<Element> residuals = this->own_channel().residuals(); !residuals.empty()) {
+      buffers_.push_back({.memory = {.name = "residual",
+                                     .bytes = std::as_writable_bytes(residuals),
+                                     .elements = static_cast<index_t>(residuals.size()),
+                                     .element = element_name<Element>},
+                          .of_parameters = true,
+                          .of_rank = true});
+    }
+  }
 
   void use(optim::parameter_update<Element>& update) override { update_ = &update; }
 
   void gradients_ready(std::size_t first, std::size_t count) override {
     if (ready_ == 0 && count > 0) {  // nothing is under way
       this->own_channel().begin_step(update_ == nullptr ? 1.0 : update_->scale().factor);
+      clear_between_parameters();
     }
     ready_ += count;
     if (ready_ == this->parameters().segments.size()) {
@@ -389,22 +406,26 @@ class encoded_all_reduce_state final : public all_reduce_state<Element, encoded_
   }
 
   /// The residuals of this rank.
-  [[nodiscard]] dynamic_array<strategy_buffer> buffers() override {
-    dynamic_array<strategy_buffer> result;
-    if (const std::span<Element> residuals = this->own_channel().residuals(); !residuals.empty()) {
-      result.push_back({.memory = {.name = "residual",
-                                   .bytes = std::as_writable_bytes(residuals),
-                                   .elements = static_cast<index_t>(residuals.size()),
-                                   .element = element_name<Element>},
-                        .of_parameters = true,
-                        .of_rank = true});
-    }
-    return result;
+  [[nodiscard]] std::span<const strategy_buffer> buffers() const noexcept override {
+    return {buffers_.data(), buffers_.size()};
   }
 
  private:
+  /// Backward never writes the gaps, which travel with their block and are NaN where that was.
+  void clear_between_parameters() noexcept {
+    const flat_parameters<Element>& all = this->parameters();
+    for (std::size_t k = 0; k < all.segments.size(); ++k) {
+      const auto begin = static_cast<std::size_t>(all.segments[k].offset + all.segments[k].size);
+      const std::size_t end =
+          k + 1 < all.segments.size() ? static_cast<std::size_t>(all.segments[k + 1].offset) : all.gradients.size();
+      std::fill(all.gradients.begin() + static_cast<std::ptrdiff_t>(begin),
+                all.gradients.begin() + static_cast<std::ptrdiff_t>(end), Element{});
+    }
+  }
+
   optim::parameter_update<Element>* update_ = nullptr;
   std::size_t ready_ = 0;  // segments of this step
+  dynamic_array<strategy_buffer> buffers_;
 };
 
 }  // namespace gradus::parallel::detail

@@ -274,7 +274,7 @@ void plan_rule(const training_parts<Network>& training, training_state& state,
 template <class Network>
 void plan_strategy(const training_parts<Network>& training, training_state& state) {
   auto& strategy = training.end->strategy();
-  const dynamic_array<parallel::strategy_buffer> buffers = strategy.buffers();
+  const std::span<const parallel::strategy_buffer> buffers = strategy.buffers();
   for (std::size_t number = 0; number < buffers.size(); ++number) {
     const parallel::strategy_buffer& each = buffers[number];
     const optim::state_buffer& memory = each.memory;

@@ -282,12 +282,7 @@ class restorer {
     } else if (one.origin.kind == state_kind::rule_number || one.element_bytes < 4) {
       read_one(one, one.name);
     } else {
-      const auto name_of = [&one](int rank) { return name_of_copy(one.name, rank); };
-      if (one.element_bytes == 4) {
-        read_sum<float>(one, name_of, ranks_);
-      } else {
-        read_sum<double>(one, name_of, ranks_);
-      }
+      read_sum(one, one.name, name_of_copy, ranks_);
     }
   }
 
@@ -304,33 +299,32 @@ class restorer {
     } else if (!of_rank || same_ranks()) {
       read_one(one, one.name);
     } else {
-      const auto name_of = [&one](int rank) {
-        return name_of_strategy_copy(one.name.substr(one.name.find(strategy_prefix)), rank);
-      };
-      if (one.element_bytes == 4) {
-        read_sum<float>(one, name_of, group_->size());
-      } else {
-        read_sum<double>(one, name_of, group_->size());
-      }
+      read_sum(one, std::string_view{one.name}.substr(one.name.find(strategy_prefix)), name_of_strategy_copy,
+               group_->size());
     }
   }
 
   /// Of the copies of all ranks that have made the state: their sum, divided.
-  template <class Number, class NameOf>
-  void read_sum(const stored_array& one, const NameOf& name_of, int divisor) {
+  void read_sum(const stored_array& one, std::string_view name, std::string (*name_of)(std::string_view, int),
+                int divisor) {
+    const auto element_bytes = static_cast<std::size_t>(one.element_bytes);  // 4 or 8
     dynamic_array<double> sum(static_cast<std::size_t>(one.elements()));
     dynamic_array<std::byte> bytes;
     for (int rank = 0; rank < ranks_; ++rank) {
-      bytes = bytes_of(one, name_of(rank));
+      bytes = bytes_of(one, name_of(name, rank));
       for (std::size_t k = 0; k < sum.size(); ++k) {
-        Number value{};
-        std::memcpy(&value, bytes.data() + k * sizeof(Number), sizeof(Number));
-        sum[k] += static_cast<double>(value);
+        float narrow = 0;
+        double wide = 0;
+        std::memcpy(element_bytes == 4 ? static_cast<void*>(&narrow) : &wide, bytes.data() + k * element_bytes,
+                    element_bytes);
+        sum[k] += wide + static_cast<double>(narrow);
       }
     }
     for (std::size_t k = 0; k < sum.size(); ++k) {
-      const auto share = static_cast<Number>(sum[k] / divisor);
-      std::memcpy(bytes.data() + k * sizeof(Number), &share, sizeof(Number));
+      const double wide = sum[k] / divisor;
+      const auto narrow = static_cast<float>(wide);
+      std::memcpy(bytes.data() + k * element_bytes, element_bytes == 4 ? static_cast<const void*>(&narrow) : &wide,
+                  element_bytes);
     }
     staged_.push_back({.array = &one, .logical = std::move(bytes)});
   }
