@@ -2,8 +2,12 @@
 //
 // Trains an autoencoder: 784 pixels become a code of 16 numbers, and again 784 pixels.
 //
-//   autoencoder [FOLDER [EPOCHS]]      FOLDER has the IDX files of Fashion-MNIST or MNIST, unpacked:
-//                                      train-images-idx3-ubyte, t10k-images-idx3-ubyte; without it images are made up
+//   autoencoder [FOLDER [EPOCHS [PICTURE.svg]]]
+//
+// FOLDER has the IDX files of Fashion-MNIST or MNIST, unpacked: train-images-idx3-ubyte, t10k-images-idx3-ubyte.
+// Without it, or with -, images are made up. The picture shows images that the network has not seen, and what it makes
+// of them.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -13,11 +17,13 @@
 #include <string>
 #include <vector>
 
+#include "field_pictures.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/data/in_memory.hpp"
 #include "gradus/gradus.hpp"
 #include "gradus/models/autoencoder.hpp"
 #include "gradus/nn/losses.hpp"
+#include "gradus/nn/predict.hpp"
 #include "gradus/optim/adam.hpp"
 
 namespace {
@@ -73,7 +79,24 @@ double error_of_mean(const std::vector<float>& images) {
   return sum / pixels;
 }
 
-int run(const std::string& folder, int epochs) {
+/// The first images above their reconstructions.
+template <class Network>
+void draw(const std::string& path, Network& net, gradus::cpu& device, const std::vector<float>& images) {
+  constexpr std::size_t count = 4;
+  gradus::image_tensor<float, gradus::nhwc> originals{device, {count, 1, 28, 28}};
+  std::copy_n(images.data(), count * pixels, originals.data());
+  const auto reconstructions = nn::predict(net, originals);  // (count, 784, 1, 1)
+  std::vector<std::vector<field_picture>> rows(2);
+  for (std::size_t i = 0; i < count; ++i) {
+    const float* const image = originals.data() + i * pixels;
+    const float* const made = reconstructions.data() + i * pixels;
+    rows[0].push_back({"image", 28, 28, {image, image + pixels}});
+    rows[1].push_back({"from 16 numbers", 28, 28, {made, made + pixels}});
+  }
+  write_pictures(path, rows);
+}
+
+int run(const std::string& folder, int epochs, const std::string& picture) {
   const auto training = folder.empty() ? made_up_images(4000, 1) : read_images(folder + "/train-images-idx3-ubyte");
   const auto test = folder.empty() ? made_up_images(500, 2) : read_images(folder + "/t10k-images-idx3-ubyte");
   const auto set_of = [](const std::vector<float>& images) {  // the targets are the inputs, as vectors
@@ -101,6 +124,10 @@ int run(const std::string& folder, int epochs) {
     error = trainer.evaluate(test_loader).loss;
     std::printf("after %2d epochs: test error %.5f\n", epoch + 1, error);
   }
+  if (!picture.empty()) {
+    draw(picture, net, device, test);
+    std::printf("picture: %s\n", picture.c_str());
+  }
   return epochs < 1 || error < 0.5 * error_before ? 0 : 1;
 }
 
@@ -108,9 +135,10 @@ int run(const std::string& folder, int epochs) {
 
 int main(int argc, char** argv) {
   try {
-    return gradus::close_output("autoencoder", run(argc > 1 ? argv[1] : "", argc > 2 ? std::atoi(argv[2]) : 5));
+    return gradus::close_output("autoencoder", run(argc > 1 && argv[1] != std::string{"-"} ? argv[1] : "",
+                                                   argc > 2 ? std::atoi(argv[2]) : 5, argc > 3 ? argv[3] : ""));
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "autoencoder: %s\nusage: autoencoder [FOLDER [EPOCHS]]\n",
+    std::fprintf(stderr, "autoencoder: %s\nusage: autoencoder [FOLDER [EPOCHS [PICTURE.svg]]]\n",
                  gradus::printable(failure.what()).c_str());
     return 1;
   }

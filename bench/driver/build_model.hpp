@@ -4,6 +4,7 @@
 #pragma once
 
 #include "gradus/models/alexnet.hpp"
+#include "gradus/models/deeplab.hpp"
 #include "gradus/models/densenet.hpp"
 #include "gradus/models/googlenet.hpp"
 #include "gradus/models/inception.hpp"
@@ -12,6 +13,7 @@
 #include "gradus/models/mnist.hpp"
 #include "gradus/models/mobilenet_v2.hpp"
 #include "gradus/models/resnet.hpp"
+#include "gradus/models/unet.hpp"
 #include "gradus/models/vgg.hpp"
 #include "gradus/nn/losses.hpp"
 #include "zoo.hpp"
@@ -46,6 +48,13 @@ void build_model(Network& net, const model_facts& model, int classes) {
       return models::densenet(net, model.depth, classes);
     case family::cifar_densenet:
       return models::cifar_densenet(net, model.depth, model.version, classes);
+    case family::unet:
+      net.loss(gradus::nn::softmax_cross_entropy{}, models::unet(net, {.out_channels = classes, .depth = model.depth}));
+      return;
+    case family::deeplab:
+      net.loss(gradus::nn::softmax_cross_entropy{},
+               models::deeplab_v3_plus(net, {.classes = classes, .depth = model.depth}));
+      return;
     case family::overfeat:
       return models::overfeat(net, classes);
     case family::vgg:

@@ -5,6 +5,7 @@
 #include "gradus/core/float16.hpp"
 #include "gradus/data/cuda_loader.cuh"
 #include "gradus/kernels/cuda.cuh"
+#include "gradus/kernels/cuda/shaping.cuh"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/train/captured_network.cuh"
 #include "training_in.hpp"

@@ -43,9 +43,20 @@ class noise final : public input_set {
   gradus::image_extents example() const override { return model_.image.batch(1); }
   int classes() const override { return model_.classes; }
   std::uint64_t hash() const override { return stream_.key(); }
-  std::int32_t label(index_t i) const override {
-    return static_cast<std::int32_t>(
-        stream_.below(static_cast<std::uint64_t>(model_.classes), static_cast<std::uint64_t>(i)));
+  gradus::image_extents label_map() const override {
+    return labels_pixels(model_.family) ? gradus::image_extents{1, 1, model_.image.height, model_.image.width}
+                                        : input_set::label_map();
+  }
+  void read_labels(index_t i, std::int32_t* labels) const override {
+    const auto classes = static_cast<std::uint64_t>(model_.classes);
+    if (!labels_pixels(model_.family)) {
+      *labels = static_cast<std::int32_t>(stream_.below(classes, static_cast<std::uint64_t>(i)));
+      return;
+    }
+    const std::uint64_t key = stream_.bits(static_cast<std::uint64_t>(i), 2);
+    for (index_t k = 0; k < label_map().size(); ++k) {
+      labels[k] = static_cast<std::int32_t>(gradus::detail::mix_bits(key + static_cast<std::uint64_t>(k)) % classes);
+    }
   }
   void read(index_t i, std::uint64_t /*epoch*/, float* planes) const override {
     const std::uint64_t key = stream_.bits(static_cast<std::uint64_t>(i), 1);
@@ -80,7 +91,7 @@ class images_in_memory final : public input_set {
   gradus::image_extents example() const override { return set_.example(); }
   int classes() const override { return set_.classes(); }
   std::uint64_t hash() const override { return set_.hash(); }
-  std::int32_t label(index_t i) const override { return set_.label(i); }
+  void read_labels(index_t i, std::int32_t* labels) const override { *labels = set_.label(i); }
   void read(index_t i, std::uint64_t /*epoch*/, float* planes) const override { set_.read(i, planes); }
   std::string name() const override { return name_; }
   std::vector<std::string> problems() const override { return {}; }
@@ -101,7 +112,8 @@ class photographs final : public input_set {
               .width = model.image.width,
               .seed = chosen.seed,
               .corrupt = chosen.skip_corrupt ? data::corrupt_image::skip : data::corrupt_image::fail}},
-        name_{std::move(name)} {
+        name_{std::move(name)},
+        central_{chosen.eval} {
     if (model.image.channels != 3) {
       throw gradus::configuration_error{
           "--data-dir", {"images of ", model.image.channels, " channel for ", model.name}, "photographs with 3"};
@@ -112,8 +124,14 @@ class photographs final : public input_set {
   gradus::image_extents example() const override { return set_.example(); }
   int classes() const override { return set_.classes(); }
   std::uint64_t hash() const override { return set_.hash(); }
-  std::int32_t label(index_t i) const override { return set_.label(i); }
-  void read(index_t i, std::uint64_t epoch, float* planes) const override { set_.read(i, epoch, planes); }
+  void read_labels(index_t i, std::int32_t* labels) const override { *labels = set_.label(i); }
+  void read(index_t i, std::uint64_t epoch, float* planes) const override {
+    if (central_) {
+      set_.read(i, planes);
+    } else {
+      set_.read(i, epoch, planes);
+    }
+  }
   std::string name() const override { return name_; }
   std::vector<std::string> problems() const override { return set_.problems(); }
 
@@ -121,6 +139,7 @@ class photographs final : public input_set {
   std::unique_ptr<data::encoded_images> files_;
   data::jpeg_dataset set_;
   std::string name_;
+  bool central_;  // crops of an evaluation; else random ones
 };
 #endif
 
@@ -145,19 +164,23 @@ std::unique_ptr<input_set> open_input(const settings& chosen, const model_facts&
   if (chosen.data_dir.empty()) {
     return std::make_unique<noise>(model, examples, chosen.seed);
   }
+  if (labels_pixels(model.family)) {
+    throw std::invalid_argument{std::string{"--data-dir: "} + model.name +
+                                " learns a class for each pixel, and files have a class for each image: leave it out"};
+  }
+  const data::split part = chosen.eval ? data::split::test : data::split::training;
   const std::string name = chosen.data_name.empty() ? guess_name(chosen.data_dir) : chosen.data_name;
   if (name == "mnist") {
 #ifdef GRADUS_BENCH_WITH_GZIP
-    auto set = data::load_mnist(chosen.data_dir, data::split::training);
+    auto set = data::load_mnist(chosen.data_dir, part);
 #else
-    auto set = data::load_mnist_plain(chosen.data_dir, data::split::training);
+    auto set = data::load_mnist_plain(chosen.data_dir, part);
 #endif
     return std::make_unique<images_in_memory>(std::move(set), model, name);
   }
   if (name == "cifar10" || name == "cifar100") {
     const auto kind = name == "cifar10" ? data::cifar_kind::cifar10 : data::cifar_kind::cifar100;
-    return std::make_unique<images_in_memory>(data::load_cifar(chosen.data_dir, kind, data::split::training), model,
-                                              name);
+    return std::make_unique<images_in_memory>(data::load_cifar(chosen.data_dir, kind, part), model, name);
   }
 #ifdef GRADUS_BENCH_WITH_JPEG
   if (name == "records") {

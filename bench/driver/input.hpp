@@ -28,7 +28,10 @@ class input_set {
   [[nodiscard]] virtual gradus::image_extents example() const = 0;
   [[nodiscard]] virtual int classes() const = 0;
   [[nodiscard]] virtual std::uint64_t hash() const = 0;
-  [[nodiscard]] virtual std::int32_t label(index_t i) const = 0;
+  /// The extents of the labels of an example: one label, or one for each pixel.
+  [[nodiscard]] virtual gradus::image_extents label_map() const { return {1, 1, 1, 1}; }
+  /// Writes the labels of an example, row after row.
+  virtual void read_labels(index_t i, std::int32_t* labels) const = 0;
   /// In the form that the example has in this epoch.
   virtual void read(index_t i, std::uint64_t epoch, float* planes) const = 0;
   /// "imagenet (synthetic)"
@@ -37,7 +40,7 @@ class input_set {
   [[nodiscard]] virtual std::vector<std::string> problems() const = 0;
 };
 
-/// Opens --data-dir, or makes noise of the model's shape.
+/// Opens --data-dir, or makes noise of the model's shape. Of sets with two parts, --eval takes the test images.
 /// @param examples  of the noise
 /// @throws gradus::error when the files are not what they should be, or do not fit the model
 [[nodiscard]] std::unique_ptr<input_set> open_input(const settings& chosen, const model_facts& model, index_t examples);

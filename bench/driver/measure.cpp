@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "evaluation.hpp"
 #include "gradus/comm/agreement.hpp"
 #include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
@@ -45,15 +46,6 @@ std::uint64_t peak_memory_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return 1024 * static_cast<std::uint64_t>(usage.ru_maxrss);
-}
-
-/// The numbers of all ranks, one rank after another.
-std::vector<double> gather(gradus::comm::link& group, const std::vector<double>& own) {
-  std::vector<double> all(own.size() * static_cast<std::size_t>(group.size()));
-  const auto bytes = [](auto& values) { return std::as_bytes(std::span{values}).size(); };
-  group.all_gather({reinterpret_cast<const std::uint8_t*>(own.data()), bytes(own)},
-                   {reinterpret_cast<std::uint8_t*>(all.data()), bytes(all)});
-  return all;
 }
 
 /// The ranks that train: how many copies of the network there are, and which rank has the loss of the first one.
@@ -269,22 +261,6 @@ void print_saves(const save_statistics& all, const std::string& folder) {
       1e3 * all.snapshot.median, 1e3 * all.wait.median, 1e3 * all.save.median);
 }
 
-/// The properties of a run that a training and inference have.
-void describe_ranks(result& found, const settings& chosen, const ranks& all, const input_set& input) {
-  found.model = chosen.model;
-  found.batch_size = chosen.batch_size_per_rank;
-  found.threads = all.threads();
-  found.device = chosen.device;
-  found.precision = chosen.precision;
-  found.winograd = chosen.winograd;
-  found.flush_denormals = chosen.flush_denormals;
-  found.data_format = chosen.nhwc ? "NHWC" : "NCHW";
-  found.variable_update = name_of(chosen.update);
-  found.micro_batches = chosen.micro_batches;
-  found.dataset = input.name();
-  found.optimizer = chosen.optimizer;
-}
-
 /// Each rank computes batches by itself. Called by all ranks.
 result measure_inference(const settings& chosen, ranks& all, training& trained, const input_set& input,
                          program::output_file& json) {
@@ -317,8 +293,7 @@ result measure_inference(const settings& chosen, ranks& all, training& trained, 
   }
   found.images_per_second = statistics_of(found.repeats).median;
   found.phases[static_cast<std::size_t>(phase::forward)] = found.step.mean;
-  const std::vector<double> peaks = gather(group, {static_cast<double>(peak_memory_bytes())});
-  found.peak_memory_bytes = static_cast<std::uint64_t>(*std::max_element(peaks.begin(), peaks.end()));
+  found.peak_memory_bytes = largest_peak_memory(group);
   if (group.rank() == 0) {
     constexpr const char* line = "----------------------------------------------------------------";
     gradus::print_text(stdout, "Done warm up\n%s\ntotal images/sec: %.2f\n%s\n", line, found.images_per_second, line);
@@ -332,6 +307,34 @@ result measure_inference(const settings& chosen, ranks& all, training& trained, 
 }
 
 }  // namespace
+
+std::vector<double> gather(gradus::comm::link& group, const std::vector<double>& own) {
+  std::vector<double> all(own.size() * static_cast<std::size_t>(group.size()));
+  const auto bytes = [](auto& values) { return std::as_bytes(std::span{values}).size(); };
+  group.all_gather({reinterpret_cast<const std::uint8_t*>(own.data()), bytes(own)},
+                   {reinterpret_cast<std::uint8_t*>(all.data()), bytes(all)});
+  return all;
+}
+
+std::uint64_t largest_peak_memory(gradus::comm::link& group) {
+  const std::vector<double> peaks = gather(group, {static_cast<double>(peak_memory_bytes())});
+  return static_cast<std::uint64_t>(*std::max_element(peaks.begin(), peaks.end()));
+}
+
+void describe_ranks(result& found, const settings& chosen, const ranks& all, const input_set& input) {
+  found.model = chosen.model;
+  found.batch_size = chosen.batch_size_per_rank;
+  found.threads = all.threads();
+  found.device = chosen.device;
+  found.precision = chosen.precision;
+  found.winograd = chosen.winograd;
+  found.flush_denormals = chosen.flush_denormals;
+  found.data_format = chosen.nhwc ? "NHWC" : "NCHW";
+  found.variable_update = name_of(chosen.update);
+  found.micro_batches = chosen.micro_batches;
+  found.dataset = input.name();
+  found.optimizer = chosen.optimizer;
+}
 
 void require_same_options(const settings& given, gradus::comm::link& group) {
   const settings chosen = completed(given);
@@ -381,6 +384,10 @@ void require_same_options(const settings& given, gradus::comm::link& group) {
                                       {"learning-rate schedule", schedule_of(chosen, 1).description()},
                                       {"epochs", exactly(chosen.epochs)},
                                       {"inference", number(int{chosen.forward_only})},
+                                      {"evaluation", number(int{chosen.eval})},
+                                      {"batches of an evaluation", number(chosen.eval_batches)},
+                                      {"epochs of an evaluation", exactly(chosen.eval_epochs)},
+                                      {"seconds between evaluations", exactly(chosen.eval_interval)},
                                       {"cached sample", number(int{chosen.repeat_cached_sample})},
                                       {"staleness bound", number(chosen.staleness_bound)},
                                       {"backup workers", number(chosen.backup_workers)},
@@ -416,6 +423,11 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   const bool writes = place.rank == 0 && (!several || all.group().rank() == 0);
   program::output_file json = writes ? open_output("--json", chosen.json, chosen) : program::output_file{};
   const std::unique_ptr<input_set> input = open_input(chosen, model_of(chosen), plan.global());
+  if (chosen.eval) {
+    chosen = with_evaluated_batches(std::move(chosen), input->size(), plan.ranks);
+    const std::unique_ptr<training> evaluated = all.make_training(chosen, *input, plan, recorder);
+    return measure_evaluation(chosen, all, *evaluated, *input, json);
+  }
   const double epoch = examples_of_epoch(chosen, input->size()) / static_cast<double>(plan.global());  // in steps
   if (chosen.epochs > 0) {
     const double steps = std::ceil(chosen.epochs * epoch - 1e-6);
@@ -489,8 +501,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   found.loss_scale = watch.loss_scale();
   found.gradient_norm = watch.norms();
   found.saves = cost_of(saves);
-  const std::vector<double> peaks = gather(group, {static_cast<double>(peak_memory_bytes())});
-  found.peak_memory_bytes = static_cast<std::uint64_t>(*std::max_element(peaks.begin(), peaks.end()));
+  found.peak_memory_bytes = largest_peak_memory(group);
   for (const std::string& problem : input->problems()) {  // every rank has met others
     if (group.size() > 1) {
       std::fprintf(stderr, "rank %d: skipped: %s\n", group.rank(), gradus::printable(problem).c_str());

@@ -263,7 +263,10 @@ settings completed(settings chosen) {
   if (chosen.micro_batches == 0) {
     const bool searches = chosen.memory_limit > 0 && chosen.stages == 0;  // images one by one need the least memory
     const index_t most = searches ? chosen.batch_size_per_rank : index_t{4} * chosen.stages;
-    chosen.micro_batches = static_cast<int>(std::clamp<index_t>(most, 1, chosen.batch_size_per_rank));
+    // The pyramid of deeplab normalizes the mean of each image: of two at least.
+    const index_t images = find_model(chosen.model).family == family::deeplab ? 2 : 1;
+    chosen.micro_batches =
+        static_cast<int>(std::clamp<index_t>(most, 1, std::max<index_t>(1, chosen.batch_size_per_rank / images)));
   }
   return chosen;
 }
@@ -294,6 +297,25 @@ void require_supported(const settings& chosen) {
   }
   if (chosen.memory_traffic) {
     require_one_step(chosen);
+  }
+  if (chosen.eval) {
+    const char* const given = chosen.forward_only               ? "--forward-only"
+                              : chosen.resume                   ? "--resume"
+                              : !chosen.trace_file.empty()      ? "--trace-file"
+                              : chosen.capture_step             ? "--capture-step"
+                              : chosen.dry_run                  ? "--dry-run"
+                              : chosen.memory_traffic           ? "--memory-traffic"
+                              : chosen.repeat_cached_sample     ? "--repeat-cached-sample"
+                              : chosen.what != command::measure ? name_of(chosen.what)
+                                                                : nullptr;
+    if (given != nullptr) {
+      throw std::invalid_argument{std::string{"--eval: an evaluation of checkpoints, without "} + given +
+                                  ": leave it out"};
+    }
+    if (chosen.checkpoint_dir.empty()) {
+      throw std::invalid_argument{
+          "--eval: expected --checkpoint-dir (--train_dir of tf_cnn_benchmarks), the folder of a training, got none"};
+    }
   }
   if (chosen.forward_only) {
     const bool gathers = chosen.update == variable_update::hybrid || uses_servers(chosen.update);
@@ -396,11 +418,25 @@ std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& dev
 }
 
 double examples_of_epoch(const settings& chosen, index_t examples_of_set) {
-  const std::string dataset = find_model(chosen.model).dataset;
-  return !chosen.data_dir.empty() ? static_cast<double>(examples_of_set)
-         : dataset == "imagenet"  ? 1281167.0
-         : dataset == "mnist"     ? 60000.0
-                                  : 50000.0;
+  struct known_set {
+    const char* name;
+    double training;
+    double evaluation;
+  };
+  constexpr known_set sets[] = {{"imagenet", 1281167, 50000},
+                                {"cifar10", 50000, 10000},
+                                {"mnist", 60000, 10000},
+                                {"isbi2012", 30, 30},
+                                {"voc2012", 10582, 1449}};  // with the additional annotations that DeepLab trains on
+  if (chosen.data_dir.empty()) {
+    const std::string dataset = find_model(chosen.model).dataset;
+    for (const known_set& each : sets) {
+      if (dataset == each.name) {
+        return chosen.eval ? each.evaluation : each.training;
+      }
+    }
+  }
+  return static_cast<double>(examples_of_set);
 }
 
 void print_header(const settings& chosen, const result& about, index_t examples_of_set) {
@@ -409,7 +445,7 @@ void print_header(const settings& chosen, const result& about, index_t examples_
   const double set = examples_of_epoch(chosen, examples_of_set);
   std::printf("Model:       %s\n", chosen.model.c_str());
   std::printf("Dataset:     %s\n", gradus::printable(about.dataset).c_str());
-  std::printf("Mode:        %s\n", chosen.forward_only ? "forward-only" : "training");
+  std::printf("Mode:        %s\n", chosen.eval ? "evaluation" : chosen.forward_only ? "forward-only" : "training");
   std::printf("SingleSess:  False\n");
   std::printf("Batch size:  %td global\n             %td per %s\n", global, chosen.batch_size_per_rank,
               about.pipeline ? "replica" : "device");
@@ -448,9 +484,11 @@ void print_header(const settings& chosen, const result& about, index_t examples_
     std::printf("Order:       %s\n", name_of(chosen.order));
   }
   if (!chosen.checkpoint_dir.empty()) {
-    const std::string when = chosen.checkpoint_every == 0
-                                 ? std::string{"after each repeat"}
-                                 : "every " + std::to_string(chosen.checkpoint_every) + " steps";
+    std::string when = chosen.checkpoint_every == 0 ? std::string{"after each repeat"}
+                                                    : "every " + std::to_string(chosen.checkpoint_every) + " steps";
+    if (chosen.eval) {
+      when = chosen.eval_interval > 0 ? gradus::join({"the newest, every ", chosen.eval_interval, " s"}) : "the newest";
+    }
     std::printf("Checkpoints: '%s', %s\n", gradus::printable(chosen.checkpoint_dir).c_str(), when.c_str());
   }
   std::printf("Ranks:       %d\nThreads:     %d per rank\n", about.ranks, about.threads);

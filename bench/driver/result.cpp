@@ -106,6 +106,21 @@ std::string json_text(const result& found) {
                          {"p99", 1e3 * found.latency->p99},
                          {"largest", 1e3 * found.latency->largest}};
   }
+  if (found.evaluation) {
+    const evaluation_facts& of = *found.evaluation;
+    all["mode"] = "evaluation";
+    all["evaluation"] = {{"checkpoint", of.checkpoint},
+                         {"step", of.step},
+                         {"examples", of.examples},
+                         {"loss", of.loss},
+                         {"top_1_accuracy", of.top_1}};
+    if (of.top_5) {
+      all["evaluation"]["top_5_accuracy"] = *of.top_5;
+    }
+    if (of.mean_iou) {
+      all["evaluation"]["mean_intersection_over_union"] = *of.mean_iou;
+    }
+  }
   if (found.pipeline) {
     all["pipeline"] = json_of(*found.pipeline);
   }

@@ -72,6 +72,17 @@ struct pipeline_facts {
   double measured_bubble = 0;  // of the measured steps, the mean over all ranks
 };
 
+/// What an evaluation has found, over all ranks.
+struct evaluation_facts {
+  std::string checkpoint;  ///< the file
+  std::int64_t step = -1;  ///< of the training, when it was saved
+  index_t examples = 0;
+  double loss = 0;                   ///< the mean
+  double top_1 = 0;                  ///< the share of labels whose class has the largest score
+  std::optional<double> top_5{};     ///< or one of the five largest; of more than five classes
+  std::optional<double> mean_iou{};  ///< intersection over union, the mean over the classes; of labels for each pixel
+};
+
 struct result {
   std::string model;
   index_t batch_size = 0;  // of a rank
@@ -97,6 +108,7 @@ struct result {
   std::optional<gradus::optim::loss_scale_report> loss_scale;  // of training in float16
   std::optional<gradus::optim::gradient_norm_report> gradient_norm;  // of the last repeat, where it is clipped
   std::optional<latency_statistics> latency;                         // of inference
+  std::optional<evaluation_facts> evaluation;                        // of a checkpoint
   std::optional<save_statistics> saves;                              // of a measurement with checkpoints
 };
 

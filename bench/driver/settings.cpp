@@ -117,6 +117,33 @@ void require_options_that_fit(const CLI::App& app, const settings& chosen) {
   }
 }
 
+/// What an evaluation takes of the options of the training that has saved the checkpoints.
+void choose_evaluation(const CLI::App& app, settings& chosen) {
+  if (!chosen.eval) {
+    for (std::string each : {"--eval-interval-secs", "--eval-batch-size", "--num-eval-batches", "--num-eval-epochs"}) {
+      if (app.count(each) != 0) {
+        std::replace(each.begin() + 2, each.end(), '-', '_');
+        chosen.notes.push_back(each + ": nothing is evaluated without --eval");
+      }
+    }
+    return;
+  }
+  if (app.count("--num-eval-batches") + app.count("--num-eval-epochs") == 0) {
+    chosen.eval_epochs = chosen.epochs;
+    chosen.eval_batches = app.count("--num-batches") != 0 ? chosen.batches : 0;
+  }
+  if (chosen.eval_batch_size > 0) {
+    chosen.batch_size_per_rank = chosen.eval_batch_size;
+  }
+  // Each rank has the whole network, whatever divided it in the training.
+  chosen.update = variable_update::all_reduce;
+  chosen.all_reduce_spec.clear();
+  chosen.order = transfer_order::none;
+  chosen.stages = 0;
+  chosen.micro_batches = 1;
+  chosen.epochs = 0;
+}
+
 void add_optimizer(CLI::App& app, settings& chosen) {
   app.option_defaults()->group("Update rule");
   app.add_option(
@@ -323,6 +350,22 @@ void add_measurement(CLI::App& app, settings& chosen) {
   app.add_option("--display-every", chosen.display_every, "steps between two lines of output")
       ->check(CLI::Range(1, most))
       ->capture_default_str();
+  app.option_defaults()->group("Evaluation");
+  app.add_flag("--eval", chosen.eval,
+               "evaluate the newest checkpoint of --checkpoint-dir instead of a training: top-1 and top-5 accuracy on "
+               "the test images of --data-dir, or on synthetic ones, and images a second");
+  app.add_option("--eval-interval-secs", chosen.eval_interval,
+                 "of --eval: go on with newer checkpoints, looked for at this interval, until the program is ended")
+      ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--eval-batch-size", chosen.eval_batch_size,
+                 "of --eval: images of a batch on one rank (default: --batch-size-per-rank)")
+      ->check(CLI::Range(index_t{1}, index_t{1} << 24));
+  CLI::Option* const evaluated = app.add_option("--num-eval-batches", chosen.eval_batches,
+                                                "of --eval: batches (default: --num-batches; without it, all images)");
+  evaluated->check(CLI::Range(1, most));
+  app.add_option("--num-eval-epochs", chosen.eval_epochs, "of --eval: batches as epochs of the data")
+      ->check(CLI::Range(1e-6, 1e6))
+      ->excludes(evaluated);
   app.option_defaults()->group("What computes");
   app.add_option(
          "--threads,--num-intra-threads", chosen.threads,
@@ -586,6 +629,7 @@ std::string read_settings(int argc, char** argv, settings& chosen) {
   }
   choose_pipeline(app, chosen);
   require_options_that_fit(app, chosen);
+  choose_evaluation(app, chosen);
   if (scale.parsed()) {
     chosen.what = command::scale;
   } else if (tune.parsed()) {

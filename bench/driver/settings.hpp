@@ -105,6 +105,11 @@ struct settings {
   int batches = 100;
   double epochs = 0;                  // of the data, in place of batches; 0: not asked for
   bool forward_only = false;          // measures inference
+  bool eval = false;                  // evaluates checkpoints
+  double eval_interval = 0;           // seconds between two of them; 0: one evaluation
+  index_t eval_batch_size = 0;        // of a rank; 0: as in a training
+  int eval_batches = 0;               // 0: as eval_epochs says
+  double eval_epochs = 0;             // of the data; 0: not asked for
   bool repeat_cached_sample = false;  // the same batch of --data-dir in every step
   int repeats = 1;
   int display_every = 10;

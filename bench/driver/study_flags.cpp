@@ -32,6 +32,9 @@ struct flag {
 };
 
 constexpr bool yes_or_no = true;
+constexpr const char* beside_the_training =
+    "--checkpoint-dir DIR --checkpoint-every STEPS, and start beside it: gradus_bench --eval --checkpoint-dir DIR "
+    "--eval-interval-secs 10, with the model and the data; it evaluates each checkpoint";
 
 // Of tf_cnn_benchmarks of 2017 to 2019, without those that have options of the same name.
 constexpr flag flags[] = {
@@ -74,8 +77,7 @@ constexpr flag flags[] = {
     {"display-perf-ewma", fate::refused, "nothing: lines have the mean", "false", yes_or_no},
     {"datasets-repeat-cached-sample", fate::renamed, "--repeat-cached-sample", "", yes_or_no},
     {"freeze-when-forward-only", fate::ignored, "--forward-only always computes with constant weights", "*", yes_or_no},
-    {"eval", fate::refused,
-     "--forward-only, which measures inference; a program with train::evaluate_every for accuracy", "false", yes_or_no},
+    {"eval", fate::renamed, "--eval", "", yes_or_no},
     {"autotune-threshold", fate::ignored, "algorithms are chosen before the first step", "*"},
     {"sync-on-finish", fate::ignored, "a measurement ends when all ranks have ended it", "*", yes_or_no},
     {"summary-verbosity", fate::refused, "--json FILE, and --trace-file FILE for what each rank does", "0"},
@@ -113,16 +115,12 @@ constexpr flag flags[] = {
     {"save-model-steps", fate::renamed, "--checkpoint-every"},
     {"save-model-secs", fate::refused, "--checkpoint-every STEPS", "0"},
     {"max-ckpts-to-keep", fate::ignored, "the newest checkpoints are kept", "*"},
-    {"eval-dir", fate::ignored, "nothing is evaluated", "*"},
-    {"eval-interval-secs", fate::ignored, "nothing is evaluated", "*"},
-    {"eval-batch-size", fate::ignored, "nothing is evaluated", "*"},
-    {"num-eval-batches", fate::ignored, "nothing is evaluated", "*"},
-    {"num-eval-epochs", fate::ignored, "nothing is evaluated", "*"},
-    {"collect-eval-results-async", fate::ignored, "nothing is evaluated", "*", yes_or_no},
-    {"eval-during-training-every-n-steps", fate::refused, "a program with train::evaluate_every", ""},
-    {"eval-during-training-every-n-epochs", fate::refused, "a program with train::evaluate_every", ""},
-    {"eval-during-training-at-specified-steps", fate::refused, "a program with train::evaluate_every", ""},
-    {"eval-during-training-at-specified-epochs", fate::refused, "a program with train::evaluate_every", ""},
+    {"eval-dir", fate::ignored, "an evaluation prints its results, and --json writes them", "*"},
+    {"collect-eval-results-async", fate::ignored, "an evaluation has ended before the next one begins", "*", yes_or_no},
+    {"eval-during-training-every-n-steps", fate::refused, beside_the_training, ""},
+    {"eval-during-training-every-n-epochs", fate::refused, beside_the_training, ""},
+    {"eval-during-training-at-specified-steps", fate::refused, beside_the_training, ""},
+    {"eval-during-training-at-specified-epochs", fate::refused, beside_the_training, ""},
     {"stop-at-top-1-accuracy", fate::refused, "a program with train::early_stopping", ""},
     {"backbone-model-path", fate::refused, "a program with io::load_weights", ""},
     {"pretrain-dir", fate::refused, "a program with io::load_weights", ""},

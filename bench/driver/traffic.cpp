@@ -115,13 +115,14 @@ traffic_table measure_traffic(const settings& chosen, gradus::cpu& device) {
   const std::size_t state = state_bytes_of(chosen, device);
   const std::size_t norm = chosen.clip_norm ? sizeof(float) : 0;  // the gradients are read for it first
   const nn::graph& net = trained->structure();
-  const nn::memory_traffic step =
-      nn::count_traffic(net, planned.plan, planned.layers,
-                        {.examples = chosen.batch_size_per_rank,
-                         .element_bytes = chosen.precision == "bf16" ? 2U : 4U,
-                         .target_bytes = static_cast<std::size_t>(chosen.batch_size_per_rank) * sizeof(std::int32_t),
-                         .update_read_bytes = 2 * sizeof(float) + norm + state,
-                         .update_written_bytes = sizeof(float) + state});
+  const nn::memory_traffic step = nn::count_traffic(
+      net, planned.plan, planned.layers,
+      {.examples = chosen.batch_size_per_rank,
+       .element_bytes = chosen.precision == "bf16" ? 2U : 4U,
+       .target_bytes =
+           static_cast<std::size_t>(chosen.batch_size_per_rank * input->label_map().size()) * sizeof(std::int32_t),
+       .update_read_bytes = 2 * sizeof(float) + norm + state,
+       .update_written_bytes = sizeof(float) + state});
   traffic_table result;
   gradus::parallel::step_profile times;
   double update_seconds = 0;

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "evaluation.hpp"
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/device/cpu.hpp"
@@ -63,6 +65,14 @@ class training {
   [[nodiscard]] virtual gradus::parallel::step_profile profile(int steps) = 0;
   /// Computes batches with constant weights, compiled for that. @return the seconds of each
   [[nodiscard]] virtual std::vector<double> infer(int count) = 0;
+  /// Compiles the network for evaluations.
+  virtual void compile_for_evaluation() = 0;
+  /// Takes the parameters and running statistics of a checkpoint. @pre compiled
+  virtual void load_weights(const std::string& checkpoint) = 0;
+  /// Compares the scores of `count` batches with their labels, epoch after epoch.
+  /// @param after_batch  called after each of them
+  /// @return             the sums of this rank's share
+  [[nodiscard]] virtual score_counts evaluate(index_t count, const std::function<void()>& after_batch) = 0;
   /// Runs epochs of batches.steps steps. `watch` is the end of each step, in front of `end`, and its callbacks are
   /// called.
   /// @param saves     called before them; resumed from if that was asked for

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -21,6 +23,7 @@
 #include "gradus/core/text.hpp"
 #include "gradus/data/parallel_loader.hpp"
 #include "gradus/device/device_policy.hpp"
+#include "gradus/io/weights.hpp"
 #include "gradus/train/checkpoints.hpp"
 #include "gradus/train/hybrid.hpp"
 #include "gradus/train/traced.hpp"
@@ -97,7 +100,9 @@ class repeated_set {
   [[nodiscard]] gradus::image_extents example() const { return set_->example(); }
   [[nodiscard]] int classes() const { return set_->classes(); }
   [[nodiscard]] std::uint64_t hash() const { return set_->hash(); }
-  [[nodiscard]] std::int32_t label(index_t i) const { return set_->label(i % set_->size()); }
+  [[nodiscard]] gradus::image_extents label_map() const { return set_->label_map(); }
+  void read_labels(index_t i, std::int32_t* labels) const { set_->read_labels(i % set_->size(), labels); }
+  void read_labels(index_t i, std::uint64_t /*epoch*/, std::int32_t* labels) const { read_labels(i, labels); }
   void read(index_t i, float* planes) const { read(i, 0, planes); }
   void read(index_t i, std::uint64_t epoch, float* planes) const {
     const auto passes = static_cast<std::uint64_t>((size_ + set_->size() - 1) / set_->size());
@@ -130,7 +135,7 @@ class training_in final : public training {
         net_{device, {.channels = input.example().c, .height = input.example().h, .width = input.example().w}},
         synthetic_{chosen.data_dir.empty()},
         repeats_{synthetic_ || chosen.repeat_cached_sample},
-        set_{input, plan.global() * (repeats_ ? 1 : plan.steps)},
+        set_{input, chosen.eval ? input.size() : plan.global() * (repeats_ ? 1 : plan.steps)},
         seen_{recorder, set_} {
     build_model(net_, find_model(chosen.model), input.classes());
   }
@@ -168,10 +173,7 @@ class training_in final : public training {
   gradus::parallel::step_profile profile(int steps) override { return profile_of(net_, opened_loader(), steps); }
 
   std::vector<double> infer(int count) override {
-    const gradus::nn::compile_options options = compiling();
-    net_.compile_for_inference({.max_batch_size = options.max_batch_size,
-                                .seed = options.seed,
-                                .convolution_algorithm = options.convolution_algorithm});
+    compile_for_inference();
     const auto run = [&](auto& input) {
       std::vector<double> seconds;
       input.start_epoch(0);
@@ -189,6 +191,36 @@ class training_in final : public training {
       return run(input);
     }
     return run(opened_loader());
+  }
+
+  void compile_for_evaluation() override { compile_for_inference(); }
+  void load_weights(const std::string& checkpoint) override {
+    static_cast<void>(gradus::io::load_weights(net_, checkpoint));
+  }
+  score_counts evaluate(index_t count, const std::function<void()>& after_batch) override {
+    score_counts counts{{net_.output_shape(), net_.target_description()}};
+    counting_observer<Element, Layout, Device> observer{counts};
+    const auto run = [&](auto& input) {
+      std::uint64_t epoch = 0;
+      input.start_epoch(epoch);
+      for (index_t i = 0; i < count; ++i) {
+        const auto* batch = input.next();
+        if (batch == nullptr) {
+          input.start_epoch(++epoch);
+          batch = input.next();
+        }
+        const index_t examples = batch->images.extent(0);
+        counts.add(net_.evaluate(batch->images, batch->labels, observer).loss, examples);
+        after_batch();
+      }
+    };
+    if (repeats_) {
+      one_batch<loader> input{opened_loader(), count};
+      run(input);
+    } else {
+      run(opened_loader());
+    }
+    return counts;
   }
 
   void fit(gradus::comm::link& group, gradus::train::step_end_of<float>& end, step_watch& watch, saves_of_rank& saves,
@@ -262,6 +294,13 @@ class training_in final : public training {
         .convolution_algorithm = chosen_.winograd ? convolution_algorithm::automatic : convolution_algorithm::direct};
   }
 
+  void compile_for_inference() {
+    const gradus::nn::compile_options options = compiling();
+    net_.compile_for_inference({.max_batch_size = options.max_batch_size,
+                                .seed = options.seed,
+                                .convolution_algorithm = options.convolution_algorithm});
+  }
+
   /// The shortest times of a network's layers in some steps that update nothing.
   static gradus::parallel::step_profile profile_of(network& trained, loader& input, int steps) {
     gradus::parallel::profile_recorder recorder{trained.layers(), trained.device()};
@@ -330,7 +369,7 @@ class training_in final : public training {
     if (!loader_) {
       loader_ = std::make_unique<loader>(net_.device(), seen_,
                                          gradus::data::loader_options{.global_batch_size = plan_.global(),
-                                                                      .shuffle = !synthetic_,
+                                                                      .shuffle = !synthetic_ && !chosen_.eval,
                                                                       .seed = chosen_.seed,
                                                                       .shard = {plan_.rank, plan_.ranks},
                                                                       .prefetch = repeats_ ? 1 : 2},

@@ -50,6 +50,9 @@ constexpr model_facts zoo[] = {
     cifar_densenet("densenet40_k12", 40, 12),
     cifar_densenet("densenet100_k12", 100, 12),
     cifar_densenet("densenet100_k24", 100, 24),
+    // A grey image with two classes, in batches of one, as in the U-Net's paper; a color image with 21.
+    {"unet", family::unet, 4, 0, {.channels = 1, .height = 512, .width = 512}, 2, 1, "isbi2012"},
+    {"deeplab_v3_plus", family::deeplab, 50, 0, {.channels = 3, .height = 513, .width = 513}, 21, 4, "voc2012"},
     cifar10("resnet20", 20, 1),
     cifar10("resnet20_v2", 20, 2),
     cifar10("resnet32", 32, 1),

@@ -29,13 +29,20 @@ enum class family {
   mobilenet,
   cifar_alexnet,
   densenet,
-  cifar_densenet
+  cifar_densenet,
+  unet,
+  deeplab
 };
+
+/// Whether the network has scores of each pixel, which has a label of its own.
+[[nodiscard]] constexpr bool labels_pixels(family kind) noexcept {
+  return kind == family::unet || kind == family::deeplab;
+}
 
 struct model_facts {
   const char* name;
   driver::family family;
-  int depth;    // of families with one; the layers with weights
+  int depth;    // of families with one: the layers with weights, of deeplab those of its ResNet; of unet the poolings
   int version;  // of residual networks: 1, 15 for 1.5, or 2; of cifar_densenet: the growth rate
   gradus::nn::value_shape image;
   int classes;

@@ -47,6 +47,9 @@ def main():
     navigation = pages["index.html"]
     for guide in guides:
         expect(f'href="{guide}.html"' in navigation, f"the navigation has no {guide}: list it in docs/README.md")
+    for name, text in pages.items():
+        for source in re.findall(r'<img [^>]*?src="([^":]+)"', text):
+            expect((site / name).parent.joinpath(source).is_file(), f"{name} shows '{source}', which is not there")
     found = {entry["location"].split("#")[0] for entry in json.loads((site / "search/search_index.json").read_text())["docs"]}
     expect({"reference/optim/sgd_hpp.html", "tensors.html"} <= found, "the search does not know the guides or the reference")
     print("\n".join(errors))
