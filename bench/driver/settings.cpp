@@ -358,7 +358,7 @@ void add_measurement(CLI::App& app, settings& chosen) {
                  "of --eval: go on with newer checkpoints, looked for at this interval, until the program is ended")
       ->check(CLI::Range(0.0, 1e6));
   app.add_option("--eval-batch-size", chosen.eval_batch_size,
-                 "of --eval: images of a batch on one rank (default: --batch-size-per-rank)")
+                 "of --eval: images of a batch on one rank (default: as in a training)")
       ->check(CLI::Range(index_t{1}, index_t{1} << 24));
   CLI::Option* const evaluated = app.add_option("--num-eval-batches", chosen.eval_batches,
                                                 "of --eval: batches (default: --num-batches; without it, all images)");
