@@ -163,8 +163,7 @@ void take_state(const training_parts<Network>& training, training_state& state) 
       continue;
     }
     const std::byte* const source = from.memory + one.held.begin * one.element_bytes;
-    if (from.kind == state_kind::sums || from.kind == state_kind::worker_numbers ||
-        from.kind == state_kind::strategy) {
+    if (from.kind == state_kind::sums || from.kind == state_kind::worker_numbers || from.kind == state_kind::strategy) {
       std::memcpy(to, source, bytes);
     } else if constexpr (has_host_memory<typename Network::device_type>) {
       streamed_copy(to, source, bytes);
@@ -224,9 +223,9 @@ void capture(Trainer& trainer, training_state& state, error_location where = err
 /// sums are rounded in another order. What does not fit then: running statistics are those of rank 0, sums of the epoch
 /// so far count once, and ranks that trained each by itself (model_averaging) go on from the mean of their values and
 /// of the rule's state. What a strategy keeps (the outer optimizer of model_averaging, what was lost by rounding to 8
-/// bits) goes to the same strategy, on any number of ranks; any other begins anew. Reproducible training (parallel::reproducible) goes on to the bit on any number of ranks and by
-/// any of its strategies, with as many virtual workers; a state of the end of an epoch takes another number of them
-/// too.
+/// bits) goes to the same strategy, on any number of ranks; any other begins anew. Reproducible training
+/// (parallel::reproducible) goes on to the bit on any number of ranks and by any of its strategies, with as many
+/// virtual workers; a state of the end of an epoch takes another number of them too.
 ///
 /// If a rank cannot use or read the state, all ranks throw, and nothing has changed.
 ///
