@@ -9,7 +9,6 @@
 // ranks train a small convolutional network on Fashion-MNIST, 16 images each. Prints a line of JSON: the mean loss of
 // each step's 64 images before the step, the accuracy on the images for tests, and the bytes that a rank sends in a
 // step on average. `scripts/bench --only slow_wire` runs all of them.
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -50,7 +49,7 @@ constexpr index_t global_batch = 64;
 struct run_options {
   std::string strategy;
   std::uint64_t seed = 1;
-  std::size_t steps = 100;
+  index_t steps = 100;
   int every = 20;
   std::string folder = "/usr/share/datasets/fashion-mnist";
 };
@@ -61,14 +60,29 @@ struct outcome {
   double parameters = 0;
 };
 
-/// Ends a fit after some steps.
+/// The first examples of a set: an epoch of them has as many steps as were asked for.
+class first_images {
+ public:
+  first_images(const data::image_dataset& set, index_t examples) : set_{set}, examples_{examples} {}
+
+  [[nodiscard]] index_t size() const { return examples_; }
+  [[nodiscard]] gradus::image_extents example() const { return set_.example(); }
+  [[nodiscard]] int classes() const { return set_.classes(); }
+  [[nodiscard]] std::int32_t label(index_t i) const { return set_.label(i); }
+  [[nodiscard]] std::uint64_t hash() const { return set_.hash() + static_cast<std::uint64_t>(examples_); }
+  template <class Element>
+  void read(index_t i, Element* planes) const {
+    set_.read(i, planes);
+  }
+
+ private:
+  const data::image_dataset& set_;
+  index_t examples_;
+};
+
 struct recorder {
   outcome* seen;
-  std::size_t steps;
-  gradus::train::flow on_step(const gradus::train::step_report& step) const {
-    seen->losses.push_back(step.local_loss);
-    return seen->losses.size() < steps ? gradus::train::flow::go_on : gradus::train::flow::stop;
-  }
+  void on_step(const gradus::train::step_report& step) const { seen->losses.push_back(step.local_loss); }
 };
 
 template <class Network>
@@ -87,7 +101,7 @@ void build(Network& net) {
 }
 
 template <class Strategy>
-outcome train(comm::threads& world, const run_options& chosen, const data::image_dataset& images,
+outcome train(comm::threads& world, const run_options& chosen, const first_images& images,
               const data::image_dataset& unseen, const Strategy& strategy) {
   using gradus::nhwc;
   gradus::cpu device{{.intra_op_threads = 1}};
@@ -100,14 +114,19 @@ outcome train(comm::threads& world, const run_options& chosen, const data::image
   data::loader<float, nhwc> examination{device, unseen, {.global_batch_size = 256, .shuffle = false, .shard = own}};
   gradus::train::trainer trainer{net, optim::sgd{.momentum = 0.9}, world, strategy};
   outcome result;
-  trainer.fit(batches, {.epochs = 100, .learning_rate = 0.02}, recorder{&result, chosen.steps});
+  trainer.fit(batches, {.epochs = 1, .learning_rate = 0.02}, recorder{&result});
   result.accuracy = trainer.evaluate(examination).accuracy;
   result.parameters = static_cast<double>(net.gradients().size());
   return result;
 }
 
 int run(const run_options& chosen) {
-  const data::image_dataset images = data::load_mnist(chosen.folder, data::split::training);
+  const data::image_dataset all = data::load_mnist(chosen.folder, data::split::training);
+  if (chosen.steps > all.size() / global_batch) {
+    throw std::invalid_argument{"expected at most " + std::to_string(all.size() / global_batch) + " steps, got " +
+                                std::to_string(chosen.steps)};
+  }
+  const first_images images{all, chosen.steps * global_batch};
   const data::image_dataset unseen = data::load_mnist(chosen.folder, data::split::test);
   double bytes_of_parameter = 4;
   const auto on_ranks = [&](const auto& strategy) {
@@ -159,8 +178,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    run_options chosen{
-        .strategy = argv[1], .seed = std::strtoull(argv[2], nullptr, 10), .steps = std::strtoull(argv[3], nullptr, 10)};
+    run_options chosen{.strategy = argv[1], .seed = std::strtoull(argv[2], nullptr, 10), .steps = std::atol(argv[3])};
     if (argc > 4) {
       chosen.every = std::atoi(argv[4]);
     }

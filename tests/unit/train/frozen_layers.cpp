@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE(averages_and_16_bits_on_the_way_keep_frozen_values) {
     BOOST_TEST((each.frozen == each.given));
   }
   for (const frozen_outcome& each :
-       ranks_that_train(2, parallel::model_averaging{.every_steps = 2, .outer = gradus::optim::adam{}})) {
+       ranks_that_train(2, parallel::model_averaging{.every_steps = 2, .outer = gradus::optim::adam_w{}})) {
     BOOST_TEST((each.frozen == each.given));
   }
 }
