@@ -8,8 +8,7 @@
 // and STEPS is a multiple of that. Each rank trains the MNIST network (3.3 million parameters) on 16
 // synthetic images; gradients travel in parts of 4 MB. Rank 0 prints a line of JSON: the mean time of a step over all
 // STEPS, in milliseconds, and the bytes that its interface eth0 has sent in a step, with all headers.
-// `scripts/bench --only slow_wire` runs all of them, at 100 Mbit/s: the gradients take as long there as those of
-// ResNet-50 at 1 Gbit/s.
+// `scripts/bench --only slow_wire` runs all of them.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
