@@ -15,11 +15,14 @@
 #include "gradus/core/float16.hpp"
 #include "gradus/kernels/cpu/batch_norm.hpp"
 #include "gradus/kernels/cpu/concat.hpp"
+#include "gradus/kernels/cpu/detail/simd/pairs.hpp"
+#include "gradus/kernels/cpu/detail/simd/storage.hpp"
 #include "gradus/kernels/cpu/dropout.hpp"
 #include "gradus/kernels/cpu/elementwise.hpp"
 #include "gradus/kernels/cpu/local_response_norm.hpp"
 #include "gradus/kernels/cpu/pool2d.hpp"
 #include "gradus/kernels/cpu/softmax.hpp"
+#include "instruction_sets.hpp"
 #include "support.hpp"
 
 namespace {
@@ -134,30 +137,40 @@ BOOST_AUTO_TEST_CASE(elementwise_passes) {
   }
 }
 
-/// Every number, and many floats between the numbers, through vectors as through the constructor and the conversion.
-template <class Element, int Lanes>
-void check_lanes() {
-  using packet = gradus::kernels::detail::packet<Element, Lanes>;
+/// Every number, and many floats between the numbers, through the conversions of an instruction set as through the
+/// constructor and the conversion.
+template <class Element>
+void check_conversions(gradus::kernels::instruction_set which) {
+  namespace detail = gradus::kernels::detail;
+  constexpr index_t count = 0x10000;
+  const auto& kernels = detail::current_storage_kernels<Element>();
+  std::vector<Element> stored(count);
+  std::vector<float> wide(count);
+  for (std::uint32_t bits = 0; bits < count; ++bits) {
+    stored[bits] = Element::from_bits(static_cast<std::uint16_t>(bits));
+  }
+  detail::read_run<Element>(kernels, stored.data(), count, wide.data());
   int different = 0;
-  for (std::uint32_t bits = 0; bits < 0x10000U; ++bits) {
-    const std::vector<Element> stored(Lanes, Element::from_bits(static_cast<std::uint16_t>(bits)));
-    std::vector<float> wide(Lanes);
-    packet::store(wide.data(), packet::load(stored.data()));
-    different += std::bit_cast<std::uint32_t>(wide.back()) == std::bit_cast<std::uint32_t>(float{stored[0]}) ? 0 : 1;
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    different += std::bit_cast<std::uint32_t>(wide[i]) == std::bit_cast<std::uint32_t>(float{stored[i]}) ? 0 : 1;
   }
-  for (std::uint64_t bits = 0; bits < 0x100000000U; bits += 997) {
-    const std::vector<float> wide(Lanes, std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
-    std::vector<Element> stored(Lanes);
-    packet::store(stored.data(), packet::load(wide.data()));
-    different += stored.back().bits() == Element{wide[0]}.bits() ? 0 : 1;
+  std::uint64_t bits = 0;
+  const index_t place = 0;
+  while (bits < 0x100000000U) {
+    for (std::size_t i = 0; i < wide.size(); ++i, bits += 997) {
+      wide[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+    }
+    detail::store_rows<Element>(kernels, wide.data(), 1, 0, count, &place, {.c = stored.data()});
+    for (std::size_t i = 0; i < wide.size(); ++i) {
+      different += stored[i].bits() == Element{wide[i]}.bits() ? 0 : 1;
+    }
   }
-  BOOST_TEST(different == 0);
+  BOOST_TEST(different == 0, gradus::kernels::name_of(which));
 }
 
 using sixteen_bit_elements = std::tuple<bfloat16, float16>;
 BOOST_AUTO_TEST_CASE_TEMPLATE(vectors_convert_as_numbers_do, Element, sixteen_bit_elements) {
-  check_lanes<Element, 2>();
-  check_lanes<Element, 4>();
+  for_each_instruction_set([](gradus::kernels::instruction_set which) { check_conversions<Element>(which); });
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(a_nan_stays_visible_and_large_numbers_become_infinite, Element, sixteen_bit_elements) {

@@ -102,6 +102,7 @@ class encoded_gradients_on final : public gradient_channel {
 
  private:
   static constexpr index_t block = Codec::block;
+  static constexpr auto in_block = static_cast<std::size_t>(block);
 
   /// The sum of one part: every rank adds up one chunk of it, which the others send it, and sends them the result.
   class part_sum final : public comm::operation {
@@ -126,7 +127,7 @@ class encoded_gradients_on final : public gradient_channel {
       owner_->channel_.link().watch_copy(memory(), [&, this] {
         for (int rank = 0; rank < ranks(); ++rank) {
           for (index_t i = first(rank); rank != own() && i < first(rank + 1); i += block) {
-            Element values[block] = {};
+            Element values[in_block] = {};
             owner_->add_to(values, i, count_at(i));
             owner_->encode(i, values, count_at(i), code_of(i));
           }
@@ -235,8 +236,8 @@ class encoded_gradients_on final : public gradient_channel {
     void add_up() noexcept {
       for (index_t i = first(own()); i < first(own() + 1); i += block) {
         const index_t count = count_at(i);
-        Element total[block] = {};
-        Element of_rank[block];
+        Element total[in_block] = {};
+        Element of_rank[in_block];
         for (int rank = 0; rank < ranks(); ++rank) {
           if (rank == own()) {
             owner_->add_to(total, i, count);
@@ -309,13 +310,13 @@ class encoded_gradients_on final : public gradient_channel {
   }
 
   /// Encodes the block at element i, and keeps what that loses. @param values  with zeros behind the first `count`
-  void encode(index_t i, const Element (&values)[block], index_t count, std::byte* to) noexcept {
+  void encode(index_t i, const Element (&values)[in_block], index_t count, std::byte* to) noexcept {
     const auto size = static_cast<std::size_t>(count);
     if (!Codec::encode(std::span<const Element>{values, size}, to)) {
       error_ = std::numeric_limits<double>::infinity();
       return;
     }
-    Element lost[block] = {};
+    Element lost[in_block] = {};
     Codec::decode(to, std::span<Element>{lost, size});
     for (std::size_t k = 0; k < block; ++k) {
       lost[k] = values[k] - lost[k];

@@ -235,14 +235,18 @@ struct packet_pair {
     store_gradient(upper(p), dx, adjacent.second, epilogue, i + lanes);
   }
   /// Elements in the order of columns, as they are in memory.
-  template <class Vector, int... I>
-  GRADUS_ALWAYS_INLINE static Vector ordered(const Vector& a, std::integer_sequence<int, I...> /*lanes*/) noexcept {
-    return GRADUS_SHUFFLE(a, a, (I * 2 / part % parts * part + I * 2 / part / parts * (part / 2) + I % (part / 2))...);
+  template <class Vector, int... Lane>
+  GRADUS_ALWAYS_INLINE static Vector ordered(const Vector& a, std::integer_sequence<int, Lane...> /*lanes*/) noexcept {
+    return shuffled(a, a,
+                    std::integer_sequence<int, (Lane * 2 / part % parts * part + Lane * 2 / part / parts * (part / 2) +
+                                                Lane % (part / 2))...>{});
   }
   /// The reverse.
-  template <class Vector, int... I>
-  GRADUS_ALWAYS_INLINE static Vector spread(const Vector& a, std::integer_sequence<int, I...> /*lanes*/) noexcept {
-    return GRADUS_SHUFFLE(a, a, (I % part * 2 / part * (lanes / 2) + I / part * (part / 2) + I % (part / 2))...);
+  template <class Vector, int... Lane>
+  GRADUS_ALWAYS_INLINE static Vector spread(const Vector& a, std::integer_sequence<int, Lane...> /*lanes*/) noexcept {
+    return shuffled(a, a,
+                    std::integer_sequence<int, (Lane % part * 2 / part * (lanes / 2) + Lane / part * (part / 2) +
+                                                Lane % (part / 2))...>{});
   }
 
  private:
@@ -252,15 +256,33 @@ struct packet_pair {
   GRADUS_ALWAYS_INLINE static packets upper(packets p) noexcept {
     return {2 * p.count < lanes ? index_t{0} : 2 * p.count - lanes};
   }
-  template <int... I>
-  GRADUS_ALWAYS_INLINE packet_pair split(std::integer_sequence<int, I...> /*lanes*/) const noexcept {
-    return {GRADUS_SHUFFLE(first, second, (I % part * 2 / part * lanes + I / part * part + I * 2 % part)...),
-            GRADUS_SHUFFLE(first, second, (I % part * 2 / part * lanes + I / part * part + I * 2 % part + 1)...)};
+  /// Lanes of two vectors, of which those of b have the indices from `lanes` on.
+  template <class Vector, int... Index>
+  GRADUS_ALWAYS_INLINE static Vector shuffled(const Vector& a, const Vector& b,
+                                              std::integer_sequence<int, Index...> /*of lanes*/) noexcept {
+#ifdef __CUDACC__  // nvcc does not expand a pack in __builtin_shufflevector
+    return Vector{(Index < lanes ? a[Index % lanes] : b[Index % lanes])...};
+#else
+    return GRADUS_SHUFFLE(a, b, Index...);
+#endif
   }
-  template <int... I>
-  GRADUS_ALWAYS_INLINE packet_pair joined(std::integer_sequence<int, I...> /*lanes*/) const noexcept {
-    return {GRADUS_SHUFFLE(first, second, (I % 2 * lanes + I / part * part + I % part / 2)...),
-            GRADUS_SHUFFLE(first, second, (I % 2 * lanes + I / part * part + (I % part + part) / 2)...)};
+  template <int... Lane>
+  GRADUS_ALWAYS_INLINE packet_pair split(std::integer_sequence<int, Lane...> /*lanes*/) const noexcept {
+    return {
+        shuffled(
+            first, second,
+            std::integer_sequence<int, (Lane % part * 2 / part * lanes + Lane / part * part + Lane * 2 % part)...>{}),
+        shuffled(first, second,
+                 std::integer_sequence<int, (Lane % part * 2 / part * lanes + Lane / part * part + Lane * 2 % part +
+                                             1)...>{})};
+  }
+  template <int... Lane>
+  GRADUS_ALWAYS_INLINE packet_pair joined(std::integer_sequence<int, Lane...> /*lanes*/) const noexcept {
+    return {
+        shuffled(first, second,
+                 std::integer_sequence<int, (Lane % 2 * lanes + Lane / part * part + Lane % part / 2)...>{}),
+        shuffled(first, second,
+                 std::integer_sequence<int, (Lane % 2 * lanes + Lane / part * part + (Lane % part + part) / 2)...>{})};
   }
 };
 

@@ -112,11 +112,11 @@ void cross_entropy_of_vector(packet<Element> p, index_t first, const pixel_loss<
     if (of.pixel_stride == 1) {
       return p.load(from);
     }
-    real values[lanes];
+    typename pack::type values{};
     for (index_t lane = 0; lane < p.count; ++lane) {
       values[lane] = static_cast<real>(from[lane * of.pixel_stride]);
     }
-    return p.load(values);
+    return values;
   };
   const auto weight_of = [&](index_t k) { return shape.class_weights == nullptr ? real{1} : shape.class_weights[k]; };
   auto largest = load(0);
