@@ -430,7 +430,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(formulas_have_the_same_bits, Element, real_element
     const auto low = where(b < -6, exp(a), where(b < -4, log(a), where(b < -2, sqrt(a), tanh(a))));
     const auto middle = where(b < 1, sigmoid(a), where(b < 2, erf(a), where(b <= 3, softplus(a), pow(a, 1.5))));
     const auto high = where(b > 8 && !(a == b), square(a) / b, where(b > 6 || a != a, min(a, b), abs(max(a, -b))));
-    return slope * where(b < 0, low, where(b < 4, middle, where(b > 5, high, gradus::relu(-a) - clamp(a, -1, b)))) + shift;
+    return slope * where(b < 0, low, where(b < 4, middle, where(b > 5, high, gradus::relu(-a) - clamp(a, -1, b)))) +
+           shift;
   });
   const auto loss = gradus::loss_formula_of([](auto y, auto t) { return mean(where(y < t, square(y - t), exp(-t))); });
   for (const auto& shape : {kernels::formula_shape{3, 37, 1}, {70, 3, 1}, {2, 3, 75}, {70, 2, 9}, {1, 1, 1}}) {
