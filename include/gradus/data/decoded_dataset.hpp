@@ -176,13 +176,10 @@ class decoded_dataset {
 
   void decode(index_t i, const std::uint64_t* epoch, worker& own) const {
     images_->read(i, own.bytes);
-    bool decoded = false;
-    std::apply(
-        [&, this](auto&... each) {
-          ((decoded = decoded || (each.recognizes(own.bytes) && (decode_by(each, i, epoch, own), true))), ...);
-        },
-        own.decoders);
-    if (!decoded) {
+    const auto recognized = [&, this](auto& decoder) {
+      return decoder.recognizes(own.bytes) && (this->decode_by(decoder, i, epoch, own), true);
+    };
+    if (!std::apply([&](auto&... each) { return (recognized(each) || ...); }, own.decoders)) {
       decode_by(std::get<0>(own.decoders), i, epoch, own);  // says what is expected
     }
   }

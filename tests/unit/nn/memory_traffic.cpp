@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_residual_block_moves_the_bytes_of_its_definition
   check_traffic_bytes("conv2 backward", backward(3).run, 2 * a + a + a + a + w2, a + w2);
   check_traffic_bytes("bn1 backward", backward(1).run, 2 * a + 2 * a + affine + saved, a + affine);
   check_traffic_bytes("conv1 backward", backward(0).run, a + x, w1);
-  for (const std::size_t fused : {2, 5, 6, 8}) {
+  for (const std::size_t fused : {2U, 5U, 6U, 8U}) {
     check_traffic_bytes("a fused layer", backward(fused).run, 0, 0);
     check_traffic_bytes("the bound of a fused layer", step.layers[fused].total().least, 0, 0);
   }
