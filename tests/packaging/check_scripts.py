@@ -38,7 +38,7 @@ def main():
              if line.strip() and not line.startswith("#")]
     packages = [words[0] for words in lines if words[1:2] != ["?"]]
     optional = [words[0] for words in lines if words[1:2] == ["?"]]
-    expect(optional == ["gfortran", "g++-11", "clang-15", "clang-19", "clang-14", "clang-tools-15", "chromium", "doxygen",
+    expect(optional == ["gfortran", "g++-11", "clang-15", "clang-19", "libclang-rt-19-dev", "clang-14", "clang-tools-15", "chromium", "doxygen",
                         "pkg-config", "ccache", "slurmctld", "slurmd", "slurm-client", "libpmi2-0",
                         "openssh-server", "openssh-client"],
            f"packages.txt: optional {optional}")
