@@ -5,7 +5,7 @@
 set(CMAKE_CXX_EXTENSIONS OFF)
 
 # Warnings for our own sources. What GCC's optimizer guesses about the insides of the standard library stays a warning, and
-# clang is silent about what libstdc++ uses itself and about lengths that the standard only recommends.
+# clang is silent about what libstdc++ uses itself, lengths that the standard only recommends, and signs, as GCC is.
 option(GRADUS_WARNINGS_AS_ERRORS "Warnings in tests and examples are errors" ON)
 function(gradus_enable_warnings target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion
@@ -13,7 +13,8 @@ function(gradus_enable_warnings target)
                          $<$<CXX_COMPILER_ID:GNU>:-fconcepts-diagnostics-depth=3 -Wno-error=stringop-overflow
                          -Wno-error=stringop-overread -Wno-error=array-bounds -Wno-error=restrict
                          -Wno-error=maybe-uninitialized>
-                         $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations -Wno-overlength-strings>)
+                         $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations -Wno-overlength-strings
+                         -Wno-sign-conversion>)
 endfunction()
 
 set(GRADUS_TEST_OPTIMIZATION "" CACHE STRING

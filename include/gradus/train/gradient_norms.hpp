@@ -125,7 +125,7 @@ class gradient_norms {
     }
     auto& rule = training.end->rule();
     if ((step.step + 1) % options_.every == 0 && (!rule.scales_loss() || scaled_step_ == step.step)) {
-      at_call(where_, [&, this] { measure(training, step.step); });
+      at_call(where_, [&, this] { this->measure(training, step.step); });
     }
     if (rule.scales_loss() && (step.step + 2) % options_.every == 0) {  // the scale is that of the next step
       scale_ = rule.report()->scale;
