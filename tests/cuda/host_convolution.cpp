@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "gradus/kernels/cuda/detail/conv2d/convolution_plan.cuh"
-#include "gradus/nn/padding.hpp"
+#include "gradus/nn/layers/padding.hpp"
 
 namespace {
 

@@ -5,7 +5,7 @@
 
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
-#include "gradus/nn/instances.hpp"
+#include "gradus/nn/network/instances.hpp"
 
 GRADUS_DECLARE_NETWORKS(float, gradus::cpu)
 GRADUS_DECLARE_NETWORKS(double, gradus::cpu)

@@ -26,8 +26,8 @@
 #include "gradus/kernels/activation.hpp"
 #include "gradus/kernels/cpu.hpp"
 #include "gradus/layout/layouts.hpp"
-#include "gradus/nn/image_batch.hpp"
 #include "gradus/nn/layer.hpp"
+#include "gradus/nn/network/image_batch.hpp"
 
 namespace gradus::conformance {
 

@@ -12,8 +12,8 @@
 #include "gradus/core/text.hpp"
 #include "gradus/nn/initializer.hpp"
 #include "gradus/nn/layers.hpp"
+#include "gradus/nn/layers/padding.hpp"
 #include "gradus/nn/loss.hpp"
-#include "gradus/nn/padding.hpp"
 #include "gradus/nn/value.hpp"
 
 namespace gradus::models {

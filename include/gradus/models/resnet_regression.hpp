@@ -10,7 +10,7 @@
 #include "gradus/core/text.hpp"
 #include "gradus/models/blocks.hpp"
 #include "gradus/nn/layers.hpp"
-#include "gradus/nn/padding.hpp"
+#include "gradus/nn/layers/padding.hpp"
 #include "gradus/nn/value.hpp"
 
 namespace gradus::models {

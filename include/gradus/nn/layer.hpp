@@ -23,7 +23,7 @@
 #include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/conv2d.hpp"
 #include "gradus/layout/layout_policy.hpp"
-#include "gradus/nn/image_batch.hpp"
+#include "gradus/nn/network/image_batch.hpp"
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/value.hpp"
 #include "gradus/tensor/tensor_view.hpp"

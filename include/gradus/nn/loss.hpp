@@ -25,7 +25,7 @@
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/layout/mapping.hpp"
-#include "gradus/nn/image_batch.hpp"
+#include "gradus/nn/network/image_batch.hpp"
 #include "gradus/nn/targets.hpp"
 #include "gradus/nn/value.hpp"
 #include "gradus/tensor/tensor.hpp"

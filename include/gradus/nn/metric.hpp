@@ -22,7 +22,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/device/device_policy.hpp"
 #include "gradus/layout/mapping.hpp"
-#include "gradus/nn/image_batch.hpp"
+#include "gradus/nn/network/image_batch.hpp"
 #include "gradus/nn/targets.hpp"
 #include "gradus/nn/value.hpp"
 #include "gradus/tensor/tensor_view.hpp"

@@ -3,7 +3,7 @@
 // The interface that receives the scores of an evaluation.
 #pragma once
 
-#include "gradus/nn/image_batch.hpp"
+#include "gradus/nn/network/image_batch.hpp"
 #include "gradus/nn/targets.hpp"
 
 namespace gradus::nn {

@@ -15,7 +15,7 @@
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/nn/image_batch.hpp"
+#include "gradus/nn/network/image_batch.hpp"
 #include "gradus/nn/value.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/link.hpp"
-#include "gradus/nn/statistics_group.hpp"
+#include "gradus/nn/network/statistics_group.hpp"
 
 namespace gradus::parallel {
 

@@ -10,9 +10,9 @@
 #include "gradus/comm/link.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/softmax.hpp"
-#include "gradus/nn/network_memory.hpp"
-#include "gradus/nn/step_hooks.hpp"
-#include "gradus/nn/step_options.hpp"
+#include "gradus/nn/network/memory.hpp"
+#include "gradus/nn/network/step_hooks.hpp"
+#include "gradus/nn/network/step_options.hpp"
 
 namespace gradus::train {
 

@@ -15,8 +15,8 @@
 #include "gradus/core/reference.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/network.hpp"
-#include "gradus/nn/phase.hpp"
-#include "gradus/nn/step_hooks.hpp"
+#include "gradus/nn/network/phase.hpp"
+#include "gradus/nn/network/step_hooks.hpp"
 #include "gradus/train/detail/trainer/step_capture.cuh"
 
 namespace gradus::train {

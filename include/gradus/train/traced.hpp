@@ -19,7 +19,7 @@
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/reference.hpp"
-#include "gradus/nn/phase.hpp"
+#include "gradus/nn/network/phase.hpp"
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/trace/breakdown.hpp"
 #include "gradus/trace/chrome.hpp"

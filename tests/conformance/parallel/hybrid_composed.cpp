@@ -17,7 +17,7 @@
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/layout/layouts.hpp"
-#include "gradus/nn/network_stage.hpp"
+#include "gradus/nn/network/stage.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/pipeline/network_layers.hpp"

@@ -24,7 +24,7 @@
 #include "gradus/nn/layers/layer_norm.hpp"
 #include "gradus/nn/layers/pad2d.hpp"
 #include "gradus/nn/layers/synchronized_batch_norm.hpp"
-#include "gradus/nn/statistics_group.hpp"
+#include "gradus/nn/network/statistics_group.hpp"
 
 namespace {
 

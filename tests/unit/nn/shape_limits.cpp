@@ -18,7 +18,7 @@
 #include "gradus/nn/layers/pad2d.hpp"
 #include "gradus/nn/layers/shaping.hpp"
 #include "gradus/nn/network.hpp"
-#include "gradus/nn/stage_forecast.hpp"
+#include "gradus/nn/network/stage_forecast.hpp"
 
 namespace {
 

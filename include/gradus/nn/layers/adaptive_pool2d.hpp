@@ -12,8 +12,8 @@
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/pool2d.hpp"
 #include "gradus/nn/layer.hpp"
+#include "gradus/nn/layers/padding.hpp"
 #include "gradus/nn/layers/pool2d.hpp"
-#include "gradus/nn/padding.hpp"
 
 namespace gradus::nn {
 

@@ -16,7 +16,7 @@
 #include "gradus/nn/detail/padding/padded_extents.hpp"
 #include "gradus/nn/initializer.hpp"
 #include "gradus/nn/layer.hpp"
-#include "gradus/nn/padding.hpp"
+#include "gradus/nn/layers/padding.hpp"
 
 namespace gradus::nn {
 

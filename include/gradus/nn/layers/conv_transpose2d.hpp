@@ -16,7 +16,7 @@
 #include "gradus/kernels/cpu/conv_transpose2d.hpp"
 #include "gradus/nn/initializer.hpp"
 #include "gradus/nn/layer.hpp"
-#include "gradus/nn/padding.hpp"
+#include "gradus/nn/layers/padding.hpp"
 
 namespace gradus::nn {
 

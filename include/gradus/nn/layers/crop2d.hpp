@@ -14,7 +14,7 @@
 #include "gradus/nn/detail/shaping/memory_order.hpp"
 #include "gradus/nn/detail/shaping/strided_layer.hpp"
 #include "gradus/nn/layer.hpp"
-#include "gradus/nn/padding.hpp"
+#include "gradus/nn/layers/padding.hpp"
 
 namespace gradus::nn {
 

@@ -11,7 +11,7 @@
 #include "gradus/kernels/pad2d.hpp"
 #include "gradus/nn/detail/padding/padded_extents.hpp"
 #include "gradus/nn/layer.hpp"
-#include "gradus/nn/padding.hpp"
+#include "gradus/nn/layers/padding.hpp"
 
 namespace gradus::nn {
 

@@ -11,7 +11,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/kernels/pool2d.hpp"
 #include "gradus/nn/layer.hpp"
-#include "gradus/nn/padding.hpp"
+#include "gradus/nn/layers/padding.hpp"
 
 namespace gradus::nn {
 

@@ -16,7 +16,7 @@
 #include "gradus/nn/initializer.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/layers/batch_norm.hpp"
-#include "gradus/nn/statistics_group.hpp"
+#include "gradus/nn/network/statistics_group.hpp"
 
 namespace gradus::nn {
 

@@ -16,7 +16,7 @@
 #include "gradus/layout/layout_policy.hpp"
 #include "gradus/nn/detail/shaping/memory_order.hpp"
 #include "gradus/nn/layer.hpp"
-#include "gradus/nn/padding.hpp"
+#include "gradus/nn/layers/padding.hpp"
 
 namespace gradus::nn {
 

@@ -11,10 +11,10 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/network/phase.hpp"
+#include "gradus/nn/network/step_hooks.hpp"
+#include "gradus/nn/network/step_options.hpp"
 #include "gradus/nn/parameter.hpp"
-#include "gradus/nn/phase.hpp"
-#include "gradus/nn/step_hooks.hpp"
-#include "gradus/nn/step_options.hpp"
 
 namespace gradus::nn {
 

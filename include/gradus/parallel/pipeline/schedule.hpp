@@ -11,7 +11,7 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/error.hpp"
-#include "gradus/nn/phase.hpp"
+#include "gradus/nn/network/phase.hpp"
 
 namespace gradus::parallel {
 

@@ -15,9 +15,9 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
-#include "gradus/nn/phase.hpp"
+#include "gradus/nn/network/phase.hpp"
+#include "gradus/nn/network/step_hooks.hpp"
 #include "gradus/nn/plan/graph.hpp"
-#include "gradus/nn/step_hooks.hpp"
 
 namespace gradus::parallel {
 

@@ -17,7 +17,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/nn/layer.hpp"
-#include "gradus/nn/padding.hpp"
+#include "gradus/nn/layers/padding.hpp"
 #include "gradus/tensor/formula.hpp"
 
 namespace gradus::io::detail {

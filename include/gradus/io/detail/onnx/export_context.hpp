@@ -17,7 +17,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/detail/onnx/model.hpp"
-#include "gradus/nn/padding.hpp"
+#include "gradus/nn/layers/padding.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/value.hpp"
 

@@ -22,7 +22,7 @@
 #include "gradus/io/detail/onnx/export_context.hpp"
 #include "gradus/io/detail/onnx/model.hpp"
 #include "gradus/nn/layer.hpp"
-#include "gradus/nn/padding.hpp"
+#include "gradus/nn/layers/padding.hpp"
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/value.hpp"

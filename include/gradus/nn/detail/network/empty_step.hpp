@@ -8,9 +8,9 @@
 #include <limits>     // std::numeric_limits
 
 #include "gradus/core/index.hpp"
+#include "gradus/nn/network/step_hooks.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph.hpp"
-#include "gradus/nn/step_hooks.hpp"
 
 namespace gradus::nn::detail {
 

@@ -11,7 +11,7 @@
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/nn/parameter_options.hpp"
+#include "gradus/nn/network/parameter_options.hpp"
 #include "gradus/nn/plan/graph_node.hpp"
 #include "gradus/nn/value.hpp"
 

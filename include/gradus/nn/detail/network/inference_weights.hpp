@@ -21,7 +21,7 @@
 #include "gradus/nn/detail/network/layer_pass.hpp"
 #include "gradus/nn/detail/network/use.hpp"
 #include "gradus/nn/layer.hpp"
-#include "gradus/nn/network_memory.hpp"
+#include "gradus/nn/network/memory.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/plan/memory_plan.hpp"

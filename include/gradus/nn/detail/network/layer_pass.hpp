@@ -13,13 +13,13 @@
 #include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/elementwise.hpp"
 #include "gradus/nn/detail/network/run_pass.hpp"
-#include "gradus/nn/image_batch.hpp"
 #include "gradus/nn/layer.hpp"
-#include "gradus/nn/network_memory.hpp"
-#include "gradus/nn/phase.hpp"
+#include "gradus/nn/network/image_batch.hpp"
+#include "gradus/nn/network/memory.hpp"
+#include "gradus/nn/network/phase.hpp"
+#include "gradus/nn/network/step_hooks.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph.hpp"
-#include "gradus/nn/step_hooks.hpp"
 
 namespace gradus::nn::detail {
 

@@ -7,10 +7,10 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/nn/detail/network/region_runner.hpp"
-#include "gradus/nn/phase.hpp"
+#include "gradus/nn/network/phase.hpp"
+#include "gradus/nn/network/step_hooks.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph.hpp"
-#include "gradus/nn/step_hooks.hpp"
 
 namespace gradus::nn::detail {
 

@@ -10,7 +10,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/pad2d.hpp"
-#include "gradus/nn/padding.hpp"
+#include "gradus/nn/layers/padding.hpp"
 #include "gradus/nn/value.hpp"
 
 namespace gradus::nn::detail {

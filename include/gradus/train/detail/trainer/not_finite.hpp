@@ -9,8 +9,8 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/nn/network_memory.hpp"
-#include "gradus/nn/step_options.hpp"
+#include "gradus/nn/network/memory.hpp"
+#include "gradus/nn/network/step_options.hpp"
 
 namespace gradus::train::detail {
 

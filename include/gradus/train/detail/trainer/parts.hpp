@@ -17,7 +17,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/reference.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/nn/network_base.hpp"
+#include "gradus/nn/network/base.hpp"
 #include "gradus/nn/targets.hpp"
 #include "gradus/train/callback_state.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"

@@ -18,7 +18,7 @@
 #include "gradus/device/cuda_graph.cuh"
 #include "gradus/device/cuda_step.cuh"
 #include "gradus/kernels/cuda/softmax.cuh"
-#include "gradus/nn/step_options.hpp"
+#include "gradus/nn/network/step_options.hpp"
 #include "gradus/nn/targets.hpp"
 #include "gradus/tensor/tensor.hpp"
 

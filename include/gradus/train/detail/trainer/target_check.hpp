@@ -9,7 +9,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
-#include "gradus/nn/network_base.hpp"
+#include "gradus/nn/network/base.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/targets.hpp"
 

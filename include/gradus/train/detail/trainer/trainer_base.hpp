@@ -21,7 +21,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/data/sampler.hpp"
 #include "gradus/device/device_policy.hpp"
-#include "gradus/nn/network_base.hpp"
+#include "gradus/nn/network/base.hpp"
 #include "gradus/optim/schedule.hpp"
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"

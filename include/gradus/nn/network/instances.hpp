@@ -13,7 +13,7 @@
 ///
 /// @code
 ///   // networks.hpp, included by every file instead of the headers of nn
-///   #include <gradus/nn/instances.hpp>
+///   #include <gradus/nn/network/instances.hpp>
 ///   GRADUS_DECLARE_NETWORKS(float, gradus::cpu)
 ///
 ///   // networks.cpp

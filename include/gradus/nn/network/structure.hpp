@@ -11,8 +11,8 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/nn/network/parameter_options.hpp"
 #include "gradus/nn/parameter.hpp"
-#include "gradus/nn/parameter_options.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/value.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <cstddef>  // std::size_t
 
-#include "gradus/nn/phase.hpp"
+#include "gradus/nn/network/phase.hpp"
 
 namespace gradus::nn {
 
