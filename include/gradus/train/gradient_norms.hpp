@@ -120,7 +120,7 @@ class gradient_norms {
     const auto training = detail::trainer_access::parts_of(trainer);
     if (!compared_) {
       const comm::fact facts[] = {{"every", gradus::join({options_.every})}};
-      at_call(where_, [&, this] { comm::require_agreement(*training.group, "gradient_norms", facts); });
+      at_call(where_, [&] { comm::require_agreement(*training.group, "gradient_norms", facts); });
       compared_ = true;
     }
     auto& rule = training.end->rule();
