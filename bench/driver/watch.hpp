@@ -131,7 +131,7 @@ class step_watch : public gradus::train::step_end {
   void complete_update() override { inner_->complete_update(); }
   [[nodiscard]] std::optional<double> gradient_norm() const noexcept override { return inner_->gradient_norm(); }
   void end_epoch(gradus::train::epoch_report& report) override { inner_->end_epoch(report); }
-  [[nodiscard]] bool may_be_late() const noexcept override { return inner_->may_be_late(); }
+  [[nodiscard]] bool has_deferred_update() const noexcept override { return inner_->has_deferred_update(); }
   [[nodiscard]] bool elsewhere() const noexcept override { return inner_->elsewhere(); }
   [[nodiscard]] bool replicates() const noexcept override { return inner_->replicates(); }
 

@@ -126,7 +126,7 @@ class strategy {
   virtual void end_of_step(double /*learning_rate*/) {}
 
   /// Whether finish may be put off, and made in parts by finish_until.
-  [[nodiscard]] virtual bool may_be_late() const noexcept { return false; }
+  [[nodiscard]] virtual bool has_deferred_update() const noexcept { return false; }
 
   /// As finish, until the values of segments [first, first + count) are those of the next step. Returns whether all
   /// are.

@@ -48,7 +48,7 @@ class step_end : public nn::step_hooks {
   virtual void end_epoch(epoch_report& report) = 0;
 
   /// Whether updates are put off until the next forward pass comes to their layer.
-  [[nodiscard]] virtual bool may_be_late() const noexcept = 0;
+  [[nodiscard]] virtual bool has_deferred_update() const noexcept = 0;
   /// Whether servers update the parameters.
   [[nodiscard]] virtual bool elsewhere() const noexcept = 0;
   /// Whether ranks that have a parameter have the same bits of it: see parallel::strategy::replicates.
@@ -180,7 +180,9 @@ class step_end_of final : public step_end {
   }
 
   /// Not where an update needs all gradients: the next step needs the scale of this one.
-  [[nodiscard]] bool may_be_late() const noexcept override { return !tests_here_ && strategy_->may_be_late(); }
+  [[nodiscard]] bool has_deferred_update() const noexcept override {
+    return !tests_here_ && strategy_->has_deferred_update();
+  }
   [[nodiscard]] bool elsewhere() const noexcept override { return elsewhere_; }
   [[nodiscard]] bool replicates() const noexcept override { return strategy_->replicates(); }
 
@@ -210,7 +212,7 @@ class step_end_of final : public step_end {
     step_ = step;
     late_ = true;
     strategy_->end_of_step(step.learning_rate);
-    if (!may_be_late()) {  // else before_layer goes on
+    if (!has_deferred_update()) {  // else before_layer goes on
       update_rest();
     }
   }
@@ -242,7 +244,7 @@ class step_end_of final : public step_end {
   void update_until(std::size_t first, std::size_t count) {
     const auto apply = [this](std::span<const optim::segment> ready) { update_arrived(ready); };
     const parallel::update_call call{apply, watch_};
-    if (may_be_late()) {
+    if (has_deferred_update()) {
       late_ = !strategy_->finish_until(first, count, call);
     } else {
       late_ = false;

@@ -55,7 +55,7 @@ class step_tracer final : public step_end {
               std::uint64_t first_step) noexcept
       : recorder_{&recorder},
         inner_{&inner},
-        late_{inner.may_be_late()},
+        late_{inner.has_deferred_update()},
         elsewhere_{inner.elsewhere()},
         layers_{std::move(layers)},
         step_{first_step} {}
@@ -169,7 +169,7 @@ class step_tracer final : public step_end {
 
   [[nodiscard]] std::optional<double> gradient_norm() const noexcept override { return inner_->gradient_norm(); }
   void end_epoch(epoch_report& report) override { inner_->end_epoch(report); }
-  [[nodiscard]] bool may_be_late() const noexcept override { return late_; }
+  [[nodiscard]] bool has_deferred_update() const noexcept override { return late_; }
   [[nodiscard]] bool elsewhere() const noexcept override { return elsewhere_; }
   [[nodiscard]] bool replicates() const noexcept override { return inner_->replicates(); }
 

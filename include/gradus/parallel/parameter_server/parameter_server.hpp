@@ -279,7 +279,7 @@ class parameter_server_state final : public server_strategy<Element> {
   /// Waits for the values; the update has been made elsewhere.
   void finish(const update_call& update) override { finish_until(0, parameters_.segments.size(), update); }
 
-  [[nodiscard]] bool may_be_late() const noexcept override { return options_.overlap_forward; }
+  [[nodiscard]] bool has_deferred_update() const noexcept override { return options_.overlap_forward; }
 
   /// Waits for the values of segments [first, first + count). Returns whether all are there.
   bool finish_until(std::size_t first, std::size_t count, const update_call& /*update*/) override {
