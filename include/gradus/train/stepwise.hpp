@@ -84,7 +84,7 @@ class session_of final : public any_session {
   }
 
   trainer<Network>* trainer_;
-  batches_of_loader<Network, Loader> source_;
+  loader_source<Network, Loader> source_;
   run_information run_;
   optim::schedule learning_rate_;
   std::string description_;

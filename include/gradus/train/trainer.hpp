@@ -359,7 +359,7 @@ class trainer final : public detail::trainer_base<Network> {
   void fit_with(Loader& loader, const fit_options& options, detail::callback_list callbacks, const around_fit& around) {
     finish(options.where);
     this->share_batches(*group_, detail::refuse_fit, loader, "trainer.fit", options.where);
-    detail::batches_of_loader<Network, Loader> source{loader};
+    detail::loader_source<Network, Loader> source{loader};
     const std::string description{loader.description()};
     fit_source(source, this->run_of(*group_, loader, options.epochs), description, options, callbacks, around);
   }
@@ -390,7 +390,7 @@ class trainer final : public detail::trainer_base<Network> {
                                   typename train::execution<Network>::observer_type* observer = nullptr) {
     end_->complete_update();
     this->share_batches(*group_, detail::fail_all, loader, "trainer.evaluate", where);
-    detail::batches_of_loader<Network, Loader> source{loader};
+    detail::loader_source<Network, Loader> source{loader};
     return evaluate_source(source, where, observer);
   }
 

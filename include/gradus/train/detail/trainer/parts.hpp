@@ -54,9 +54,9 @@ template <class Network, class Batch>
 
 /// The batches of a loader.
 template <class Network, class Loader>
-class batches_of_loader final : public batch_source<Network> {
+class loader_source final : public batch_source<Network> {
  public:
-  explicit batches_of_loader(Loader& loader) noexcept : loader_{&loader} {}
+  explicit loader_source(Loader& loader) noexcept : loader_{&loader} {}
 
   void start_epoch(std::uint64_t epoch, index_t first) override { start_epoch_at(*loader_, epoch, first); }
 
