@@ -470,7 +470,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
                                      {"update rule", parts->updates->description()},
                                      {"strategy", parts->strategy->describe()}};
   gradus::comm::require_agreement(group, "gradus_bench", same);
-  gradus::train::name_travelling(recorder, parts->strategy->travelling());
+  gradus::train::name_transfer_buffers(recorder, parts->strategy->transfer_buffers());
   parts->end->start();
 
   const bool traced = !chosen.trace_file.empty();

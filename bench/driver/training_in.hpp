@@ -164,7 +164,7 @@ class training_in final : public training {
     }
     stages_ = std::make_unique<gradus::train::pipeline<network>>(own);
     stages_->prepare(net_, ranks);
-    gradus::train::name_travelling(*recorder_, stages_->travelling());
+    gradus::train::name_transfer_buffers(*recorder_, stages_->transfer_buffers());
     return stages_->cut();
   }
   const gradus::nn::graph& structure() const override { return net_.structure(); }

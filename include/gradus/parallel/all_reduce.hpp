@@ -248,8 +248,8 @@ class all_reduce_state : public strategy<Element> {
   [[nodiscard]] const flat_parameters<Element>& parameters() const noexcept { return parameters_; }
 
   /// The parts, by the numbers of their buckets.
-  [[nodiscard]] dynamic_array<travelling_memory> travelling() const override {
-    dynamic_array<travelling_memory> result;
+  [[nodiscard]] dynamic_array<transfer_buffer> transfer_buffers() const override {
+    dynamic_array<transfer_buffer> result;
     for (std::size_t i = 0; exchange_ != nullptr && i < exchange_->parts().size(); ++i) {
       const part& one = exchange_->parts()[i];
       result.push_back(

@@ -64,7 +64,7 @@ class update_call {
 };
 
 /// Memory that a strategy sends or receives, and what traces call it.
-struct travelling_memory {
+struct transfer_buffer {
   std::string name;                  ///< the name in traces
   std::span<const std::byte> bytes;  ///< the memory that is sent or received
 };
@@ -186,7 +186,7 @@ class strategy {
   virtual void share_frozen(std::span<std::byte> /*values*/) {}
 
   /// What travels in a step: traces call transfers of this memory by these names.
-  [[nodiscard]] virtual dynamic_array<travelling_memory> travelling() const { return {}; }
+  [[nodiscard]] virtual dynamic_array<transfer_buffer> transfer_buffers() const { return {}; }
 
  protected:
   /// @throws configuration_error with the first line of describe()

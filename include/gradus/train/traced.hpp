@@ -38,8 +38,8 @@ namespace gradus::train {
 
 /// Gives what travels in a step its names: parts of the gradients, parameters on their way to and from servers, and
 /// what crosses the cuts of a network in stages.
-inline void name_travelling(trace::recorder& recorder, std::span<const parallel::travelling_memory> travelling) {
-  for (const parallel::travelling_memory& each : travelling) {
+inline void name_transfer_buffers(trace::recorder& recorder, std::span<const parallel::transfer_buffer> all) {
+  for (const parallel::transfer_buffer& each : all) {
     recorder.name_memory(each.bytes, each.name);
   }
 }
@@ -355,8 +355,8 @@ class traced_fits final : public fit_watch<Network> {
  public:
   explicit traced_fits(trace::recorder& recorder) noexcept : recorder_{&recorder} {}
 
-  void made(std::span<const parallel::travelling_memory> travelling) override {
-    name_travelling(*recorder_, travelling);
+  void made(std::span<const parallel::transfer_buffer> transfer_buffers) override {
+    name_transfer_buffers(*recorder_, transfer_buffers);
   }
   void fit(const Network& network, step_end& end, batch_source<Network>& source, std::uint64_t first_step,
            callback_list callbacks, const typename fit_watch<Network>::fit_call& fit) override {

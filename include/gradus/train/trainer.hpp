@@ -437,8 +437,8 @@ class trainer final : public detail::trainer_base<Network> {
     this->require_same(*group_, from.describe_rule(from.rule),
                        this->execution().describe() + own_->strategy->describe());
     if (watch_ != nullptr) {
-      watch_->made(own_->strategy->travelling());
-      watch_->made(this->execution().travelling());
+      watch_->made(own_->strategy->transfer_buffers());
+      watch_->made(this->execution().transfer_buffers());
     }
     own_->end->start();
   }

@@ -65,11 +65,11 @@ void train_on(Communicator& world, const Set& set, bool late, const Rule& rule, 
   x = net.add("scores", nn::dense{.out_features = 4}, x);
   net.loss(nn::softmax_cross_entropy{}, x);
   net.compile({.max_batch_size = loader.local_batch_size(), .seed = 5});
-  gradus::parallel::compressed_all_reduce<> travelling;
-  travelling.bucket_bytes = 100;
-  travelling.first_bucket_bytes = 100;
-  travelling.overlap_forward = late;
-  train::trainer trainer{net, rule, world, travelling};
+  gradus::parallel::compressed_all_reduce<> compressed;
+  compressed.bucket_bytes = 100;
+  compressed.first_bucket_bytes = 100;
+  compressed.overlap_forward = late;
+  train::trainer trainer{net, rule, world, compressed};
   long unused = 0;
   trainer.fit(loader, {.epochs = epochs, .learning_rate = 0.1},
               allocation_watch{.to = world.rank() == 0 ? &have.allocations : &unused},

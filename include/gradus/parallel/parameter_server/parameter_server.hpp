@@ -329,8 +329,8 @@ class parameter_server_state final : public server_strategy<Element> {
   [[nodiscard]] const parameter_server_plan& plan() const noexcept { return plan_; }
 
   /// The gradients and the values of every part, by the name of the parameter or its part.
-  [[nodiscard]] dynamic_array<travelling_memory> travelling() const override {
-    dynamic_array<travelling_memory> result;
+  [[nodiscard]] dynamic_array<transfer_buffer> transfer_buffers() const override {
+    dynamic_array<transfer_buffer> result;
     worker_.visit_parts([&](std::string_view name, std::span<const std::byte> memory) {
       result.push_back({.name = std::string{name}, .bytes = memory});
     });

@@ -117,7 +117,9 @@ class pipeline_execution final : public execution<Network> {
     ranks_ = std::move(ranks);
   }
 
-  [[nodiscard]] dynamic_array<parallel::travelling_memory> travelling() const override { return runner_->travelling(); }
+  [[nodiscard]] dynamic_array<parallel::transfer_buffer> transfer_buffers() const override {
+    return runner_->transfer_buffers();
+  }
 
   std::unique_ptr<batch_execution<Network>> training(comm::link& group, Network& network,
                                                      batch_source<Network>& source) override {

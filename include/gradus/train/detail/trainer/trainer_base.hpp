@@ -80,8 +80,8 @@ class fit_watch {
   fit_watch& operator=(const fit_watch&) = delete;
   virtual ~fit_watch() = default;
 
-  /// What ranks send in a step has its memory.
-  virtual void made(std::span<const parallel::travelling_memory> travelling) = 0;
+  /// The buffers that ranks send in a step are allocated.
+  virtual void made(std::span<const parallel::transfer_buffer> transfer_buffers) = 0;
   /// Calls fit(end, source, callbacks).
   virtual void fit(const Network& network, step_end& end, batch_source<Network>& source, std::uint64_t first_step,
                    callback_list callbacks, const fit_call& fit) = 0;
