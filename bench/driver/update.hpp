@@ -116,10 +116,10 @@ template <class Communicator, class Device, class Strategy>
 std::unique_ptr<step_parts> make_end(Communicator& communicator, gradus::comm::link& all, Device& device,
                                      trained_parameters trained, const settings& chosen, const Strategy& options) {
   using state = gradus::parallel::strategy_state<Strategy, float>;
-  constexpr bool elsewhere = std::derived_from<state, gradus::parallel::server_strategy<float>>;
+  constexpr bool on_servers = std::derived_from<state, gradus::parallel::server_strategy<float>>;
   auto made = std::make_unique<step_parts>(std::move(trained), gradus::comm::rule_watch_of(communicator));
   made->updates =
-      make_rule(chosen, device, elsewhere ? index_t{0} : static_cast<index_t>(made->parameters.values.size()));
+      make_rule(chosen, device, on_servers ? index_t{0} : static_cast<index_t>(made->parameters.values.size()));
   made->strategy = gradus::parallel::make_strategy<float>(options, communicator, made->parameters.flat());
   made->end.emplace(made->parameters, *made->updates, *made->strategy, all, &made->timer);
   return made;

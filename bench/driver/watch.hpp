@@ -132,7 +132,7 @@ class step_watch : public gradus::train::step_end {
   [[nodiscard]] std::optional<double> gradient_norm() const noexcept override { return inner_->gradient_norm(); }
   void end_epoch(gradus::train::epoch_report& report) override { inner_->end_epoch(report); }
   [[nodiscard]] bool has_deferred_update() const noexcept override { return inner_->has_deferred_update(); }
-  [[nodiscard]] bool elsewhere() const noexcept override { return inner_->elsewhere(); }
+  [[nodiscard]] bool on_servers() const noexcept override { return inner_->on_servers(); }
   [[nodiscard]] bool replicates() const noexcept override { return inner_->replicates(); }
 
   void on_start(const gradus::train::run_information& /*run*/) { step_began_ = clock::now(); }

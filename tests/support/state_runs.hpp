@@ -127,8 +127,8 @@ rank_outcome run_on_rank(Communicator& world, const make_rule<parameters_of<Elem
   }
   const auto parameters = train::trained_parameters_of(net);
   const auto strategy = strategy_with(world, parameters.flat());
-  const bool elsewhere = strategy->scope() == gradus::parallel::update_scope::elsewhere;
-  const auto rule = make(device, elsewhere ? 0 : static_cast<gradus::index_t>(parameters.values.size()));
+  const bool on_servers = strategy->scope() == gradus::parallel::update_scope::on_servers;
+  const auto rule = make(device, on_servers ? 0 : static_cast<gradus::index_t>(parameters.values.size()));
   gradus::comm::link_of all{world};
   train::step_end_of<number> end{parameters, *rule, *strategy, all};
   end.start();
@@ -182,7 +182,7 @@ rank_outcome run_on_rank(Communicator& world, const make_rule<parameters_of<Elem
   }
   outcome.buffers.assign(net.buffer_values().begin(), net.buffer_values().end());
   for (const auto& each : rule->buffers()) {
-    for (gradus::index_t i = 0; i < each.elements && !elsewhere; ++i) {
+    for (gradus::index_t i = 0; i < each.elements && !on_servers; ++i) {
       outcome.rule.push_back(each.bytes.size() / static_cast<std::size_t>(each.elements) == 8
                                  ? reinterpret_cast<const double*>(each.bytes.data())[i]
                                  : static_cast<double>(reinterpret_cast<const float*>(each.bytes.data())[i]));

@@ -80,10 +80,10 @@ struct strategy_buffer {
 
 /// Where the parameters of a strategy are updated.
 enum class update_scope : unsigned char {
-  all,       ///< every rank updates all of them
-  stages,    ///< every rank updates all that it has: those of its stages of the network
-  parts,     ///< a rank updates parts of parameters: the rule has to be elementwise
-  elsewhere  ///< another rank does: this one keeps no state of the rule
+  all,        ///< every rank updates all of them
+  stages,     ///< every rank updates all that it has: those of its stages of the network
+  parts,      ///< a rank updates parts of parameters: the rule has to be elementwise
+  on_servers  ///< servers do: this rank keeps no state of the rule
 };
 
 /// How one rank brings its gradients together with those of the others: the base class of all strategies' states.
@@ -218,8 +218,8 @@ class server_strategy : public strategy<Element> {
   void end_of_step(double learning_rate) override = 0;
   /// Not unless it is overridden: servers have the sums.
   [[nodiscard]] double gather_gradients() override { return this->refuse_gradients(); }
-  /// Always update_scope::elsewhere.
-  [[nodiscard]] update_scope scope() const noexcept final { return update_scope::elsewhere; }
+  /// Always update_scope::on_servers.
+  [[nodiscard]] update_scope scope() const noexcept final { return update_scope::on_servers; }
 
   // For checkpoints. The first of the ranks that train calls them, between steps of all.
 

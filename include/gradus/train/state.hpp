@@ -112,8 +112,8 @@ void take_state(const training_parts<Network>& training, training_state& state) 
   using element = typename training_parts<Network>::element;
   comm::link& group = *training.group;
   parallel::strategy<element>& strategy = training.end->strategy();
-  const bool elsewhere = training.elsewhere();
-  const bool asks_servers = elsewhere && group.rank() == 0;
+  const bool on_servers = training.on_servers();
+  const bool asks_servers = on_servers && group.rank() == 0;
   const std::size_t flat_bytes = asks_servers ? training.end->parameters().values.size_bytes() : 0;
   training.end->settle();
   strategy.gather_state();
@@ -133,7 +133,7 @@ void take_state(const training_parts<Network>& training, training_state& state) 
     take_worker_numbers(training, {sums.data() + of_ranks, sums.size() - of_ranks});
   }
   std::uint64_t server_updates = 0;
-  if (elsewhere) {  // all workers have met: no push is under way until they meet again
+  if (on_servers) {  // all workers have met: no push is under way until they meet again
     if (asks_servers) {
       auto& servers = servers_of(strategy);
       for (std::size_t k = 0; k < state_access::flat_buffers(state, flat_bytes); ++k) {

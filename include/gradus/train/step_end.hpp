@@ -50,7 +50,7 @@ class step_end : public nn::step_hooks {
   /// Whether updates are put off until the next forward pass comes to their layer.
   [[nodiscard]] virtual bool has_deferred_update() const noexcept = 0;
   /// Whether servers update the parameters.
-  [[nodiscard]] virtual bool elsewhere() const noexcept = 0;
+  [[nodiscard]] virtual bool on_servers() const noexcept = 0;
   /// Whether ranks that have a parameter have the same bits of it: see parallel::strategy::replicates.
   [[nodiscard]] virtual bool replicates() const noexcept { return false; }
 
@@ -117,7 +117,7 @@ template <class Element>
 class step_end_of final : public step_end {
  public:
   /// All that it is given must outlive it. Called by all ranks that have the strategy.
-  /// @param rule      with a state for all parameters; for none where the strategy's scope is update_scope::elsewhere
+  /// @param rule      with a state for all parameters; for none where the strategy's scope is update_scope::on_servers
   /// @param strategy  of parameters.flat()
   /// @param all       the ranks of the strategy's communicator
   /// @param watch     records when the rule is computed; null: nothing does
@@ -130,13 +130,13 @@ class step_end_of final : public step_end {
         group_{strategy.group() != nullptr ? strategy.group() : &all},
         watch_{watch},
         tests_here_{rule.needs_all_gradients() && strategy.scope() == parallel::update_scope::all},
-        elsewhere_{strategy.scope() == parallel::update_scope::elsewhere} {
-    if (rule.needs_all_gradients() && !elsewhere_ && !tests_here_ && !strategy.sums_totals()) {
+        on_servers_{strategy.scope() == parallel::update_scope::on_servers} {
+    if (rule.needs_all_gradients() && !on_servers_ && !tests_here_ && !strategy.sums_totals()) {
       raise<configuration_error>("step_end", "a strategy that adds up what an update needs of all gradients",
                                  {"one that updates parts, and the update rule '", rule.description(), "'"},
                                  "train with parallel::all_reduce, or clip by value: .clip_value of optim::update");
     }
-    if (rule.scales_loss() && elsewhere_) {
+    if (rule.scales_loss() && on_servers_) {
       raise<configuration_error>(
           "step_end", "a strategy that brings all gradients to the rank that updates",
           {"parameter servers and the update rule '", rule.description(), "', which scales the loss"},
@@ -183,7 +183,7 @@ class step_end_of final : public step_end {
   [[nodiscard]] bool has_deferred_update() const noexcept override {
     return !tests_here_ && strategy_->has_deferred_update();
   }
-  [[nodiscard]] bool elsewhere() const noexcept override { return elsewhere_; }
+  [[nodiscard]] bool on_servers() const noexcept override { return on_servers_; }
   [[nodiscard]] bool replicates() const noexcept override { return strategy_->replicates(); }
 
   /// @throws configuration_error where the update of the last step still needs the gradients that are overwritten
@@ -227,11 +227,11 @@ class step_end_of final : public step_end {
     const floating_point_scope arithmetic{parameters_->flush_denormals};
     strategy_->gather_state();
     report.loss_scale = rule_->report();
-    report.gradient_norm = elsewhere_ ? std::nullopt : rule_->take_norm_report();
+    report.gradient_norm = on_servers_ ? std::nullopt : rule_->take_norm_report();
   }
 
   [[nodiscard]] std::optional<double> gradient_norm() const noexcept override {
-    return elsewhere_ ? std::nullopt : rule_->gradient_norm();
+    return on_servers_ ? std::nullopt : rule_->gradient_norm();
   }
 
  private:
@@ -284,7 +284,7 @@ class step_end_of final : public step_end {
   comm::link* group_;
   comm::rule_watch* watch_;
   bool tests_here_;  // an update needs all gradients, and no strategy tests them
-  bool elsewhere_;
+  bool on_servers_;
   bool late_ = false;           // the last update has not been completed
   std::size_t tested_ = 0;      // segments whose gradients have arrived and been tested, where an update needs all
   optim::update_step step_{0};  // of the last update

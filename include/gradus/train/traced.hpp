@@ -56,7 +56,7 @@ class step_tracer final : public step_end {
       : recorder_{&recorder},
         inner_{&inner},
         late_{inner.has_deferred_update()},
-        elsewhere_{inner.elsewhere()},
+        on_servers_{inner.on_servers()},
         layers_{std::move(layers)},
         step_{first_step} {}
 
@@ -170,7 +170,7 @@ class step_tracer final : public step_end {
   [[nodiscard]] std::optional<double> gradient_norm() const noexcept override { return inner_->gradient_norm(); }
   void end_epoch(epoch_report& report) override { inner_->end_epoch(report); }
   [[nodiscard]] bool has_deferred_update() const noexcept override { return late_; }
-  [[nodiscard]] bool elsewhere() const noexcept override { return elsewhere_; }
+  [[nodiscard]] bool on_servers() const noexcept override { return on_servers_; }
   [[nodiscard]] bool replicates() const noexcept override { return inner_->replicates(); }
 
   void complete_update() override {
@@ -204,7 +204,7 @@ class step_tracer final : public step_end {
   }
   /// The update rule and waits are recorded inside it.
   void put_exchange(std::int64_t began, std::int64_t least) {
-    if (elsewhere_) {
+    if (on_servers_) {
       put_if_long("wait", began, trace::category::wait, "servers", least);
     } else {
       put_if_long("exchange", began, trace::category::exchange, {}, least);
@@ -250,7 +250,7 @@ class step_tracer final : public step_end {
   trace::recorder* recorder_;
   step_end* inner_;
   bool late_;
-  bool elsewhere_;
+  bool on_servers_;
   dynamic_array<trace::name> layers_;
   std::uint64_t step_;
   bool in_step_ = false;

@@ -279,8 +279,8 @@ class trainer final : public detail::trainer_base<Network> {
   [[nodiscard]] comm::any_communicator& communicator(error_location where = error_location::current()) {
     return made(where).ranks;
   }
-  /// The rule with its state as of now. The state is empty if the strategy updates elsewhere, as parameter servers do.
-  /// Where ranks update parts and exchange messages (sharded_update) it is whole only at the end of epochs.
+  /// The rule with its state as of now. The state is empty if the strategy updates on servers, as parameter_server
+  /// does. Where ranks update parts and exchange messages (sharded_update) it is whole only at the end of epochs.
   [[nodiscard]] optim::parameter_update<element>& rule(error_location where = error_location::current()) {
     parts& own = made(where);
     at_call(where, [&] { own.strategy->fetch_state(); });
@@ -424,10 +424,10 @@ class trainer final : public detail::trainer_base<Network> {
     // fail there, and say less.
     this->execution().prepare(network, own_->ranks);
     own_->parameters = trained_parameters_of<typename Network::element_type, device>(network);
-    if (!from.elsewhere) {  // servers take no part in it
+    if (!from.on_servers) {  // servers take no part in it
       this->require_same(own_->ranks.link(), from.describe_rule(from.rule), std::string{from.strategy_name});
     }
-    const auto elements = from.elsewhere ? index_t{0} : static_cast<index_t>(own_->parameters.values.size());
+    const auto elements = from.on_servers ? index_t{0} : static_cast<index_t>(own_->parameters.values.size());
     own_->rule = from.make_rule(from.rule, network.device(), elements);
     own_->strategy = from.make_strategy(from.strategy, own_->ranks, own_->parameters.flat());
     own_->end = std::make_unique<step_end_of<element>>(own_->parameters, *own_->rule, *own_->strategy,

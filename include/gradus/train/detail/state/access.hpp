@@ -34,7 +34,7 @@ struct training_parts {
   }
   /// Virtual workers of a rank.
   [[nodiscard]] int workers_of_rank() const { return workers->all / group->size(); }
-  [[nodiscard]] bool elsewhere() const { return end->strategy().scope() == parallel::update_scope::elsewhere; }
+  [[nodiscard]] bool on_servers() const { return end->strategy().scope() == parallel::update_scope::on_servers; }
 };
 
 struct trainer_access {

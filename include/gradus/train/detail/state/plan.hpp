@@ -216,7 +216,7 @@ template <class Network>
 void plan_rule(const training_parts<Network>& training, training_state& state,
                const dynamic_array<std::string>& of_parameters, int copy_of, int owner) {
   using element = typename training_parts<Network>::element;
-  const bool elsewhere = training.elsewhere();
+  const bool on_servers = training.on_servers();
   const dynamic_array<state_parameter> all =
       parameters_of_state(training.network->structure(), training.end->strategy());
   const auto trained = [&](std::string_view name, std::string_view type, index_t element_bytes, std::byte* memory,
@@ -236,7 +236,7 @@ void plan_rule(const training_parts<Network>& training, training_state& state,
            .owner = each.stage >= 0 ? each.stage : owner});
     }
   };
-  if (elsewhere) {
+  if (on_servers) {
     for (std::size_t k = 0; k < of_parameters.size(); ++k) {
       trained(of_parameters[k], element_name<element>, sizeof(element), nullptr, k + 1);
     }
@@ -351,7 +351,7 @@ void plan_state(const training_parts<Network>& training, training_state& state) 
   const nn::graph& graph = network.structure();
   const int ranks = training.group->size();
   const bool differ = training.end->strategy().ranks_differ() && ranks > 1;
-  const bool elsewhere = training.elsewhere();
+  const bool on_servers = training.on_servers();
   const dynamic_array<std::string> of_parameters = optim::buffers_of_parameters(training.end->rule());
   state_access::start(state, training.group->rank(), ranks);
   auto* const values = reinterpret_cast<std::byte*>(network.values().data());
@@ -367,11 +367,11 @@ void plan_state(const training_parts<Network>& training, training_state& state) 
                                .offset = p.offset,
                                .owner = each.stage >= 0 ? each.stage
                                         : !each.trained ? -1
-                                        : elsewhere     ? 0
+                                        : on_servers    ? 0
                                                         : owner});
       }
     }
-    plan_rule(training, state, of_parameters, copy, elsewhere ? 0 : owner);
+    plan_rule(training, state, of_parameters, copy, on_servers ? 0 : owner);
   }
   plan_strategy(training, state);
   plan_buffers(training, state);

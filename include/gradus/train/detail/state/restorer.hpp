@@ -156,7 +156,7 @@ class restorer {
     for (std::size_t i = 0; i < wanted_.entries(); ++i) {
       const stored_array& one = wanted_.arrays()[i];
       const array_origin& to = one.origin;
-      if (to.memory == nullptr && !training_->elsewhere() && to.kind != state_kind::worker_buffers) {
+      if (to.memory == nullptr && !training_->on_servers() && to.kind != state_kind::worker_buffers) {
         continue;  // a stage of another rank
       }
       switch (to.kind) {
@@ -164,7 +164,7 @@ class restorer {
         case state_kind::rule:
         case state_kind::rule_number:
           // Servers get the state of the rule from the first worker.
-          if (to.copy_of == 0 && (to.kind == state_kind::value || !training_->elsewhere() || group_->rank() == 0)) {
+          if (to.copy_of == 0 && (to.kind == state_kind::value || !training_->on_servers() || group_->rank() == 0)) {
             read_shared(one);
           }
           break;
@@ -205,7 +205,7 @@ class restorer {
     auto& device = training_->network->device();
     dynamic_array<std::byte> memory;
     dynamic_array<dynamic_array<element>> flat;
-    const bool to_servers = training_->elsewhere() && group_->rank() == 0;
+    const bool to_servers = training_->on_servers() && group_->rank() == 0;
     for (const staged& each : staged_) {
       const stored_array& one = *each.array;
       const std::byte* data = each.logical.data();
