@@ -454,7 +454,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   profile.link.bytes_per_second = chosen.link_bytes_per_second;
   const transfer_plan transfers = plan_transfers(chosen, trained->structure(), profile, all.group());
 
-  const std::unique_ptr<step_parts> parts = all.make_step_end(trained->parameters(), transfers);
+  const std::unique_ptr<step_parts> parts = all.make_optimizer_step(trained->parameters(), transfers);
   gradus::comm::link& group = alone ? all.group() : parts->end->group();
 
   if (!found.pipeline) {

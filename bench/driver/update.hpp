@@ -19,7 +19,7 @@
 #include "gradus/parallel/transfer_order/step_graph.hpp"
 #include "gradus/trace/recorder.hpp"
 #include "gradus/train/checkpoints.hpp"
-#include "gradus/train/step_end.hpp"
+#include "gradus/train/optimizer_step.hpp"
 #include "marks.hpp"
 #include "rules.hpp"
 #include "settings.hpp"
@@ -74,7 +74,7 @@ struct step_parts {
   rule_timer timer;
   std::unique_ptr<rule> updates;
   std::unique_ptr<gradus::parallel::strategy<float>> strategy;
-  std::optional<gradus::train::step_end_of<float>> end;
+  std::optional<gradus::train::optimizer_step_of<float>> end;
 };
 
 /// The ranks that train together and what this one computes with, without the types of communicator and device.
@@ -98,8 +98,8 @@ class ranks {
   /// Compiles the stages of this rank. Called by all ranks. @return  where the network was cut
   [[nodiscard]] virtual gradus::parallel::network_stages compile_stages(training& trained) = 0;
   /// Called by all ranks that train; so is `start` of the result's end, when they have compared what they train.
-  [[nodiscard]] virtual std::unique_ptr<step_parts> make_step_end(trained_parameters trained,
-                                                                  const transfer_plan& plan) = 0;
+  [[nodiscard]] virtual std::unique_ptr<step_parts> make_optimizer_step(trained_parameters trained,
+                                                                        const transfer_plan& plan) = 0;
   /// Lets the checkpoints of a rank that trains be written behind its steps. Called by all of them.
   virtual void write_behind(gradus::train::checkpoints& saves) = 0;
   /// Threads that compute.

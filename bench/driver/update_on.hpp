@@ -111,7 +111,7 @@ class ranks_on final : public ranks {
     return trained.compile_stages(pipeline_options(chosen_), communicator_);
   }
 
-  std::unique_ptr<step_parts> make_step_end(trained_parameters trained, const transfer_plan& plan) override {
+  std::unique_ptr<step_parts> make_optimizer_step(trained_parameters trained, const transfer_plan& plan) override {
     const auto end_with = [&](auto& communicator, gradus::comm::link& all, const auto& strategy) {
       return make_end(communicator, all, device_, std::move(trained), chosen_, strategy);
     };

@@ -130,7 +130,7 @@ rank_outcome run_on_rank(Communicator& world, const make_rule<parameters_of<Elem
   const bool on_servers = strategy->scope() == gradus::parallel::update_scope::on_servers;
   const auto rule = make(device, on_servers ? 0 : static_cast<gradus::index_t>(parameters.values.size()));
   gradus::comm::link_of all{world};
-  train::step_end_of<number> end{parameters, *rule, *strategy, all};
+  train::optimizer_step_of<number> end{parameters, *rule, *strategy, all};
   end.start();
   train::trainer trainer{net, end, end.group()};
   rank_outcome outcome;

@@ -30,8 +30,8 @@
 #include "gradus/train/detail/trainer/parts.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
 #include "gradus/train/execution.hpp"
+#include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/report.hpp"
-#include "gradus/train/step_end.hpp"
 #include "gradus/train/trainer.hpp"
 
 namespace gradus::train {
@@ -48,10 +48,10 @@ namespace detail {
 
 /// Records the steps of a training: what the loop does with the loader, the network, the update and the callbacks
 /// passes through here.
-class step_tracer final : public step_end {
+class step_tracer final : public optimizer_step {
  public:
   /// @param layers  the names of the network's layers
-  step_tracer(trace::recorder& recorder, step_end& inner, dynamic_array<trace::name> layers,
+  step_tracer(trace::recorder& recorder, optimizer_step& inner, dynamic_array<trace::name> layers,
               std::uint64_t first_step) noexcept
       : recorder_{&recorder},
         inner_{&inner},
@@ -248,7 +248,7 @@ class step_tracer final : public step_end {
   }
 
   trace::recorder* recorder_;
-  step_end* inner_;
+  optimizer_step* inner_;
   bool late_;
   bool on_servers_;
   dynamic_array<trace::name> layers_;
@@ -337,7 +337,7 @@ class traced_callbacks final : public any_callback {
 
 /// Calls fit(end, loader, callbacks) with parts that record what goes through them.
 template <class Network, class Fit>
-void fit_recorded(trace::recorder& recorder, const Network& network, step_end& end, batch_source<Network>& source,
+void fit_recorded(trace::recorder& recorder, const Network& network, optimizer_step& end, batch_source<Network>& source,
                   std::uint64_t first_step, callback_list callbacks, const Fit& fit) {
   dynamic_array<trace::name> layers;
   for (std::size_t i = 0; i < network.layers(); ++i) {
@@ -346,7 +346,7 @@ void fit_recorded(trace::recorder& recorder, const Network& network, step_end& e
   step_tracer tracer{recorder, end, std::move(layers), first_step};
   traced_batches<Network> traced{source, tracer};
   traced_callbacks watched{callbacks, tracer};
-  fit(static_cast<step_end&>(tracer), static_cast<batch_source<Network>&>(traced), callback_list{watched.self()});
+  fit(static_cast<optimizer_step&>(tracer), static_cast<batch_source<Network>&>(traced), callback_list{watched.self()});
 }
 
 /// Records the trainings over a communicator of trace::traced.
@@ -358,7 +358,7 @@ class traced_fits final : public fit_watch<Network> {
   void made(std::span<const parallel::transfer_buffer> transfer_buffers) override {
     name_transfer_buffers(*recorder_, transfer_buffers);
   }
-  void fit(const Network& network, step_end& end, batch_source<Network>& source, std::uint64_t first_step,
+  void fit(const Network& network, optimizer_step& end, batch_source<Network>& source, std::uint64_t first_step,
            callback_list callbacks, const typename fit_watch<Network>::fit_call& fit) override {
     fit_recorded(*recorder_, network, end, source, first_step, callbacks, fit);
   }
@@ -394,7 +394,7 @@ void fit_traced(trace::recorder& recorder, trainer<Network>& of, Loader& loader,
                 Callbacks&&... callbacks) {
   detail::watched_fit::run(
       of, loader, options,
-      [&](step_end& end, batch_source<Network>& source, detail::callback_list list, const auto& fit) {
+      [&](optimizer_step& end, batch_source<Network>& source, detail::callback_list list, const auto& fit) {
         detail::fit_recorded(recorder, of.network(), end, source, of.steps(), list, fit);
       },
       callbacks...);

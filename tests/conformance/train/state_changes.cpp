@@ -579,7 +579,7 @@ BOOST_AUTO_TEST_CASE(parallel_loaders_traces_and_callbacks) {
           one.device, {.momentum = 0.9}, static_cast<index_t>(parameters.values.size())};
       parallel::all_reduce::state<float> strategy{{}, one.alone, parameters.flat()};
       comm::link_of all{one.alone};
-      train::step_end_of<float> end{parameters, rule, strategy, all};
+      train::optimizer_step_of<float> end{parameters, rule, strategy, all};
       end.start();
       train::trainer trainer{one.net, end, end.group()};
       data::parallel_loader<float, gradus::nhwc> loader{one.device, set, batches(), {.threads = 2}};

@@ -32,7 +32,7 @@
 #include "gradus/train/detail/state/access.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
-#include "gradus/train/step_end.hpp"
+#include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/training_state.hpp"
 
 namespace gradus::train::detail {

@@ -35,8 +35,8 @@
 #include "gradus/train/detail/trainer/not_finite.hpp"
 #include "gradus/train/detail/trainer/target_check.hpp"
 #include "gradus/train/interrupted.hpp"
+#include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/report.hpp"
-#include "gradus/train/step_end.hpp"
 
 namespace gradus::train::detail {
 
@@ -238,7 +238,8 @@ class loop {
 
   /// The epochs of one call of fit. If one ends in an exception, the other ranks get its message.
   /// @throws configuration_error when options make no sense or ranks differ
-  void fit(batch_runner& data, step_end& update, comm::link& group, const fit_facts& fit, callback_list callbacks) {
+  void fit(batch_runner& data, optimizer_step& update, comm::link& group, const fit_facts& fit,
+           callback_list callbacks) {
     check(group, fit);
     try {
       at_call(fit.where, [&, this] { run_epochs(data, update, group, fit, callbacks); });
@@ -274,7 +275,7 @@ class loop {
     }
   }
 
-  void run_epochs(batch_runner& data, step_end& update, comm::link& group, const fit_facts& fit,
+  void run_epochs(batch_runner& data, optimizer_step& update, comm::link& group, const fit_facts& fit,
                   callback_list callbacks) {
     const int first = begin(fit, callbacks);
     if (first != 0 && first == fit.run.epochs) {
@@ -370,8 +371,8 @@ class loop {
     return begun;
   }
 
-  GRADUS_COLD epoch_report run_epoch(batch_runner& data, step_end& update, comm::link& group, const fit_facts& fit,
-                                     int epoch, callback_list callbacks) {
+  GRADUS_COLD epoch_report run_epoch(batch_runner& data, optimizer_step& update, comm::link& group,
+                                     const fit_facts& fit, int epoch, callback_list callbacks) {
     open_epoch own = begin_epoch(data, fit, epoch);
     while (run_step(data, update, group, fit, own, callbacks)) {
     }
@@ -379,7 +380,7 @@ class loop {
   }
 
   /// A step of the epoch; false, without one, after its last.
-  bool run_step(batch_runner& data, step_end& update, comm::link& group, const fit_facts& fit, open_epoch& own,
+  bool run_step(batch_runner& data, optimizer_step& update, comm::link& group, const fit_facts& fit, open_epoch& own,
                 callback_list callbacks) {
     const run_information& run = fit.run;
     epoch_report& report = own.report;
@@ -436,7 +437,7 @@ class loop {
     }
   }
 
-  epoch_report close_epoch(batch_runner& data, step_end& update, comm::link& group, open_epoch& own) {
+  epoch_report close_epoch(batch_runner& data, optimizer_step& update, comm::link& group, open_epoch& own) {
     epoch_report& report = own.report;
     loss_totals total = position_.epoch;
     update.complete_update();

@@ -102,7 +102,8 @@ template <class Network, class Update, class Communicator, class Strategy>
 /// @throws configuration_error always
 [[noreturn]] inline void raise_not_made(error_location where) {
   raise<configuration_error>("trainer", "a trainer that was made with an update rule",
-                             "one that was made with a step_end", "the program has its rule and its strategy", where);
+                             "one that was made with an optimizer_step", "the program has its rule and its strategy",
+                             where);
 }
 
 /// @throws configuration_error always

@@ -13,8 +13,8 @@
 #include "gradus/train/batch_runner.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/interrupted.hpp"
+#include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/report.hpp"
-#include "gradus/train/step_end.hpp"
 
 namespace gradus::train::detail {
 
@@ -28,7 +28,7 @@ class stepwise {
   /// What the arguments of a call are in all of them.
   struct parts {
     batch_runner& data;
-    step_end& update;
+    optimizer_step& update;
     comm::link& group;
     const fit_facts& fit;
     callback_list callbacks;

@@ -32,9 +32,10 @@
 
 namespace gradus::train {
 
-/// Brings gradients together as backward completes them, and updates the parameters. step_end_of is the library's;
-/// derive from it to stand between a training and another one, for example to measure it, and pass all calls on.
-class step_end : public nn::step_hooks {
+/// Brings gradients together as backward completes them, and updates the parameters. optimizer_step_of is the
+/// library's; derive from it to stand between a training and another one, for example to measure it, and pass all calls
+/// on.
+class optimizer_step : public nn::step_hooks {
  public:
   /// What the loss of the next step is to be multiplied by.
   [[nodiscard]] virtual loss_scale scale_of_loss() = 0;
@@ -55,7 +56,7 @@ class step_end : public nn::step_hooks {
   [[nodiscard]] virtual bool replicates() const noexcept { return false; }
 
  protected:
-  ~step_end() = default;
+  ~optimizer_step() = default;
 };
 
 /// What is trained of a network: the flat buffers, which parameters are where, and which belong to which layer.
@@ -114,7 +115,7 @@ template <class Element, class Device>
 
 /// The end of a step of a strategy and an update rule whose types are known when the program runs.
 template <class Element>
-class step_end_of final : public step_end {
+class optimizer_step_of final : public optimizer_step {
  public:
   /// All that it is given must outlive it. Called by all ranks that have the strategy.
   /// @param rule      with a state for all parameters; for none where the strategy's scope is update_scope::on_servers
@@ -122,8 +123,8 @@ class step_end_of final : public step_end {
   /// @param all       the ranks of the strategy's communicator
   /// @param watch     records when the rule is computed; null: nothing does
   /// @throws configuration_error when strategy and rule do not go together
-  step_end_of(const trained_parameters<Element>& parameters, optim::parameter_update<Element>& rule,
-              parallel::strategy<Element>& strategy, comm::link& all, comm::rule_watch* watch = nullptr)
+  optimizer_step_of(const trained_parameters<Element>& parameters, optim::parameter_update<Element>& rule,
+                    parallel::strategy<Element>& strategy, comm::link& all, comm::rule_watch* watch = nullptr)
       : parameters_{&parameters},
         rule_{&rule},
         strategy_{&strategy},
@@ -132,18 +133,18 @@ class step_end_of final : public step_end {
         tests_here_{rule.needs_all_gradients() && strategy.scope() == parallel::update_scope::all},
         on_servers_{strategy.scope() == parallel::update_scope::on_servers} {
     if (rule.needs_all_gradients() && !on_servers_ && !tests_here_ && !strategy.sums_totals()) {
-      raise<configuration_error>("step_end", "a strategy that adds up what an update needs of all gradients",
+      raise<configuration_error>("optimizer_step", "a strategy that adds up what an update needs of all gradients",
                                  {"one that updates parts, and the update rule '", rule.description(), "'"},
                                  "train with parallel::all_reduce, or clip by value: .clip_value of optim::update");
     }
     if (rule.scales_loss() && on_servers_) {
       raise<configuration_error>(
-          "step_end", "a strategy that brings all gradients to the rank that updates",
+          "optimizer_step", "a strategy that brings all gradients to the rank that updates",
           {"parameter servers and the update rule '", rule.description(), "', which scales the loss"},
           "train with parallel::all_reduce or parallel::sharded_update");
     }
     if (strategy.scope() == parallel::update_scope::parts && !rule.elementwise()) {
-      raise<configuration_error>("step_end", "an elementwise rule for ranks that update parts of parameters",
+      raise<configuration_error>("optimizer_step", "an elementwise rule for ranks that update parts of parameters",
                                  {"the update rule '", rule.name(), "', which needs whole ones"},
                                  "train with parallel::all_reduce");
     }
@@ -292,4 +293,4 @@ class step_end_of final : public step_end {
 
 }  // namespace gradus::train
 
-GRADUS_COMPILED_CLASS_OF_PARAMETERS(::gradus::train::step_end_of)
+GRADUS_COMPILED_CLASS_OF_PARAMETERS(::gradus::train::optimizer_step_of)
