@@ -41,8 +41,8 @@ class onnx_model_files {
       raise<format_error>({"write '", path_, "'"}, "a regular file for a model with external data",
                           "a pipe or a device", "save to a file");
     }
-    file_facts facts;
-    for (number_ = 0; files_.facts(data_path(number_), facts) == 0; ++number_) {
+    file_status status;
+    for (number_ = 0; files_.status(data_path(number_), status) == 0; ++number_) {
       if (number_ + 1 == most_names) {
         raise<format_error>({"write '", path_, "'"}, "a name for its data that no file has",
                             {"files up to '", data_path(number_), "'"}, "remove those that no model refers to");
