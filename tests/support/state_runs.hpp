@@ -248,7 +248,7 @@ void check_resumed(int ranks, const make_rule<parameters_of<Element>>& rule,
   for (std::size_t rank = 0; rank < whole.size(); ++rank) {
     BOOST_TEST_CONTEXT("rank " << rank << " of " << ranks << ", captured after " << run.capture_after) {
       BOOST_TEST(resumed[rank].difference(whole[rank]) == "");
-      BOOST_TEST(resumed[rank].rates.size() == whole[rank].rates.size() - std::stoul(*parts.fact("steps")));
+      BOOST_TEST(resumed[rank].rates.size() == whole[rank].rates.size() - std::stoul(*parts.property("steps")));
     }
   }
   if (undisturbed) {

@@ -59,7 +59,7 @@ inline std::string first_complaint(const nlohmann::json& trace) {
   const auto errors = trace.at("otherData").at("clock_error_us").get<std::vector<double>>();
   if (static_cast<int>(errors.size()) != ranks || static_cast<int>(trace.at("otherData").at("hosts").size()) != ranks ||
       static_cast<int>(trace.at("otherData").at("dropped").size()) != ranks) {
-    return "the facts of the ranks are not as many as the ranks";
+    return "the properties of the ranks are not as many as the ranks";
   }
   traced_spans spans = spans_of(trace);
   for (auto& [place, of_place] : spans) {

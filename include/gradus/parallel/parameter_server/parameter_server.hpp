@@ -206,9 +206,9 @@ inline void require_threads(const comm::any_communicator& communicator) {
 /// Compared by all ranks, workers and servers.
 template <class Element>
 void require_same_plan(comm::link& ranks, const std::string& plan, const std::string& rule) {
-  const comm::fact facts[] = {
+  const comm::property properties[] = {
       {"element type", std::string{element_name<Element>}}, {"update rule", rule}, {"plan", plan}};
-  comm::require_agreement(ranks, "parameter_server", facts);
+  comm::require_agreement(ranks, "parameter_server", properties);
 }
 
 /// What a worker does with its gradients; the rank may be a server too.

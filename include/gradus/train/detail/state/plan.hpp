@@ -51,13 +51,13 @@ struct state_access {
     state.ranks_ = ranks;
     state.divided_bytes_ = 0;
     state.arrays_.clear();
-    dynamic_array<state_fact> facts;  // of another training only those of the program
-    for (state_fact& each : state.facts_) {
+    dynamic_array<state_property> properties;  // of another training only those of the program
+    for (state_property& each : state.properties_) {
       if (!each.name.starts_with("callback ") && each.name != "loss scale" && each.name != "virtual workers") {
-        facts.push_back(std::move(each));
+        properties.push_back(std::move(each));
       }
     }
-    state.facts_ = std::move(facts);
+    state.properties_ = std::move(properties);
   }
 
   static void add(training_state& state, std::string name, std::string_view element, index_t element_bytes,

@@ -393,14 +393,14 @@ struct composition {
 };
 
 GRADUS_COLD inline void require_same_composition(comm::link& group, const composition& own) {
-  const comm::fact facts[] = {{"network", own.network},
-                              {"element type", std::string{own.element}},
-                              {"layout", std::string{own.layout}},
-                              {"seed", gradus::join({own.seed})},
-                              {"update rule", own.rule},
-                              {"strategy", own.strategy},
-                              {"flush_denormals of the device", own.flush_denormals ? "true" : "false"}};
-  comm::require_agreement(group, "trainer", facts);
+  const comm::property properties[] = {{"network", own.network},
+                                       {"element type", std::string{own.element}},
+                                       {"layout", std::string{own.layout}},
+                                       {"seed", gradus::join({own.seed})},
+                                       {"update rule", own.rule},
+                                       {"strategy", own.strategy},
+                                       {"flush_denormals of the device", own.flush_denormals ? "true" : "false"}};
+  comm::require_agreement(group, "trainer", properties);
 }
 
 }  // namespace gradus::train::detail

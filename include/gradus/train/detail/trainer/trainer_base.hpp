@@ -250,7 +250,7 @@ class trainer_base {
     }
   }
 
-  /// The facts of a fit that a loader gives.
+  /// The properties of a fit that a loader gives.
   template <class Loader>
   [[nodiscard]] run_information run_of(comm::link& group, Loader& loader, int epochs) const {
     return {.rank = group.rank(),
