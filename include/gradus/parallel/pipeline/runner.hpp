@@ -471,9 +471,9 @@ class pipeline_runner {
       pending.wait();
     } catch (error& failure) {
       const std::size_t stage = own.number;
-      const std::string place = gradus::join(
+      const std::string context = gradus::join(
           {"stage ", stage, ", ", way.pass(), " of micro-batch ", m, ", ", way.what(), " ", side, " stage ", peer});
-      failure.add_context(place, error_location::current());
+      failure.add_context(context, error_location::current());
       throw;
     }
   }

@@ -299,8 +299,8 @@ class shared_memory_update final : public partial_strategy<Element> {
   }
 
   static void copy(const shared_array& array, index_t begin, index_t end, int from, int to) noexcept {
-    const auto place = as_size(begin * array.element_bytes - array.bytes->first());
-    std::memcpy(array.bytes->of(to).data() + place, array.bytes->of(from).data() + place,
+    const auto offset = as_size(begin * array.element_bytes - array.bytes->first());
+    std::memcpy(array.bytes->of(to).data() + offset, array.bytes->of(from).data() + offset,
                 as_size((end - begin) * array.element_bytes));
   }
 
