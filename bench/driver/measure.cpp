@@ -404,7 +404,7 @@ void require_same_options(const settings& given, gradus::comm::link& group) {
 
 result measure(const settings& given, ranks& all, gradus::trace::recorder& recorder) {
   settings chosen = completed(given);
-  if (all.place().rank < 0) {
+  if (all.shard().rank < 0) {
     recorder.enable(!chosen.trace_file.empty());  // a server does not know when the others begin to measure
   }
   if (all.serve()) {
@@ -412,15 +412,15 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   }
   // Independent ranks do what each would do alone, on images of its own.
   const bool alone = chosen.update == variable_update::independent;
-  const gradus::data::shard place = all.place();
+  const gradus::data::shard shard = all.shard();
   batches plan{.of_rank = chosen.batch_size_per_rank,
-               .rank = place.rank,
-               .ranks = place.ranks,
+               .rank = shard.rank,
+               .ranks = shard.ranks,
                .steps = index_t{chosen.warmup_batches} + chosen.batches};
   chosen.seed += alone ? static_cast<std::uint64_t>(all.group().rank()) : 0;
 
-  const bool several = alone || chosen.update == variable_update::hybrid;  // ranks with the place 0
-  const bool writes = place.rank == 0 && (!several || all.group().rank() == 0);
+  const bool several = alone || chosen.update == variable_update::hybrid;  // ranks with the number 0
+  const bool writes = shard.rank == 0 && (!several || all.group().rank() == 0);
   program::output_file json = writes ? open_output("--json", chosen.json, chosen) : program::output_file{};
   const std::unique_ptr<input_set> input = open_input(chosen, model_of(chosen), plan.global());
   if (chosen.eval) {
@@ -445,11 +445,11 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   trained_copies copies;
   if (chosen.update == variable_update::hybrid) {
     found.pipeline = properties_of(chosen, all.compile_stages(*trained).stages.step.bubble);
-    copies = {.count = place.ranks, .rank_of_loss = chosen.stages - 1};
+    copies = {.count = shard.ranks, .rank_of_loss = chosen.stages - 1};
   } else {
     trained->compile();
   }
-  const bool profiled = chosen.order != transfer_order::none && place.ranks > 1;
+  const bool profiled = chosen.order != transfer_order::none && shard.ranks > 1;
   gradus::parallel::step_profile profile = profiled ? trained->profile(5) : gradus::parallel::step_profile{};
   profile.link.bytes_per_second = chosen.link_bytes_per_second;
   const transfer_plan transfers = plan_transfers(chosen, trained->structure(), profile, all.group());

@@ -88,7 +88,7 @@ class ranks {
   /// All ranks, servers too.
   [[nodiscard]] virtual gradus::comm::link& group() = 0;
   /// Where this rank stands among those that train.
-  [[nodiscard]] virtual gradus::data::shard place() const = 0;
+  [[nodiscard]] virtual gradus::data::shard shard() const = 0;
   /// If this rank is only a server, serves until the others have left. Returns whether it is.
   virtual bool serve() = 0;
   /// A training on this rank's device. Input and recorder outlive it.

@@ -80,7 +80,7 @@ class ranks_on final : public ranks {
   }
 
   gradus::comm::link& group() override { return group_; }
-  gradus::data::shard place() const override {
+  gradus::data::shard shard() const override {
     if (chosen_.update == variable_update::independent) {
       return {.rank = 0, .ranks = 1};
     }
@@ -93,7 +93,7 @@ class ranks_on final : public ranks {
   }
 
   bool serve() override {
-    if (place().rank >= 0) {
+    if (shard().rank >= 0) {
       return false;
     }
     if constexpr (has_servers) {

@@ -92,9 +92,9 @@ function stageTables() {
       `${formatShare(each.bubble)} with ${each.micro_batches} micro-batches`).join(", ") + "."));
   }
   if (cuts.length) {
-    const place = all.stages_per_rank === 1 ? "stages" : "ranks of a replica";
+    const between = all.stages_per_rank === 1 ? "stages" : "ranks of a replica";
     result.push(makeTable({caption: "What crosses cuts in a step of one replica, both ways; a message is under way from its send on",
-      columns: [{name: place, left: true}, {name: "messages"}, {name: "bytes"}, {name: "under way"}, {name: "rate"}],
+      columns: [{name: between, left: true}, {name: "messages"}, {name: "bytes"}, {name: "under way"}, {name: "rate"}],
       rows: cuts.map((cut) => [`${cut.between[0]} ↔ ${cut.between[1]}`, formatNumber(cut.messages), formatBytes(Math.round(cut.bytes)),
         formatTime(cut.under_way_ms), cut.under_way_ms > 0 ? `${formatBytes(Math.round(cut.bytes / cut.under_way_ms * 1e3))}/s` : ""])}));
   }

@@ -26,7 +26,7 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/io/detail/output/place.hpp"
+#include "gradus/io/detail/output/target.hpp"
 
 namespace gradus::io {
 
@@ -81,7 +81,7 @@ class file_system {
   /// As unlink(2). A symbolic link itself is removed, not what it refers to.
   virtual int remove(const std::string& path) = 0;
   /// Where a file that is written as a whole goes: behind the links of the path.
-  [[nodiscard]] virtual detail::output_place place_of_output(const std::string& path) { return {.path = path}; }
+  [[nodiscard]] virtual detail::output_target resolve_output(const std::string& path) { return {.path = path}; }
   /// As fstat(2).
   [[nodiscard]] virtual int status(int file, file_status& into) = 0;
   /// As lstat(2).
@@ -128,7 +128,7 @@ class posix_file_system final : public file_system {
   std::int64_t append(int file, std::span<const std::byte> bytes) override {
     return detail::write_in_place(file, bytes.first(one_call(bytes.size())));
   }
-  detail::output_place place_of_output(const std::string& path) override { return detail::place_of_output(path); }
+  detail::output_target resolve_output(const std::string& path) override { return detail::resolve_output(path); }
   std::int64_t read(int file, std::span<std::byte> bytes, std::uint64_t offset) override {
     return result_of(::pread(file, bytes.data(), one_call(bytes.size()), static_cast<::off_t>(offset)));
   }

@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(a_line_of_the_standard_library_is_not_shown) {
   BOOST_TEST(failure.what() == message);
 }
 
-BOOST_AUTO_TEST_CASE(at_call_returns_what_the_function_returns_or_places_its_error) {
+BOOST_AUTO_TEST_CASE(at_call_returns_what_the_function_returns_or_locates_its_error) {
   BOOST_TEST(gradus::at_call(gradus::error_location::current(), [] { return 3; }) == 3);
   const auto own = gradus::error_location::current();
   try {

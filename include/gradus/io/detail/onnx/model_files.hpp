@@ -9,7 +9,7 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/io/detail/output/place.hpp"
+#include "gradus/io/detail/output/target.hpp"
 #include "gradus/io/file_system.hpp"
 #include "gradus/io/output_file.hpp"
 
@@ -24,9 +24,9 @@ class onnx_model_files {
   explicit onnx_model_files(const std::filesystem::path& path, file_system& files = operating_system())
       : files_{files}, path_{path.string()} {
     // Behind links: the model refers to a file in its own folder.
-    if (const output_place place = files.place_of_output(path_); place.error == 0) {
-      path_ = place.path;
-      in_place_ = place.in_place;
+    if (const output_target target = files.resolve_output(path_); target.error == 0) {
+      path_ = target.path;
+      in_place_ = target.in_place;
     }
     name_ = std::filesystem::path{path_}.filename().string();
   }
