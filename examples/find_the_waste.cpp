@@ -129,10 +129,10 @@ void run_rank(comm::threads& untraced, const options& chosen, const habits& how,
   show_progress progress{trainer, test, recorder, std::span<const float>{pixels}, how};
   trainer.fit(loader, {.epochs = 1, .learning_rate = 0.02}, progress);
 
-  const trace::program_facts facts{
+  const trace::program_properties properties{
       .model = "mnist", .batch_size_per_rank = batch_size / ranks, .threads = device.threads()};
   const trace::timeline all =
-      file.empty() ? trace::collect(recorder, world) : trace::write(file, recorder, world, facts);
+      file.empty() ? trace::collect(recorder, world) : trace::write(file, recorder, world, properties);
   if (world.rank() == 0) {
     result = {trace::breakdown_of(all), progress.accuracy()};
   }

@@ -62,7 +62,7 @@ class block {
   /// @param grid  the ranks, in two periodic directions
   explicit block(MPI_Comm grid) : grid_{grid} {
     int periodic[2];
-    MPI_Cart_get(grid, 2, ranks_.data(), periodic, place_.data());
+    MPI_Cart_get(grid, 2, ranks_.data(), periodic, coordinates_.data());
     if (side % (ranks_[0] * tile) != 0 || side % (ranks_[1] * tile) != 0) {
       throw std::runtime_error{"the number of ranks does not divide the grid: use 1, 2, 4, 8 or 16"};
     }
@@ -71,8 +71,8 @@ class block {
     values_.resize(2 * plane());
     for (int y = 0; y < rows_; ++y) {
       for (int x = 0; x < columns_; ++x) {
-        const double a = spacing * (place_[0] * rows_ + y);
-        const double b = spacing * (place_[1] * columns_ + x);
+        const double a = spacing * (coordinates_[0] * rows_ + y);
+        const double b = spacing * (coordinates_[1] * columns_ + x);
         at(0, y, x) = static_cast<float>(std::sin(b) * std::cos(a) + 0.5 * std::sin(2 * a + b));
         at(1, y, x) = static_cast<float>(-std::cos(b) * std::sin(a) + 0.5 * std::cos(a - 2 * b));
       }
@@ -169,11 +169,11 @@ class block {
                MPI_FLOAT, 0, grid_);
     std::vector<float> all(rank == 0 ? static_cast<std::size_t>(side * side) : 0);
     for (int r = 0; r < size && rank == 0; ++r) {
-      int place[2];
-      MPI_Cart_coords(grid_, r, 2, place);
+      int coordinates[2];
+      MPI_Cart_coords(grid_, r, 2, coordinates);
       for (int y = 0; y < rows_; ++y) {
         std::copy_n(blocks.data() + (r * rows_ + y) * columns_, columns_,
-                    all.data() + (place[0] * rows_ + y) * side + place[1] * columns_);
+                    all.data() + (coordinates[0] * rows_ + y) * side + coordinates[1] * columns_);
       }
     }
     return all;
@@ -186,7 +186,7 @@ class block {
 
   MPI_Comm grid_;
   std::array<int, 2> ranks_{};
-  std::array<int, 2> place_{};
+  std::array<int, 2> coordinates_{};
   int rows_ = 0;
   int columns_ = 0;
   std::vector<float> values_;

@@ -147,5 +147,5 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 10'000))
       ->capture_default_str();
   return cluster::run(
-      argc, argv, app, [](cluster::place) {}, [&](comm::mpi& world) { bench(world, chosen); });
+      argc, argv, app, [](cluster::process) {}, [&](comm::mpi& world) { bench(world, chosen); });
 }

@@ -346,7 +346,7 @@ int main(int argc, char** argv) {
                "bench_cluster_overlap_mpi"};
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_options(app, chosen);
-  const auto check = [&](cluster::place here) {
+  const auto check = [&](cluster::process here) {
     bench::require_network(chosen.model);
     if (here.rank == 0 && !chosen.json.empty() && !std::ofstream{chosen.json, std::ios::app}) {
       throw std::invalid_argument{"--json: cannot write '" + chosen.json + "'"};

@@ -284,6 +284,6 @@ int main(int argc, char** argv) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_options(app, chosen);
   return cluster::run(
-      argc, argv, app, [&](cluster::place here) { check(chosen, here.ranks); },
+      argc, argv, app, [&](cluster::process here) { check(chosen, here.ranks); },
       [&](comm::mpi& world) { run(world, chosen); });
 }

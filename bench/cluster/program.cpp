@@ -15,11 +15,11 @@
 
 namespace cluster {
 
-int run(int argc, char** argv, CLI::App& app, const std::function<void(place)>& check,
+int run(int argc, char** argv, CLI::App& app, const std::function<void(process)>& check,
         const std::function<void(gradus::comm::mpi&)>& function) {
   constexpr int wrong_command_line = 2;
   gradus::comm::mpi_environment environment{argc, argv};  // outlives the catch at the end: it ends the job of a failure
-  const place here{environment.rank(), environment.size()};
+  const process here{environment.rank(), environment.size()};
 
   gradus::comm::command_line own;
   const auto end = [&own](int status, std::string text) { own = {.status = status, .text = std::move(text)}; };

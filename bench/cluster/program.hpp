@@ -13,7 +13,7 @@
 namespace cluster {
 
 /// This process among those of the job.
-struct place {
+struct process {
   int rank;
   int ranks;
 };
@@ -24,7 +24,7 @@ struct place {
 /// with status 2, or 0 after --help. A failure of the function is said by the rank that has it.
 /// @param check  throws if options do not fit together or to the job; ranks may look at different things
 /// @return the exit status: 0, 1 after a failure, 2 after a wrong command line
-int run(int argc, char** argv, CLI::App& app, const std::function<void(place)>& check,
+int run(int argc, char** argv, CLI::App& app, const std::function<void(process)>& check,
         const std::function<void(gradus::comm::mpi&)>& function);
 
 }  // namespace cluster

@@ -21,7 +21,7 @@
 namespace driver {
 
 template <class Network>
-void build_model(Network& net, const model_facts& model, int classes) {
+void build_model(Network& net, const model_properties& model, int classes) {
   namespace models = gradus::models;
   const models::resnet_options residual{.classes = classes,
                                         .version = model.version == 2    ? models::resnet_version::v2

@@ -78,7 +78,7 @@ class cuda_marks final : public device_marks {
   }
 
   template <std::size_t... Place>
-  static std::array<gradus::cuda_event, sizeof...(Place)> make(std::index_sequence<Place...> /*places*/) {
+  static std::array<gradus::cuda_event, sizeof...(Place)> make(std::index_sequence<Place...> /*positions*/) {
     return {((void)Place, gradus::cuda_event{true})...};
   }
   gradus::cuda& device_;

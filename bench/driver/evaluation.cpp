@@ -64,7 +64,7 @@ evaluated_checkpoint newest_checkpoint(const std::string& folder, gradus::comm::
 }
 
 /// The lines of tf_cnn_benchmarks.
-void print_evaluation(const evaluation_facts& found, double images_per_second) {
+void print_evaluation(const evaluation_result& found, double images_per_second) {
   gradus::print_text(stdout, "Accuracy @ 1 = %.4f", found.top_1);
   if (found.top_5) {
     gradus::print_text(stdout, " Accuracy @ 5 = %.4f", *found.top_5);
@@ -110,12 +110,12 @@ void score_counts::combine(gradus::comm::link& group) {
   }
 }
 
-evaluation_facts score_counts::compute() const {
-  evaluation_facts found{.checkpoint = {},
-                         .step = -1,
-                         .examples = static_cast<index_t>(examples_[1]),
-                         .loss = examples_[0] / examples_[1],
-                         .top_1 = first_.compute()};
+evaluation_result score_counts::compute() const {
+  evaluation_result found{.checkpoint = {},
+                          .step = -1,
+                          .examples = static_cast<index_t>(examples_[1]),
+                          .loss = examples_[0] / examples_[1],
+                          .top_1 = first_.compute()};
   if (among_five_) {
     found.top_5 = among_five_->compute();
   }

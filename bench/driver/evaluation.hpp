@@ -40,7 +40,7 @@ class score_counts {
   /// Gives every rank the sums of all. Called by all ranks.
   void combine(gradus::comm::link& group);
   /// All but the checkpoint.
-  [[nodiscard]] evaluation_facts compute() const;
+  [[nodiscard]] evaluation_result compute() const;
 
  private:
   double examples_[2] = {};  // the sum of their losses, and their number

@@ -36,7 +36,7 @@ namespace fs = std::filesystem;
 /// Pixels and labels that are functions of the seed and the number of the example. There is nothing to learn in them.
 class noise final : public input_set {
  public:
-  noise(const model_facts& model, index_t examples, std::uint64_t seed)
+  noise(const model_properties& model, index_t examples, std::uint64_t seed)
       : model_{model}, examples_{examples}, stream_{seed, "noise"} {}
 
   index_t size() const override { return examples_; }
@@ -69,14 +69,14 @@ class noise final : public input_set {
   std::vector<std::string> problems() const override { return {}; }
 
  private:
-  model_facts model_;
+  model_properties model_;
   index_t examples_;
   gradus::random_stream stream_;
 };
 
 class images_in_memory final : public input_set {
  public:
-  images_in_memory(data::image_dataset set, const model_facts& model, std::string name)
+  images_in_memory(data::image_dataset set, const model_properties& model, std::string name)
       : set_{std::move(set)}, name_{std::move(name)} {
     const gradus::image_extents own = set_.example();
     if (own.h != model.image.height || own.w != model.image.width) {
@@ -104,7 +104,7 @@ class images_in_memory final : public input_set {
 #ifdef GRADUS_BENCH_WITH_JPEG
 class photographs final : public input_set {
  public:
-  photographs(std::unique_ptr<data::encoded_images> files, const model_facts& model, const settings& chosen,
+  photographs(std::unique_ptr<data::encoded_images> files, const model_properties& model, const settings& chosen,
               std::string name)
       : files_{std::move(files)},
         set_{*files_,
@@ -160,7 +160,7 @@ std::string guess_name(const std::string& path) {
 
 }  // namespace
 
-std::unique_ptr<input_set> open_input(const settings& chosen, const model_facts& model, index_t examples) {
+std::unique_ptr<input_set> open_input(const settings& chosen, const model_properties& model, index_t examples) {
   if (chosen.data_dir.empty()) {
     return std::make_unique<noise>(model, examples, chosen.seed);
   }

@@ -43,7 +43,8 @@ class input_set {
 /// Opens --data-dir, or makes noise of the model's shape. Of sets with two parts, --eval takes the test images.
 /// @param examples  of the noise
 /// @throws gradus::error when the files are not what they should be, or do not fit the model
-[[nodiscard]] std::unique_ptr<input_set> open_input(const settings& chosen, const model_facts& model, index_t examples);
+[[nodiscard]] std::unique_ptr<input_set> open_input(const settings& chosen, const model_properties& model,
+                                                    index_t examples);
 
 /// A file to write, opened before the work; nothing for an empty path.
 /// @param option  as the command line calls it

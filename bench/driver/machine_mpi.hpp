@@ -8,24 +8,24 @@
 namespace driver {
 
 /// This rank among those of its machine.
-struct place_on_machine {
+struct rank_on_machine {
   int rank = 0;   // in [0, ranks)
   int ranks = 1;  // of the machine
   int first = 0;  // of them, in the job
 };
 
 /// All ranks call it.
-inline place_on_machine place_on_this_machine(MPI_Comm world) {
+inline rank_on_machine find_rank_on_machine(MPI_Comm world) {
   MPI_Comm machine = MPI_COMM_NULL;
   gradus::comm::detail::check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine),
                                   "gradus_bench", "MPI_Comm_split_type");
-  place_on_machine place;
-  MPI_Comm_rank(world, &place.first);
-  MPI_Comm_rank(machine, &place.rank);
-  MPI_Comm_size(machine, &place.ranks);
-  MPI_Allreduce(MPI_IN_PLACE, &place.first, 1, MPI_INT, MPI_MIN, machine);
+  rank_on_machine result;
+  MPI_Comm_rank(world, &result.first);
+  MPI_Comm_rank(machine, &result.rank);
+  MPI_Comm_size(machine, &result.ranks);
+  MPI_Allreduce(MPI_IN_PLACE, &result.first, 1, MPI_INT, MPI_MIN, machine);
   MPI_Comm_free(&machine);
-  return place;
+  return result;
 }
 
 }  // namespace driver

@@ -11,7 +11,7 @@ namespace driver {
 /// Places in a step.
 enum class step_mark { first_layer, last_layer, update, end };
 
-/// Notes when a device comes to places of a step, in the order of the work that it is given.
+/// Notes when a device comes to positions of a step, in the order of the work that it is given.
 class device_marks {
  public:
   device_marks() = default;
@@ -19,7 +19,7 @@ class device_marks {
   device_marks& operator=(const device_marks&) = delete;
   virtual ~device_marks() = default;
 
-  /// The work so far is what comes before this place of this step.
+  /// The work so far is what comes before this position of this step.
   virtual void set(std::size_t step, step_mark which) = 0;
   /// The same for the begin of a pass of a stage, and for its end. A step with passes has no mark of its layers.
   virtual void begin_pass(std::size_t step, bool forward) = 0;

@@ -347,64 +347,64 @@ void require_same_options(const settings& given, gradus::comm::link& group) {
   for (const std::string& each : chosen.stage_cuts) {
     cuts += (cuts.empty() ? "" : ",") + each;
   }
-  const gradus::comm::fact facts[] = {{"model", chosen.model},
-                                      {"batch size", number(chosen.batch_size_per_rank)},
-                                      {"seed", number(chosen.seed)},
-                                      {"variable update", name_of(chosen.update)},
-                                      {"all-reduce spec", chosen.all_reduce_spec},
-                                      {"order", name_of(chosen.order)},
-                                      {"servers", number(chosen.servers)},
-                                      {"colocated servers", number(int{chosen.colocate_servers})},
-                                      {"server mode", chosen.server_mode},
-                                      {"placement", chosen.placement},
-                                      {"steps between averages", number(chosen.average_every)},
-                                      {"outer optimizer", chosen.outer_optimizer},
-                                      {"outer learning rate", number(chosen.outer_learning_rate)},
-                                      {"outer momentum", number(chosen.outer_momentum)},
-                                      {"compression", chosen.compression},
-                                      {"stages", number(chosen.stages)},
-                                      {"stages of a rank", number(chosen.stages_per_rank)},
-                                      {"micro-batches", number(chosen.micro_batches)},
-                                      {"schedule", chosen.schedule},
-                                      {"stage cuts", cuts},
-                                      {"layer times", chosen.layer_times},
-                                      {"memory limit", number(chosen.memory_limit)},
-                                      {"image size", number(chosen.image_size)},
-                                      {"trace file", chosen.trace_file},
-                                      {"checkpoint folder", chosen.checkpoint_dir},
-                                      {"steps between checkpoints", number(chosen.checkpoint_every)},
-                                      {"resuming", number(int{chosen.resume})},
-                                      {"device", chosen.device},
-                                      {"precision", chosen.precision},
-                                      {"winograd", number(int{chosen.winograd})},
-                                      {"flushed denormals", number(int{chosen.flush_denormals})},
-                                      {"captured step", number(int{chosen.capture_step})},
-                                      {"optimizer", chosen.optimizer},
-                                      {"learning rate", exactly(chosen.learning_rate)},
-                                      {"learning-rate schedule", schedule_of(chosen, 1).description()},
-                                      {"epochs", exactly(chosen.epochs)},
-                                      {"inference", number(int{chosen.forward_only})},
-                                      {"evaluation", number(int{chosen.eval})},
-                                      {"batches of an evaluation", number(chosen.eval_batches)},
-                                      {"epochs of an evaluation", exactly(chosen.eval_epochs)},
-                                      {"seconds between evaluations", exactly(chosen.eval_interval)},
-                                      {"cached sample", number(int{chosen.repeat_cached_sample})},
-                                      {"staleness bound", number(chosen.staleness_bound)},
-                                      {"backup workers", number(chosen.backup_workers)},
-                                      {"staged values", number(int{chosen.staged})},
-                                      {"messages under way", number(chosen.messages_under_way)},
-                                      {"parts per server", number(chosen.parts_per_server)},
-                                      {"warm-up batches", number(chosen.warmup_batches)},
-                                      {"batches", number(chosen.batches)},
-                                      {"repeats", number(chosen.repeats)},
-                                      {"steps between lines", number(chosen.display_every)},
-                                      {"bucket kilobytes", number(chosen.bucket_kilobytes)}};
-  gradus::comm::require_agreement(group, "gradus_bench", facts);
+  const gradus::comm::property properties[] = {{"model", chosen.model},
+                                               {"batch size", number(chosen.batch_size_per_rank)},
+                                               {"seed", number(chosen.seed)},
+                                               {"variable update", name_of(chosen.update)},
+                                               {"all-reduce spec", chosen.all_reduce_spec},
+                                               {"order", name_of(chosen.order)},
+                                               {"servers", number(chosen.servers)},
+                                               {"colocated servers", number(int{chosen.colocate_servers})},
+                                               {"server mode", chosen.server_mode},
+                                               {"placement", chosen.placement},
+                                               {"steps between averages", number(chosen.average_every)},
+                                               {"outer optimizer", chosen.outer_optimizer},
+                                               {"outer learning rate", number(chosen.outer_learning_rate)},
+                                               {"outer momentum", number(chosen.outer_momentum)},
+                                               {"compression", chosen.compression},
+                                               {"stages", number(chosen.stages)},
+                                               {"stages of a rank", number(chosen.stages_per_rank)},
+                                               {"micro-batches", number(chosen.micro_batches)},
+                                               {"schedule", chosen.schedule},
+                                               {"stage cuts", cuts},
+                                               {"layer times", chosen.layer_times},
+                                               {"memory limit", number(chosen.memory_limit)},
+                                               {"image size", number(chosen.image_size)},
+                                               {"trace file", chosen.trace_file},
+                                               {"checkpoint folder", chosen.checkpoint_dir},
+                                               {"steps between checkpoints", number(chosen.checkpoint_every)},
+                                               {"resuming", number(int{chosen.resume})},
+                                               {"device", chosen.device},
+                                               {"precision", chosen.precision},
+                                               {"winograd", number(int{chosen.winograd})},
+                                               {"flushed denormals", number(int{chosen.flush_denormals})},
+                                               {"captured step", number(int{chosen.capture_step})},
+                                               {"optimizer", chosen.optimizer},
+                                               {"learning rate", exactly(chosen.learning_rate)},
+                                               {"learning-rate schedule", schedule_of(chosen, 1).description()},
+                                               {"epochs", exactly(chosen.epochs)},
+                                               {"inference", number(int{chosen.forward_only})},
+                                               {"evaluation", number(int{chosen.eval})},
+                                               {"batches of an evaluation", number(chosen.eval_batches)},
+                                               {"epochs of an evaluation", exactly(chosen.eval_epochs)},
+                                               {"seconds between evaluations", exactly(chosen.eval_interval)},
+                                               {"cached sample", number(int{chosen.repeat_cached_sample})},
+                                               {"staleness bound", number(chosen.staleness_bound)},
+                                               {"backup workers", number(chosen.backup_workers)},
+                                               {"staged values", number(int{chosen.staged})},
+                                               {"messages under way", number(chosen.messages_under_way)},
+                                               {"parts per server", number(chosen.parts_per_server)},
+                                               {"warm-up batches", number(chosen.warmup_batches)},
+                                               {"batches", number(chosen.batches)},
+                                               {"repeats", number(chosen.repeats)},
+                                               {"steps between lines", number(chosen.display_every)},
+                                               {"bucket kilobytes", number(chosen.bucket_kilobytes)}};
+  gradus::comm::require_agreement(group, "gradus_bench", properties);
 }
 
 result measure(const settings& given, ranks& all, gradus::trace::recorder& recorder) {
   settings chosen = completed(given);
-  if (all.place().rank < 0) {
+  if (all.shard().rank < 0) {
     recorder.enable(!chosen.trace_file.empty());  // a server does not know when the others begin to measure
   }
   if (all.serve()) {
@@ -412,15 +412,15 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   }
   // Independent ranks do what each would do alone, on images of its own.
   const bool alone = chosen.update == variable_update::independent;
-  const gradus::data::shard place = all.place();
+  const gradus::data::shard shard = all.shard();
   batches plan{.of_rank = chosen.batch_size_per_rank,
-               .rank = place.rank,
-               .ranks = place.ranks,
+               .rank = shard.rank,
+               .ranks = shard.ranks,
                .steps = index_t{chosen.warmup_batches} + chosen.batches};
   chosen.seed += alone ? static_cast<std::uint64_t>(all.group().rank()) : 0;
 
-  const bool several = alone || chosen.update == variable_update::hybrid;  // ranks with the place 0
-  const bool writes = place.rank == 0 && (!several || all.group().rank() == 0);
+  const bool several = alone || chosen.update == variable_update::hybrid;  // ranks with the number 0
+  const bool writes = shard.rank == 0 && (!several || all.group().rank() == 0);
   program::output_file json = writes ? open_output("--json", chosen.json, chosen) : program::output_file{};
   const std::unique_ptr<input_set> input = open_input(chosen, model_of(chosen), plan.global());
   if (chosen.eval) {
@@ -444,17 +444,17 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   result found;
   trained_copies copies;
   if (chosen.update == variable_update::hybrid) {
-    found.pipeline = facts_of(chosen, all.compile_stages(*trained).stages.step.bubble);
-    copies = {.count = place.ranks, .rank_of_loss = chosen.stages - 1};
+    found.pipeline = properties_of(chosen, all.compile_stages(*trained).stages.step.bubble);
+    copies = {.count = shard.ranks, .rank_of_loss = chosen.stages - 1};
   } else {
     trained->compile();
   }
-  const bool profiled = chosen.order != transfer_order::none && place.ranks > 1;
+  const bool profiled = chosen.order != transfer_order::none && shard.ranks > 1;
   gradus::parallel::step_profile profile = profiled ? trained->profile(5) : gradus::parallel::step_profile{};
   profile.link.bytes_per_second = chosen.link_bytes_per_second;
   const transfer_plan transfers = plan_transfers(chosen, trained->structure(), profile, all.group());
 
-  const std::unique_ptr<step_parts> parts = all.make_step_end(trained->parameters(), transfers);
+  const std::unique_ptr<step_parts> parts = all.make_optimizer_step(trained->parameters(), transfers);
   gradus::comm::link& group = alone ? all.group() : parts->end->group();
 
   if (!found.pipeline) {
@@ -465,12 +465,12 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   if (group.rank() == 0) {
     print_header(chosen, found, input->size());
   }
-  const gradus::comm::fact same[] = {{"network", trained->structure().describe()},
-                                     {"data format", found.data_format},
-                                     {"update rule", parts->updates->description()},
-                                     {"strategy", parts->strategy->describe()}};
+  const gradus::comm::property same[] = {{"network", trained->structure().describe()},
+                                         {"data format", found.data_format},
+                                         {"update rule", parts->updates->description()},
+                                         {"strategy", parts->strategy->describe()}};
   gradus::comm::require_agreement(group, "gradus_bench", same);
-  gradus::train::name_travelling(recorder, parts->strategy->travelling());
+  gradus::train::name_transfer_buffers(recorder, parts->strategy->transfer_buffers());
   parts->end->start();
 
   const bool traced = !chosen.trace_file.empty();

@@ -296,8 +296,8 @@ void measure_network(comm::mpi& world, const settings& chosen) {
         "--hosts a,b,c,d gradus_bench network"};
   }
   program::output_file file{"--output", world.rank() == 0 ? chosen.output : std::string{}};
-  const place_on_machine place = place_on_this_machine(world.native());
-  const std::array<int, 1> own{place.first};  // names the host
+  const rank_on_machine local = find_rank_on_machine(world.native());
+  const std::array<int, 1> own{local.first};  // names the host
   std::vector<int> hosts(static_cast<std::size_t>(world.size()));
   comm::all_gather(world, own, hosts).wait();
 
@@ -316,7 +316,7 @@ void measure_network(comm::mpi& world, const settings& chosen) {
   }
   std::vector<link_times> between;
   std::vector<link_times> inside;
-  const int processors = processors_of_rank(false, place.ranks);
+  const int processors = processors_of_rank(false, local.ranks);
   const int threads = chosen.threads > 0 ? chosen.threads : processors;
   if (world.rank() == 0) {
     std::printf("%d ranks on %zu hosts, %d of %d processors of a rank compute\n%20s%16s%16s%16s%16s%11s\n",

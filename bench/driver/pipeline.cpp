@@ -89,7 +89,7 @@ std::size_t memory_for_measuring(const settings& chosen) {
   return chosen.memory_limit > 0 ? std::min(chosen.memory_limit, half) : half;
 }
 
-pipeline_facts facts_of(const settings& chosen, double bubble) {
+pipeline_properties properties_of(const settings& chosen, double bubble) {
   return {.stages = chosen.stages,
           .stages_per_rank = chosen.stages_per_rank,
           .micro_batches = chosen.micro_batches,

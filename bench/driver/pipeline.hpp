@@ -37,7 +37,7 @@ void require_whole_replicas(const settings& chosen, int ranks);
 [[nodiscard]] std::size_t memory_for_measuring(const settings& chosen);
 
 /// What a result says of the pipeline. @param bubble  of the predicted step
-[[nodiscard]] pipeline_facts facts_of(const settings& chosen, double bubble);
+[[nodiscard]] pipeline_properties properties_of(const settings& chosen, double bubble);
 
 /// The lines of a dry run: a table of the stages, their memory, and the step that follows.
 /// @param replicas  of the pipeline

@@ -271,8 +271,8 @@ settings completed(settings chosen) {
   return chosen;
 }
 
-model_facts model_of(const settings& chosen) {
-  model_facts model = find_model(chosen.model);
+model_properties model_of(const settings& chosen) {
+  model_properties model = find_model(chosen.model);
   if (chosen.image_size > 0) {
     model.image.height = model.image.width = chosen.image_size;
   }

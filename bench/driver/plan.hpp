@@ -13,7 +13,7 @@ namespace driver {
 [[nodiscard]] settings completed(settings chosen);
 
 /// The network, with images of the size that was asked for.
-[[nodiscard]] model_facts model_of(const settings& chosen);
+[[nodiscard]] model_properties model_of(const settings& chosen);
 
 /// @throws std::invalid_argument for what this program cannot do, before anything has begun
 void require_supported(const settings& chosen);

@@ -53,7 +53,7 @@ int run_under_mpi(int& argc, char**& argv, const settings& chosen, gradus::comm:
       measure_on_threads(chosen);
     } else {
       environment.run([&](gradus::comm::mpi& world) {
-        const place_on_machine local = place_on_this_machine(world.native());
+        const rank_on_machine local = find_rank_on_machine(world.native());
 #ifdef GRADUS_BENCH_WITH_CUDA
         if (chosen.device == "cuda") {
           run_rank_on_cuda(world, chosen, false, local.rank);

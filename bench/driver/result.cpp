@@ -50,7 +50,7 @@ speed speed_of(index_t batch, const std::vector<double>& seconds) {
           .jitter = program::jitter(std::move(speeds))};
 }
 
-nlohmann::ordered_json json_of(const pipeline_facts& pipeline) {
+nlohmann::ordered_json json_of(const pipeline_properties& pipeline) {
   return {{"stages", pipeline.stages},
           {"stages_per_rank", pipeline.stages_per_rank},
           {"micro_batches", pipeline.micro_batches},
@@ -107,7 +107,7 @@ std::string json_text(const result& found) {
                          {"largest", 1e3 * found.latency->largest}};
   }
   if (found.evaluation) {
-    const evaluation_facts& of = *found.evaluation;
+    const evaluation_result& of = *found.evaluation;
     all["mode"] = "evaluation";
     all["evaluation"] = {{"checkpoint", of.checkpoint},
                          {"step", of.step},

@@ -63,7 +63,7 @@ struct latency_statistics {
 [[nodiscard]] latency_statistics latency_of(std::vector<double> seconds);
 
 /// The pipeline of a training in stages.
-struct pipeline_facts {
+struct pipeline_properties {
   int stages = 1;           // ranks of a replica
   int stages_per_rank = 1;  // each of them has
   int micro_batches = 1;
@@ -73,7 +73,7 @@ struct pipeline_facts {
 };
 
 /// What an evaluation has found, over all ranks.
-struct evaluation_facts {
+struct evaluation_result {
   std::string checkpoint;  ///< the file
   std::int64_t step = -1;  ///< of the training, when it was saved
   index_t examples = 0;
@@ -94,8 +94,8 @@ struct result {
   bool flush_denormals = false;
   std::string data_format;
   std::string variable_update;
-  int micro_batches = 1;                   // of a rank or replica
-  std::optional<pipeline_facts> pipeline;  // of a training in stages
+  int micro_batches = 1;                        // of a rank or replica
+  std::optional<pipeline_properties> pipeline;  // of a training in stages
   std::string dataset;
   std::string optimizer;
   double images_per_second = 0;                                // of all ranks; of several repeats the median
@@ -108,12 +108,12 @@ struct result {
   std::optional<gradus::optim::loss_scale_report> loss_scale;  // of training in float16
   std::optional<gradus::optim::gradient_norm_report> gradient_norm;  // of the last repeat, where it is clipped
   std::optional<latency_statistics> latency;                         // of inference
-  std::optional<evaluation_facts> evaluation;                        // of a checkpoint
+  std::optional<evaluation_result> evaluation;                       // of a checkpoint
   std::optional<save_statistics> saves;                              // of a measurement with checkpoints
 };
 
 /// As --json writes it.
-[[nodiscard]] nlohmann::ordered_json json_of(const pipeline_facts& pipeline);
+[[nodiscard]] nlohmann::ordered_json json_of(const pipeline_properties& pipeline);
 /// What --json writes.
 [[nodiscard]] std::string json_text(const result& found);
 /// Reads a file of json_text. @throws std::invalid_argument when it is something else

@@ -55,12 +55,12 @@ void run_rank_on(Device& device, Hosts& world, Communicator gradients, const set
     if (world.rank() == 0) {
       std::printf("%s", overlap_text(gradus::trace::breakdown_of(recorder.read().spans), world.size()).c_str());
     }
-    const gradus::trace::program_facts facts{
+    const gradus::trace::program_properties properties{
         .model = chosen.model, .batch_size_per_rank = found.batch_size, .threads = found.threads};
     gradus::trace::timeline all_ranks = gradus::trace::collect(recorder, world);
     if (world.rank() == 0) {
       all_ranks.begin_with_steps();
-      write_trace(trace, all_ranks, facts);
+      write_trace(trace, all_ranks, properties);
     }
   }
 }

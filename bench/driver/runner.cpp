@@ -207,7 +207,7 @@ input_comparison runner::compare_input(int ranks, std::vector<std::string> optio
   std::vector<double> real;
   std::vector<double> steps;
   std::vector<double> noise;
-  std::optional<pipeline_facts> pipeline;
+  std::optional<pipeline_properties> pipeline;
   for (int round = 0; round < std::max(2, repeats_); ++round) {
     for (const bool synthetic : {round % 2 != 0, round % 2 == 0}) {
       const result found = measure(ranks, options, synthetic);

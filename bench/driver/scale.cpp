@@ -29,7 +29,7 @@ std::string csv_of(const std::vector<row>& rows) {
       text << ',';
     }
     if (each.pipeline) {
-      const pipeline_facts& of = *each.pipeline;
+      const pipeline_properties& of = *each.pipeline;
       text << ',' << of.stages << ',' << of.stages_per_rank << ',' << of.micro_batches << ',' << of.schedule << ','
            << of.bubble << ',' << of.measured_bubble;
     }

@@ -25,10 +25,10 @@ void tune(const settings& chosen, int argc, char** argv);
 
 /// The same training with the images of --data-dir and with synthetic ones, which cost nothing.
 struct input_comparison {
-  double real = 0;                           // images a second
-  double synthetic = 0;                      // likewise; 0: not measured
-  double step_ms = 0;                        // the median step with real images
-  std::optional<pipeline_facts> pipeline{};  // of the training with real images
+  double real = 0;                                // images a second
+  double synthetic = 0;                           // likewise; 0: not measured
+  double step_ms = 0;                             // the median step with real images
+  std::optional<pipeline_properties> pipeline{};  // of the training with real images
 
   /// What reading images takes of the speed: (synthetic - real) / synthetic.
   [[nodiscard]] double overhead() const noexcept { return synthetic > 0 ? (synthetic - real) / synthetic : 0; }
@@ -71,7 +71,7 @@ struct row {
   double step_ms = 0;
   double efficiency = 0;  // images a second of a rank, over those of a rank of the first row
   input_comparison input{};
-  std::optional<pipeline_facts> pipeline{};  // of a training in stages
+  std::optional<pipeline_properties> pipeline{};  // of a training in stages
 };
 
 /// The curve of `rows` and the ideal line, as SVG. @pre not empty

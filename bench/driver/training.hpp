@@ -19,7 +19,7 @@
 #include "gradus/optim/schedule.hpp"
 #include "gradus/parallel/transfer_order/step_graph.hpp"
 #include "gradus/trace/recorder.hpp"
-#include "gradus/train/step_end.hpp"
+#include "gradus/train/optimizer_step.hpp"
 #include "input.hpp"
 #include "pipeline.hpp"
 #include "saves.hpp"
@@ -77,7 +77,7 @@ class training {
   /// called.
   /// @param saves     called before them; resumed from if that was asked for
   /// @param recorder  of the steps, or nullptr
-  virtual void fit(gradus::comm::link& group, gradus::train::step_end_of<float>& end, step_watch& watch,
+  virtual void fit(gradus::comm::link& group, gradus::train::optimizer_step_of<float>& end, step_watch& watch,
                    saves_of_rank& saves, int epochs, const gradus::optim::schedule& learning_rate,
                    gradus::trace::recorder* recorder) = 0;
 };

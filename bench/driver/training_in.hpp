@@ -164,7 +164,7 @@ class training_in final : public training {
     }
     stages_ = std::make_unique<gradus::train::pipeline<network>>(own);
     stages_->prepare(net_, ranks);
-    gradus::train::name_travelling(*recorder_, stages_->travelling());
+    gradus::train::name_transfer_buffers(*recorder_, stages_->transfer_buffers());
     return stages_->cut();
   }
   const gradus::nn::graph& structure() const override { return net_.structure(); }
@@ -223,8 +223,9 @@ class training_in final : public training {
     return counts;
   }
 
-  void fit(gradus::comm::link& group, gradus::train::step_end_of<float>& end, step_watch& watch, saves_of_rank& saves,
-           int epochs, const gradus::optim::schedule& learning_rate, gradus::trace::recorder* recorder) override {
+  void fit(gradus::comm::link& group, gradus::train::optimizer_step_of<float>& end, step_watch& watch,
+           saves_of_rank& saves, int epochs, const gradus::optim::schedule& learning_rate,
+           gradus::trace::recorder* recorder) override {
     namespace train = gradus::train;
     train::fit_options options{.epochs = epochs, .learning_rate = learning_rate};
     const auto fit_with = [&](auto& input, auto& trainer) {
@@ -246,12 +247,12 @@ class training_in final : public training {
         train::detail::watched_fit::run(trainer, from, options, around, saves.callback(), watch);
       };
       if (recorder == nullptr) {
-        fit_watched(input, [&](train::step_end& /*inner*/, auto& from, train::detail::callback_list callbacks,
+        fit_watched(input, [&](train::optimizer_step& /*inner*/, auto& from, train::detail::callback_list callbacks,
                                const auto& run) { run(watch, from, callbacks); });
         return;
       }
       recorded_loader measured{input, *recorder, warm_up};
-      fit_watched(measured, [&](train::step_end& /*inner*/, auto& from, train::detail::callback_list callbacks,
+      fit_watched(measured, [&](train::optimizer_step& /*inner*/, auto& from, train::detail::callback_list callbacks,
                                 const auto& run) {
         train::detail::fit_recorded(*recorder, trainer.network(), watch, from, trainer.steps(), callbacks, run);
       });

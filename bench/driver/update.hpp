@@ -19,7 +19,7 @@
 #include "gradus/parallel/transfer_order/step_graph.hpp"
 #include "gradus/trace/recorder.hpp"
 #include "gradus/train/checkpoints.hpp"
-#include "gradus/train/step_end.hpp"
+#include "gradus/train/optimizer_step.hpp"
 #include "marks.hpp"
 #include "rules.hpp"
 #include "settings.hpp"
@@ -74,7 +74,7 @@ struct step_parts {
   rule_timer timer;
   std::unique_ptr<rule> updates;
   std::unique_ptr<gradus::parallel::strategy<float>> strategy;
-  std::optional<gradus::train::step_end_of<float>> end;
+  std::optional<gradus::train::optimizer_step_of<float>> end;
 };
 
 /// The ranks that train together and what this one computes with, without the types of communicator and device.
@@ -88,7 +88,7 @@ class ranks {
   /// All ranks, servers too.
   [[nodiscard]] virtual gradus::comm::link& group() = 0;
   /// Where this rank stands among those that train.
-  [[nodiscard]] virtual gradus::data::shard place() const = 0;
+  [[nodiscard]] virtual gradus::data::shard shard() const = 0;
   /// If this rank is only a server, serves until the others have left. Returns whether it is.
   virtual bool serve() = 0;
   /// A training on this rank's device. Input and recorder outlive it.
@@ -98,8 +98,8 @@ class ranks {
   /// Compiles the stages of this rank. Called by all ranks. @return  where the network was cut
   [[nodiscard]] virtual gradus::parallel::network_stages compile_stages(training& trained) = 0;
   /// Called by all ranks that train; so is `start` of the result's end, when they have compared what they train.
-  [[nodiscard]] virtual std::unique_ptr<step_parts> make_step_end(trained_parameters trained,
-                                                                  const transfer_plan& plan) = 0;
+  [[nodiscard]] virtual std::unique_ptr<step_parts> make_optimizer_step(trained_parameters trained,
+                                                                        const transfer_plan& plan) = 0;
   /// Lets the checkpoints of a rank that trains be written behind its steps. Called by all of them.
   virtual void write_behind(gradus::train::checkpoints& saves) = 0;
   /// Threads that compute.
@@ -116,10 +116,10 @@ template <class Communicator, class Device, class Strategy>
 std::unique_ptr<step_parts> make_end(Communicator& communicator, gradus::comm::link& all, Device& device,
                                      trained_parameters trained, const settings& chosen, const Strategy& options) {
   using state = gradus::parallel::strategy_state<Strategy, float>;
-  constexpr bool elsewhere = std::derived_from<state, gradus::parallel::server_strategy<float>>;
+  constexpr bool on_servers = std::derived_from<state, gradus::parallel::server_strategy<float>>;
   auto made = std::make_unique<step_parts>(std::move(trained), gradus::comm::rule_watch_of(communicator));
   made->updates =
-      make_rule(chosen, device, elsewhere ? index_t{0} : static_cast<index_t>(made->parameters.values.size()));
+      make_rule(chosen, device, on_servers ? index_t{0} : static_cast<index_t>(made->parameters.values.size()));
   made->strategy = gradus::parallel::make_strategy<float>(options, communicator, made->parameters.flat());
   made->end.emplace(made->parameters, *made->updates, *made->strategy, all, &made->timer);
   return made;

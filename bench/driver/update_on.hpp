@@ -80,7 +80,7 @@ class ranks_on final : public ranks {
   }
 
   gradus::comm::link& group() override { return group_; }
-  gradus::data::shard place() const override {
+  gradus::data::shard shard() const override {
     if (chosen_.update == variable_update::independent) {
       return {.rank = 0, .ranks = 1};
     }
@@ -93,7 +93,7 @@ class ranks_on final : public ranks {
   }
 
   bool serve() override {
-    if (place().rank >= 0) {
+    if (shard().rank >= 0) {
       return false;
     }
     if constexpr (has_servers) {
@@ -111,7 +111,7 @@ class ranks_on final : public ranks {
     return trained.compile_stages(pipeline_options(chosen_), communicator_);
   }
 
-  std::unique_ptr<step_parts> make_step_end(trained_parameters trained, const transfer_plan& plan) override {
+  std::unique_ptr<step_parts> make_optimizer_step(trained_parameters trained, const transfer_plan& plan) override {
     const auto end_with = [&](auto& communicator, gradus::comm::link& all, const auto& strategy) {
       return make_end(communicator, all, device_, std::move(trained), chosen_, strategy);
     };

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "gradus/kernels/conv2d.hpp"
+#include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/report.hpp"
-#include "gradus/train/step_end.hpp"
 #include "marks.hpp"
 #include "result.hpp"
 
@@ -30,7 +30,7 @@ struct step_times {
 
 /// Stands between a network and the end of its step, and reads the clock when they speak; also a callback. It costs a
 /// step some clock readings, and keeps the measured steps in memory that was taken before.
-class step_watch : public gradus::train::step_end {
+class step_watch : public gradus::train::optimizer_step {
   using clock = std::chrono::steady_clock;
 
  public:
@@ -46,7 +46,7 @@ class step_watch : public gradus::train::step_end {
   };
 
   /// What is timed; `rule_seconds` is what its update rule adds its time to.
-  void attach(step_end& inner, const double& rule_seconds, const device_times& device) {
+  void attach(optimizer_step& inner, const double& rule_seconds, const device_times& device) {
     inner_ = &inner;
     rule_seconds_ = &rule_seconds;
     device_ = device;
@@ -131,8 +131,8 @@ class step_watch : public gradus::train::step_end {
   void complete_update() override { inner_->complete_update(); }
   [[nodiscard]] std::optional<double> gradient_norm() const noexcept override { return inner_->gradient_norm(); }
   void end_epoch(gradus::train::epoch_report& report) override { inner_->end_epoch(report); }
-  [[nodiscard]] bool may_be_late() const noexcept override { return inner_->may_be_late(); }
-  [[nodiscard]] bool elsewhere() const noexcept override { return inner_->elsewhere(); }
+  [[nodiscard]] bool has_deferred_update() const noexcept override { return inner_->has_deferred_update(); }
+  [[nodiscard]] bool on_servers() const noexcept override { return inner_->on_servers(); }
   [[nodiscard]] bool replicates() const noexcept override { return inner_->replicates(); }
 
   void on_start(const gradus::train::run_information& /*run*/) { step_began_ = clock::now(); }
@@ -235,7 +235,7 @@ class step_watch : public gradus::train::step_end {
   std::size_t began_at_ = 0;  // the first step of this epoch
   bool ended_before_ = false;
   std::vector<step_times> steps_;
-  step_end* inner_ = nullptr;
+  optimizer_step* inner_ = nullptr;
   const double* rule_seconds_ = nullptr;
   device_times device_;
   std::size_t marked_ = 0;  // steps

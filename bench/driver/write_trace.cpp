@@ -10,9 +10,9 @@
 namespace driver {
 
 void write_trace(program::output_file& output, const gradus::trace::timeline& all,
-                 const gradus::trace::program_facts& facts) {
+                 const gradus::trace::program_properties& properties) {
   const auto write_to = [&](auto&& file) {
-    gradus::trace::write_chrome(file, all, facts);
+    gradus::trace::write_chrome(file, all, properties);
     file.close();
     output.commit();
   };

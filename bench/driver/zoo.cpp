@@ -7,19 +7,20 @@ namespace driver {
 
 namespace {
 
-constexpr model_facts imagenet(const char* name, family kind, int depth, int version, index_t pixels, index_t batch) {
+constexpr model_properties imagenet(const char* name, family kind, int depth, int version, index_t pixels,
+                                    index_t batch) {
   return {name, kind, depth, version, {.channels = 3, .height = pixels, .width = pixels}, 1001, batch, "imagenet"};
 }
-constexpr model_facts cifar10(const char* name, int depth, int version) {
+constexpr model_properties cifar10(const char* name, int depth, int version) {
   return {name, family::cifar, depth, version, {.channels = 3, .height = 32, .width = 32}, 11, 128, "cifar10"};
 }
 
-constexpr model_facts cifar_densenet(const char* name, int depth, int growth_rate) {
+constexpr model_properties cifar_densenet(const char* name, int depth, int growth_rate) {
   return {name,     family::cifar_densenet, depth, growth_rate, {.channels = 3, .height = 32, .width = 32}, 11, 64,
           "cifar10"};
 }
 
-constexpr model_facts zoo[] = {
+constexpr model_properties zoo[] = {
     imagenet("trivial", family::trivial, 0, 0, 227, 32),
     imagenet("lenet", family::lenet, 0, 0, 28, 32),
     {"mnist", family::mnist, 0, 0, {.channels = 1, .height = 28, .width = 28}, 10, 64, "mnist"},
@@ -72,14 +73,14 @@ constexpr model_facts zoo[] = {
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
-  for (const model_facts& each : zoo) {
+  for (const model_properties& each : zoo) {
     names.emplace_back(each.name);
   }
   return names;
 }
 
-const model_facts& find_model(const std::string& name) {
-  for (const model_facts& each : zoo) {
+const model_properties& find_model(const std::string& name) {
+  for (const model_properties& each : zoo) {
     if (name == each.name) {
       return each;
     }

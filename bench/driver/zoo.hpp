@@ -39,7 +39,7 @@ enum class family {
   return kind == family::unet || kind == family::deeplab;
 }
 
-struct model_facts {
+struct model_properties {
   const char* name;
   driver::family family;
   int depth;    // of families with one: the layers with weights, of deeplab those of its ResNet; of unet the poolings
@@ -52,6 +52,6 @@ struct model_facts {
 
 [[nodiscard]] std::vector<std::string> model_names();
 /// @pre the name is one of model_names()
-[[nodiscard]] const model_facts& find_model(const std::string& name);
+[[nodiscard]] const model_properties& find_model(const std::string& name);
 
 }  // namespace driver

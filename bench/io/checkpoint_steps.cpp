@@ -179,17 +179,17 @@ class rounds {
 };
 
 times measure(const options& chosen) {
-  const model facts = model_of(chosen.model);
-  const index_t batch = chosen.batch_size == 0 ? facts.batch_size : chosen.batch_size;
+  const model properties = model_of(chosen.model);
+  const index_t batch = chosen.batch_size == 0 ? properties.batch_size : chosen.batch_size;
   const data::image_dataset images = data::make_synthetic({.examples = batch * chosen.ranks,
-                                                           .channels = facts.channels,
-                                                           .height = facts.extent,
-                                                           .width = facts.extent,
-                                                           .classes = facts.classes});
+                                                           .channels = properties.channels,
+                                                           .height = properties.extent,
+                                                           .width = properties.extent,
+                                                           .classes = properties.classes});
   times found;
   comm::run_ranks(chosen.ranks, [&](comm::threads& world) {
     gradus::cpu device{{.intra_op_threads = chosen.threads}};
-    network net{device, {facts.channels, facts.extent, facts.extent}};
+    network net{device, {properties.channels, properties.extent, properties.extent}};
     build(net, chosen.model);
     net.compile({.max_batch_size = batch, .seed = 1});
     loader source{device,

@@ -17,7 +17,7 @@ network make_empty_network(gradus::cpu& device, const model_options& options) {
 }
 
 void build(network& net, const model_options& options) {
-  const driver::model_facts& model = driver::find_model(options.name);
+  const driver::model_properties& model = driver::find_model(options.name);
   driver::build_model(net, model, model.classes);
 }
 

@@ -23,7 +23,7 @@
 #include <string_view>
 #include <utility>
 
-#include "gradus/io/detail/output/place.hpp"
+#include "gradus/io/detail/output/target.hpp"
 
 namespace program {
 
@@ -77,11 +77,11 @@ class output_file {
     }
     namespace fs = std::filesystem;
     std::error_code ignored;
-    const gradus::io::detail::output_place place = gradus::io::detail::place_of_output(path);
-    if (place.error != 0) {
-      refuse(-place.error);
+    const gradus::io::detail::output_target target = gradus::io::detail::resolve_output(path);
+    if (target.error != 0) {
+      refuse(-target.error);
     }
-    target_ = place.path;
+    target_ = target.path;
     struct stat found {};
     const bool exists = stat(target_.c_str(), &found) == 0;
     if (exists && access(target_.c_str(), W_OK) != 0) {
@@ -93,7 +93,7 @@ class output_file {
         throw std::invalid_argument{option_ + ": '" + path_ + "' is written by another option too"};
       }
     }
-    if (place.in_place) {
+    if (target.in_place) {
       open_ = gradus::io::detail::open_in_place(target_);
       if (open_ < 0) {
         refuse(-open_);

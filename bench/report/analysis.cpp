@@ -79,14 +79,14 @@ void add_up_links(const trace& from, analysis& result) {
     intervals busy;
   };
   std::map<std::pair<int, int>, std::array<side, 2>> links;
-  for (const auto& [place, spans] : from.tracks) {
+  for (const auto& [track, spans] : from.tracks) {
     for (const span& each : spans) {
       const label& kind = from.labels[each.label];
       if (!kind.point_to_point()) {
         continue;
       }
       const bool incoming = kind.incoming();
-      const auto link = incoming ? std::pair{kind.peer, place.first} : std::pair{place.first, kind.peer};
+      const auto link = incoming ? std::pair{kind.peer, track.first} : std::pair{track.first, kind.peer};
       side& its = links[link][incoming ? 1 : 0];
       ++its.messages;
       its.bytes += std::max<std::int64_t>(kind.bytes, 0);

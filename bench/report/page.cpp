@@ -34,18 +34,18 @@ class row_finder {
     }
   }
   /// The row of the span around a time on a track; -1 if the track has none there.
-  std::int64_t find(const flow::place& place) const {
-    const auto track = by_track_.find({place.rank, place.track});
+  std::int64_t find(const flow::end_point& end) const {
+    const auto track = by_track_.find({end.rank, end.track});
     if (track == by_track_.end()) {
       return -1;
     }
-    const std::vector<span>& spans = from_.track(place.rank, place.track);
+    const std::vector<span>& spans = from_.track(end.rank, end.track);
     // The innermost span is the one to bind to, and its row is the last.
     for (auto each = track->second.rbegin(); each != track->second.rend(); ++each) {
       const std::vector<std::uint32_t>& members = rows_[*each].spans;
-      const auto after = std::upper_bound(members.begin(), members.end(), place.time,
+      const auto after = std::upper_bound(members.begin(), members.end(), end.time,
                                           [&](double time, std::uint32_t i) { return time < spans[i].start; });
-      if (after != members.begin() && spans[*(after - 1)].end() >= place.time) {
+      if (after != members.begin() && spans[*(after - 1)].end() >= end.time) {
         return static_cast<std::int64_t>(*each);
       }
     }
@@ -94,8 +94,8 @@ std::string timeline_json(const trace& from, const std::vector<row>& rows, std::
     labels.push_back(label_json(each));
   }
   ordered_json track_names = ordered_json::array();
-  for (const auto& [place, name] : from.track_names) {
-    track_names.push_back({place.first, place.second, name});
+  for (const auto& [track, name] : from.track_names) {
+    track_names.push_back({track.first, track.second, name});
   }
   std::string result = "{\"end\":" + std::to_string(tenths(from.end)) + ",\"hidden\":" + std::to_string(hidden) +
                        ",\"categories\":" + json_text(names) + ",\"labels\":" + json_text(labels) +
@@ -166,7 +166,7 @@ std::vector<row> rows_of(const trace& from, std::size_t& hidden) {
   constexpr double rounding = 0.05;  // microseconds by which a span may begin before the one before it has ended
   std::vector<row> result;
   hidden = 0;
-  for (const auto& [place, spans] : from.tracks) {
+  for (const auto& [track, spans] : from.tracks) {
     const std::size_t first = result.size();
     std::vector<double> ends;  // of the rows of this track
     std::vector<std::size_t> open;
@@ -181,7 +181,7 @@ std::vector<row> rows_of(const trace& from, std::size_t& hidden) {
       }
       if (depth == ends.size()) {
         ends.push_back(0);
-        result.push_back({place.first, place.second, static_cast<int>(depth), {}});
+        result.push_back({track.first, track.second, static_cast<int>(depth), {}});
       }
       ends[depth] = spans[i].end();
       result[first + depth].spans.push_back(static_cast<std::uint32_t>(i));

@@ -19,23 +19,23 @@ using parallel::pipeline_pass;
 /// The ranks that run other stages than a rank: those it exchanges values and gradients with.
 class neighbours {
  public:
-  neighbours(int ranks, const pipeline_passes& all) : place_(static_cast<std::size_t>(ranks), -1) {
-    for (std::size_t place = 0; place < all.places.size(); ++place) {
-      for (const std::size_t index : all.places[place]) {
-        place_[static_cast<std::size_t>(all.ranks[index].rank)] = static_cast<int>(place);
+  neighbours(int ranks, const pipeline_passes& all) : positions_(static_cast<std::size_t>(ranks), -1) {
+    for (std::size_t position = 0; position < all.positions.size(); ++position) {
+      for (const std::size_t index : all.positions[position]) {
+        positions_[static_cast<std::size_t>(all.ranks[index].rank)] = static_cast<int>(position);
       }
     }
   }
   /// -1: runs no stage
-  int place_of(int rank) const { return place_[static_cast<std::size_t>(rank)]; }
+  int position_of(int rank) const { return positions_[static_cast<std::size_t>(rank)]; }
   /// The message is one between stages.
   bool is_between_stages(int rank, const label& its) const {
-    return its.point_to_point() && place_of(rank) >= 0 && place_of(its.peer) >= 0 &&
-           place_of(rank) != place_of(its.peer);
+    return its.point_to_point() && position_of(rank) >= 0 && position_of(its.peer) >= 0 &&
+           position_of(rank) != position_of(its.peer);
   }
 
  private:
-  std::vector<int> place_;
+  std::vector<int> positions_;
 };
 
 /// When a rank stands still in its steps for messages between stages.
@@ -90,7 +90,7 @@ void find_layers(const trace& from, int rank, const recorded_pass& pass, stage_f
   }
 }
 
-/// Waiting of one rank or of one place in all replicas, microseconds over all its steps.
+/// Waiting of one rank or of one position in all replicas, microseconds over all its steps.
 struct waiting {
   double step_time = 0, all = 0, filling = 0, unequal = 0;
 
@@ -117,10 +117,10 @@ class pipeline_finder {
   void find(const arrivals& arrived, const neighbours& near) {
     result_.micro_batches = all_.micro_batches;
     result_.left_out = all_.left_out;
-    result_.ranks_of_replica = static_cast<int>(all_.places.size());
+    result_.ranks_of_replica = static_cast<int>(all_.positions.size());
     result_.stages_per_rank = all_.stages_per_rank;
-    result_.replicas = static_cast<int>(all_.places[0].size());
-    for (const std::vector<std::size_t>& members : all_.places) {
+    result_.replicas = static_cast<int>(all_.positions[0].size());
+    for (const std::vector<std::size_t>& members : all_.positions) {
       result_.replicas = std::min(result_.replicas, static_cast<int>(members.size()));
     }
     for (const rank_passes& rank : all_.ranks) {
@@ -186,41 +186,41 @@ class pipeline_finder {
 
   /// The parts of the bubbles, replica by replica. What the simulation waits more than the rank did is left out.
   void explain() {
-    for (std::size_t replica = 0; replica < all_.places[0].size(); ++replica) {
+    for (std::size_t replica = 0; replica < all_.positions[0].size(); ++replica) {
       stage_costs costs{all_};
-      for (const std::vector<std::size_t>& members : all_.places) {
+      for (const std::vector<std::size_t>& members : all_.positions) {
         costs.add(all_.ranks[members[replica]]);
       }
       const std::vector<double> equal = waits_in(*schedule_.made, costs.equal());
       const std::vector<double> measured = waits_in(*schedule_.made, costs.measured());
-      for (std::size_t place = 0; place < all_.places.size(); ++place) {
-        const std::size_t index = all_.places[place][replica];
+      for (std::size_t position = 0; position < all_.positions.size(); ++position) {
+        const std::size_t index = all_.positions[position][replica];
         const double steps = all_.ranks[index].steps_count();
         waiting& its = by_rank_[index];
-        its.filling = std::min(its.all, steps * std::min(equal[place], measured[place]));
-        its.unequal = std::min(its.all - its.filling, steps * std::max(0.0, measured[place] - equal[place]));
+        its.filling = std::min(its.all, steps * std::min(equal[position], measured[position]));
+        its.unequal = std::min(its.all - its.filling, steps * std::max(0.0, measured[position] - equal[position]));
       }
     }
   }
 
   void fill() {
-    by_place_.resize(all_.places.size());
-    for (std::size_t place = 0; place < all_.places.size(); ++place) {
-      for (const std::size_t index : all_.places[place]) {
-        by_place_[place] += by_rank_[index];
+    by_position_.resize(all_.positions.size());
+    for (std::size_t position = 0; position < all_.positions.size(); ++position) {
+      for (const std::size_t index : all_.positions[position]) {
+        by_position_[position] += by_rank_[index];
       }
     }
     std::map<int, std::pair<double, double>> computes;  // by stage: inside passes, and the time of the steps
-    for (std::size_t place = 0; place < all_.places.size(); ++place) {
+    for (std::size_t position = 0; position < all_.positions.size(); ++position) {
       int replica = 0;
-      for (const std::size_t index : all_.places[place]) {
+      for (const std::size_t index : all_.positions[position]) {
         const rank_passes& rank = all_.ranks[index];
         for (const auto& [stage, times] : rank.by_stage) {
           for (const mean_time& each : times) {
             computes[stage].first += each.sum;
           }
           computes[stage].second += rank.step_time;
-          stage_of(stage).bubble = by_place_[place].shares();
+          stage_of(stage).bubble = by_position_[position].shares();
         }
         result_.ranks.push_back({rank.rank, replica++, rank.stages, static_cast<std::int64_t>(rank.steps.size()),
                                  rank.step_time, part_of(rank.computes, rank.step_time), by_rank_[index].shares()});
@@ -238,15 +238,15 @@ class pipeline_finder {
                              [](const stage_figures& its, int number) { return its.stage < number; });
   }
 
-  /// The place with the largest bubble: an example, and what more micro-batches would do.
+  /// The position with the largest bubble: an example, and what more micro-batches would do.
   void choose_worst() {
-    for (std::size_t place = 1; place < by_place_.size(); ++place) {
-      if (by_place_[place].shares().all > by_place_[result_.worst].shares().all) {
-        result_.worst = place;
+    for (std::size_t position = 1; position < by_position_.size(); ++position) {
+      if (by_position_[position].shares().all > by_position_[result_.worst].shares().all) {
+        result_.worst = position;
       }
     }
-    result_.worst_bubble = by_place_[result_.worst].shares();
-    const rank_passes& rank = all_.ranks[all_.places[result_.worst][0]];
+    result_.worst_bubble = by_position_[result_.worst].shares();
+    const rank_passes& rank = all_.ranks[all_.positions[result_.worst][0]];
     std::vector<interval> steps;
     for (const recorded_step& each : rank.steps) {
       steps.push_back({each.begin, each.end});
@@ -269,7 +269,7 @@ class pipeline_finder {
     for (const rank_passes& rank : all_.ranks) {
       costs.add(rank);
     }
-    const waiting& its = by_place_[result_.worst];
+    const waiting& its = by_position_[result_.worst];
     const double now = waits_in(*schedule_.made, costs.measured())[result_.worst];
     const double explained = std::min(its.all, its.filling + its.unequal);
     if (now <= 0 || its.step_time <= 0) {
@@ -297,7 +297,7 @@ class pipeline_finder {
     std::map<std::pair<int, int>, cut_figures> cuts;
     double steps = 0;
     for (const rank_passes& rank : all_.ranks) {
-      steps += rank.steps_count() / static_cast<double>(all_.places.size());
+      steps += rank.steps_count() / static_cast<double>(all_.positions.size());
       const std::vector<span>& spans = from_.track(rank.rank, tracks::communicate);
       std::size_t step = 0;
       for (std::size_t i = 0; i < spans.size(); ++i) {
@@ -309,7 +309,7 @@ class pipeline_finder {
             !near.is_between_stages(rank.rank, its)) {
           continue;
         }
-        const int own = near.place_of(rank.rank), other = near.place_of(its.peer);
+        const int own = near.position_of(rank.rank), other = near.position_of(its.peer);
         cut_figures& cut = cuts[{std::min(own, other), std::max(own, other)}];
         const arrival& sent = arrived[static_cast<std::size_t>(rank.rank)][i];
         cut.messages += 1;
@@ -318,8 +318,9 @@ class pipeline_finder {
                     (sent.last_rank >= 0 ? std::clamp(sent.time, spans[i].start, spans[i].end()) : spans[i].start);
       }
     }
-    for (auto& [places, cut] : cuts) {
-      result_.cuts.push_back({places.first, places.second, cut.messages / steps, cut.bytes / steps, cut.time / steps});
+    for (auto& [positions, cut] : cuts) {
+      result_.cuts.push_back(
+          {positions.first, positions.second, cut.messages / steps, cut.bytes / steps, cut.time / steps});
     }
   }
 
@@ -329,7 +330,7 @@ class pipeline_finder {
   pipeline_figures& result_;
   found_schedule schedule_;
   std::vector<waiting> by_rank_;  // by index in all_.ranks
-  std::vector<waiting> by_place_;
+  std::vector<waiting> by_position_;
 };
 
 }  // namespace

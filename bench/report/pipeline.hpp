@@ -64,7 +64,7 @@ struct stage_rank_figures {
 
 /// The messages between two ranks of a replica, in both directions; of a step of one replica.
 struct cut_figures {
-  int first = 0, second = 0;  ///< the place in the replica, from 0: with one stage of a rank the stage
+  int first = 0, second = 0;  ///< the position in the replica, from 0: with one stage of a rank the stage
   double messages = 0, bytes = 0;
   double time = 0;  ///< under way, from the begin of the send on, sum over the messages, microseconds
 };
@@ -73,7 +73,7 @@ struct cut_figures {
 struct pipeline_figures {
   std::vector<stage_figures> stages;      ///< by number
   std::vector<stage_rank_figures> ranks;  ///< by rank
-  std::vector<cut_figures> cuts;          ///< by place
+  std::vector<cut_figures> cuts;          ///< by position
   int ranks_of_replica = 0, replicas = 0, stages_per_rank = 0;
   int micro_batches = 0;  ///< of a step; the most frequent number
   bool splits_backward = false;
@@ -87,10 +87,10 @@ struct pipeline_figures {
     int micro_batches = 0;
     double bubble = 0;  ///< part of the step
   };
-  std::size_t worst = 0;                ///< the place in the replica with the largest bubble, mean of the replicas
+  std::size_t worst = 0;                ///< the position in the replica with the largest bubble, mean of the replicas
   bubble_figures worst_bubble;          ///< its
   std::vector<prediction> predictions;  ///< more and more micro-batches, up to the first with few bubbles
-  double example_begin = 0, example_end = 0;  ///< a step of median length on the first rank of that place
+  double example_begin = 0, example_end = 0;  ///< a step of median length on the first rank of that position
   int example_rank = -1;
 
   bool empty() const { return stages.empty(); }

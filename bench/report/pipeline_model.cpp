@@ -25,12 +25,12 @@ bool may_simulate(int ranks, int stages_per_rank, int micro_batches) {
 
 found_schedule find_schedule(const pipeline_passes& all, bool splits_backward) {
   found_schedule result;
-  const auto ranks = static_cast<int>(all.places.size());
+  const auto ranks = static_cast<int>(all.positions.size());
   if (!may_simulate(ranks, all.stages_per_rank, all.micro_batches)) {
     return result;
   }
   std::vector<std::vector<parallel::pipeline_action>> recorded;
-  for (const std::vector<std::size_t>& members : all.places) {
+  for (const std::vector<std::size_t>& members : all.positions) {
     recorded.emplace_back();
     for (const recorded_pass& each : all.ranks[members[0]].steps[0].passes) {
       recorded.back().push_back(each.action);

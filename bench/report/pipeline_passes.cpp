@@ -120,8 +120,8 @@ void keep_regular(rank_passes& rank, int micro_batches, std::int64_t& left_out) 
   }
 }
 
-/// Ranks with the same stages are at the same place of different replicas.
-void find_places(pipeline_passes& all) {
+/// Ranks with the same stages are at the same position of different replicas.
+void find_positions(pipeline_passes& all) {
   std::map<std::vector<int>, std::vector<std::size_t>> groups;
   std::map<int, int> stages;
   for (std::size_t i = 0; i < all.ranks.size(); ++i) {
@@ -132,17 +132,17 @@ void find_places(pipeline_passes& all) {
   }
   all.stages = static_cast<int>(stages.size());
   for (auto& [own, members] : groups) {
-    all.places.push_back(std::move(members));
+    all.positions.push_back(std::move(members));
   }
-  const std::size_t ranks = all.places.size(), replicas = all.places[0].size();
-  const std::size_t per_rank = all.ranks[all.places[0][0]].stages.size();
+  const std::size_t ranks = all.positions.size(), replicas = all.positions[0].size();
+  const std::size_t per_rank = all.ranks[all.positions[0][0]].stages.size();
   all.stages_per_rank = static_cast<int>(per_rank);
   all.regular = true;
-  for (std::size_t place = 0; place < ranks && all.regular; ++place) {
-    const std::vector<int>& own = all.ranks[all.places[place][0]].stages;
-    all.regular = all.places[place].size() == replicas && own.size() == per_rank;
+  for (std::size_t position = 0; position < ranks && all.regular; ++position) {
+    const std::vector<int>& own = all.ranks[all.positions[position][0]].stages;
+    all.regular = all.positions[position].size() == replicas && own.size() == per_rank;
     for (std::size_t k = 0; k < own.size() && all.regular; ++k) {
-      all.regular = static_cast<std::size_t>(own[k]) == place + k * ranks;
+      all.regular = static_cast<std::size_t>(own[k]) == position + k * ranks;
     }
   }
 }
@@ -178,7 +178,7 @@ pipeline_passes find_passes(const trace& from, const std::vector<activity_line>&
   }
   result.ranks = std::move(kept);
   if (!result.ranks.empty()) {
-    find_places(result);
+    find_positions(result);
   }
   return result;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The passes of a training in stages, by rank and step, and which ranks are which place of which replica.
+// The passes of a training in stages, by rank and step, and which ranks are which position of which replica.
 #pragma once
 
 #include <array>    // std::array
@@ -47,17 +47,18 @@ struct rank_passes {
   double steps_count() const { return static_cast<double>(steps.size()); }
 };
 
-/// All passes of a trace, and the places of their ranks.
+/// All passes of a trace, and the positions of their ranks.
 struct pipeline_passes {
   std::vector<rank_passes> ranks;  ///< that have passes, ascending
   int micro_batches = 0;           ///< of the steps that count; 0: no step is complete
   std::int64_t left_out = 0;       ///< steps that do not count
   int stages = 0;
   int stages_per_rank = 0;
-  /// For each place in a replica its ranks, as indices of `ranks`, one of each replica. With one stage of a rank the
-  /// place is the stage.
-  std::vector<std::vector<std::size_t>> places;
-  bool regular = false;  ///< stage s is at place s mod places.size(), and each place has the same number of ranks
+  /// For each position in a replica its ranks, as indices of `ranks`, one of each replica. With one stage of a rank the
+  /// position is the stage.
+  std::vector<std::vector<std::size_t>> positions;
+  bool regular =
+      false;  ///< stage s is at position s mod positions.size(), and each position has the same number of ranks
 };
 
 /// Reads the passes of all ranks. Cost: the number of spans, times the logarithm of their number.

@@ -134,10 +134,10 @@ class bubble_judge {
 
   /// The cut at which this rank's messages are under way longest.
   void blame_transfers(verdict& of_it) const {
-    const auto place = static_cast<int>(pipeline_.worst);
+    const auto position = static_cast<int>(pipeline_.worst);
     const cut_figures* most = nullptr;
     for (const cut_figures& each : pipeline_.cuts) {
-      if ((each.first == place || each.second == place) && (most == nullptr || each.time > most->time)) {
+      if ((each.first == position || each.second == position) && (most == nullptr || each.time > most->time)) {
         most = &each;
       }
     }
@@ -163,7 +163,7 @@ class bubble_judge {
   double all_run_ = 0, mean_ = 0;
   std::int64_t batch_size_ = 0;
   const stage_figures* slowest_ = nullptr;
-  const stage_figures* stage_ = nullptr;      // the first one of the place with the largest bubble
+  const stage_figures* stage_ = nullptr;      // the first one of the position with the largest bubble
   const stage_rank_figures* rank_ = nullptr;  // its first rank
 };
 

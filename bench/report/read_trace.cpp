@@ -35,18 +35,18 @@ class reader {
   }
 
   bool start_object(std::size_t) {
-    place next = place::skipped;
-    if (places_.empty()) {
-      next = place::root;
-    } else if (places_.back() == place::root && key_ == "otherData") {
-      next = place::other_data;
-    } else if (places_.back() == place::events) {
-      next = place::event;
+    context next = context::skipped;
+    if (contexts_.empty()) {
+      next = context::root;
+    } else if (contexts_.back() == context::root && key_ == "otherData") {
+      next = context::other_data;
+    } else if (contexts_.back() == context::events) {
+      next = context::event;
       for (value& each : event_) {
         each.what = value::kind::absent;
       }
-    } else if (places_.back() == place::event && key_ == "args") {
-      next = place::args;
+    } else if (contexts_.back() == context::event && key_ == "args") {
+      next = context::args;
     } else {
       take({value::kind::object, 0, {}});
     }
@@ -54,15 +54,15 @@ class reader {
   }
 
   bool start_array(std::size_t) {
-    if (places_.empty()) {
+    if (contexts_.empty()) {
       fail("expected an object with traceEvents and otherData, as gradus writes it, came a list");
     }
-    place next = place::skipped;
-    if (places_.back() == place::root && key_ == "traceEvents") {
-      next = place::events;
+    context next = context::skipped;
+    if (contexts_.back() == context::root && key_ == "traceEvents") {
+      next = context::events;
       has_events_ = true;
-    } else if (places_.back() == place::other_data) {
-      next = place::list;
+    } else if (contexts_.back() == context::other_data) {
+      next = context::list;
       list_.clear();
       list_key_ = key_;
     } else {
@@ -72,9 +72,9 @@ class reader {
   }
 
   bool end_object() {
-    const place left = places_.back();
-    places_.pop_back();
-    if (left == place::event) {
+    const context left = contexts_.back();
+    contexts_.pop_back();
+    if (left == context::event) {
       finish_event();
       ++events_;
     }
@@ -82,11 +82,11 @@ class reader {
   }
 
   bool end_array() {
-    if (places_.back() == place::list) {
+    if (contexts_.back() == context::list) {
       other_lists_[list_key_] = std::move(list_);
       list_ = {};
     }
-    places_.pop_back();
+    contexts_.pop_back();
     return true;
   }
 
@@ -166,27 +166,27 @@ class reader {
   }
 
  private:
-  enum class place : std::uint8_t { root, events, event, args, other_data, list, skipped };
+  enum class context : std::uint8_t { root, events, event, args, other_data, list, skipped };
 
   [[noreturn]] void fail(const std::string& message) const { throw report_error{name_ + ": " + message}; }
   [[noreturn]] void fail_event(const std::string& what, const std::string& expected, const value& came) const {
     fail(where_ + ": " + what + ": expected " + expected + ", came " + came.describe());
   }
 
-  bool enter(place next) {
-    if (places_.size() >= deepest) {
+  bool enter(context next) {
+    if (contexts_.size() >= deepest) {
       fail("lists and objects are nested more than " + std::to_string(deepest) + " deep: it is no trace");
     }
-    places_.push_back(next);
+    contexts_.push_back(next);
     return true;
   }
 
   bool take(value&& came) {
-    if (places_.empty()) {
+    if (contexts_.empty()) {
       fail("expected an object with traceEvents and otherData, came " + came.describe());
     }
-    switch (places_.back()) {
-      case place::root:
+    switch (contexts_.back()) {
+      case context::root:
         if (key_ == "traceEvents") {
           fail("traceEvents: expected a list, came " + came.describe());
         }
@@ -194,15 +194,15 @@ class reader {
           fail("otherData: expected an object, came " + came.describe());
         }
         break;
-      case place::events:
+      case context::events:
         fail("event " + std::to_string(events_) + ": expected an object, came " + came.describe());
-      case place::event:
+      case context::event:
         if (key_ == "args") {
           fail("event " + std::to_string(events_) + ": args: expected an object, came " + came.describe());
         }
         [[fallthrough]];
-      case place::args: {
-        const bool in_args = places_.back() == place::args;
+      case context::args: {
+        const bool in_args = contexts_.back() == context::args;
         for (std::size_t i = 0; i < field_names.size(); ++i) {
           if (field_names[i].in_args == in_args && key_ == field_names[i].text) {
             event_[i] = std::move(came);
@@ -211,17 +211,17 @@ class reader {
         }
         break;
       }
-      case place::other_data:
+      case context::other_data:
         other_[key_] = std::move(came);
         break;
-      case place::list:
+      case context::list:
         if (list_.size() >= static_cast<std::size_t>(most_ranks)) {
           fail("otherData." + in_quotes(list_key_) + ": the list has more than " + std::to_string(most_ranks) +
                " entries");
         }
         list_.push_back(std::move(came));
         break;
-      case place::skipped:
+      case context::skipped:
         break;
     }
     return true;
@@ -371,7 +371,7 @@ class reader {
       fail_event("id", "a text or a number", id);
     }
     ends& both = flows_[id.what == value::kind::text ? id.text : id.describe()];
-    (begins ? both.from : both.to) = flow::place{rank, track, time};
+    (begins ? both.from : both.to) = flow::end_point{rank, track, time};
   }
 
   void finish_times() {
@@ -414,13 +414,13 @@ class reader {
   }
 
   struct ends {
-    std::optional<flow::place> from, to;
+    std::optional<flow::end_point> from, to;
   };
 
   trace& result_;
   const std::string& name_;
   std::size_t size_;  // of the text, bytes
-  std::vector<place> places_;
+  std::vector<context> contexts_;
   std::string key_, list_key_, where_;
   std::array<value, static_cast<std::size_t>(field::count)> event_;
   std::map<std::string, value> other_;

@@ -94,11 +94,11 @@ struct span {
 
 /// An arrow from a send to a receive: rank, track and time of both ends.
 struct flow {
-  struct place {
+  struct end_point {
     std::int32_t rank = -1, track = 0;
     double time = 0;
   };
-  place from, to;
+  end_point from, to;
 };
 
 /// All that a trace file says.

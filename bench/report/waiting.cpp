@@ -192,16 +192,17 @@ arrivals find_arrivals(const trace& from, bool& inferred) {
     kind_of[i] =
         kinds.try_emplace({each.name, each.operation, each.bucket}, static_cast<int>(kinds.size())).first->second;
   }
-  using place = std::tuple<int, std::int32_t, std::int64_t>;  // kind, step, how many of them the rank had in the step
-  std::map<place, meeting> meetings;
-  std::vector<std::vector<place>> places(result.size());
+  // kind, step, number of the calls that the rank had in the step
+  using call_number = std::tuple<int, std::int32_t, std::int64_t>;
+  std::map<call_number, meeting> meetings;
+  std::vector<std::vector<call_number>> call_numbers(result.size());
   for (int rank = 0; rank < from.ranks; ++rank) {
     const auto r = static_cast<std::size_t>(rank);
     std::map<std::pair<int, std::int32_t>, std::int64_t> counts;
     for (const span& each : from.track(rank, tracks::communicate)) {
       const int its_kind = kind_of[each.label];
-      const place where{its_kind, each.step, counts[{its_kind, each.step}]++};
-      places[r].push_back(where);
+      const call_number where{its_kind, each.step, counts[{its_kind, each.step}]++};
+      call_numbers[r].push_back(where);
       if (from.labels[each.label].what == category::communicate && !from.labels[each.label].point_to_point()) {
         meeting& its = meetings[where];
         ++its.ranks;
@@ -227,7 +228,7 @@ arrivals find_arrivals(const trace& from, bool& inferred) {
       const label& its = from.labels[spans[i].label];
       arrival& found = result[r][i];
       if (!its.point_to_point() && its.what == category::communicate && from.ranks > 1) {
-        const meeting& all = meetings[places[r][i]];
+        const meeting& all = meetings[call_numbers[r][i]];
         if (all.ranks == from.ranks && its.operation != "broadcast") {  // a broadcast waits only for its root
           found = all.last;
         }

@@ -23,10 +23,10 @@ namespace {
 namespace comm = gradus::comm;
 
 /// "host1 10.77.0.1", with zeros behind it
-using place = std::array<std::uint8_t, 96>;
+using location = std::array<std::uint8_t, 96>;
 
-place own_place() {
-  place result{};
+location own_location() {
+  location result{};
   char name[40] = "";
   gethostname(name, sizeof(name) - 1);
   char address[INET_ADDRSTRLEN] = "none";
@@ -45,7 +45,7 @@ place own_place() {
 }
 
 int exchange(comm::mpi& world, bool wait) {
-  const place own = own_place();
+  const location own = own_location();
   std::vector<std::uint8_t> all(own.size() * static_cast<std::size_t>(world.size()));
   comm::all_gather(world, std::span<const std::uint8_t>{own}, std::span<std::uint8_t>{all}).wait();
   std::vector<float> values(1U << 20U, static_cast<float>(world.rank() + 1));

@@ -19,7 +19,7 @@ struct mine {
         : parameters{all} {}
     void start() override {}
     void finish(const gradus::parallel::update_call& update) override { update(parameters.segments); }
-    bool may_be_late() const noexcept override { return true; }
+    bool has_deferred_update() const noexcept override { return true; }
     bool FINISH_UNTIL(std::size_t, std::size_t, const gradus::parallel::update_call& update) override {
       update(parameters.segments);
       return true;

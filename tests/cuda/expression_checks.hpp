@@ -123,10 +123,10 @@ void ties(gradus::cpu& host, Device& device) {
   const auto largest = gradus::to(host, gradus::max<1>(on_device));
   BOOST_TEST(largest(0) == 1);
   BOOST_TEST(largest(1) != largest(1));
-  const auto places = gradus::to(host, gradus::argmax<1>(on_device));
-  BOOST_TEST(places(0) == 17);
-  BOOST_TEST(places(1) == 30);
-  BOOST_TEST(places(2) == 0);
+  const auto indices = gradus::to(host, gradus::argmax<1>(on_device));
+  BOOST_TEST(indices(0) == 17);
+  BOOST_TEST(indices(1) == 30);
+  BOOST_TEST(indices(2) == 0);
   const auto norms = gradus::to(host, norm_l2<1>(on_device));
   BOOST_TEST(norms(0) == std::sqrt(2.0F), boost::test_tools::tolerance(1e-6F));
   const auto means = gradus::to(host, gradus::mean<1>(on_device));

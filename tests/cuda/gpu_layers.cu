@@ -203,7 +203,7 @@ void values_far_from_zero() {
       }
     }
   };
-  for_each([&](index_t c, index_t i, std::size_t place) { x[place] = static_cast<float>(value(c, i)); });
+  for_each([&](index_t c, index_t i, std::size_t offset) { x[offset] = static_cast<float>(value(c, i)); });
   const auto result = batch_norm_step<float, Layout>(shape, x, x);
   const double count = 5 * 3 * 7;
   double mean = 0;
@@ -215,9 +215,9 @@ void values_far_from_zero() {
   const double inverse = 1 / std::sqrt(squares - mean * mean + 1e-5);
   BOOST_CHECK_SMALL(result.inverse[0] - inverse, 1e-6);
   BOOST_CHECK_CLOSE(result.inverse[1], 1 / std::sqrt(1e-5F), 1e-4F);
-  for_each([&](index_t c, index_t i, std::size_t place) {
+  for_each([&](index_t c, index_t i, std::size_t offset) {
     const double expected = c == 1 ? 0.5 : (value(0, i) - 10000 - mean) * inverse * static_cast<double>(1.7F) + 0.5;
-    BOOST_CHECK_SMALL(static_cast<double>(result.y[place]) - expected, 5e-6);
+    BOOST_CHECK_SMALL(static_cast<double>(result.y[offset]) - expected, 5e-6);
   });
 }
 

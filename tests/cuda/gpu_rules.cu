@@ -145,12 +145,12 @@ void check_captured(std::string_view name, const Rule& rule) {
   loader.start_epoch(0);
   while (const auto* batch = loader.next()) {
     const double rate = 0.01 / static_cast<double>(1 + number);
-    const gradus::nn::step_options place{
+    const gradus::nn::step_options options{
         .step = number, .first_example = batch->first_example, .global_examples = batch->global_examples};
-    (void)plain.train_step(batch->images, batch->labels, place);
+    (void)plain.train_step(batch->images, batch->labels, options);
     state.update(device, {parameters.segments.data(), parameters.segments.size()}, plain.values().data(),
                  plain.gradients().data(), {rate, number});
-    (void)step(batch->images, batch->labels, rate, place);
+    (void)step(batch->images, batch->labels, rate, options);
     ++number;
   }
   BOOST_TEST(step.recorded());

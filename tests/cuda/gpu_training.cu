@@ -230,9 +230,9 @@ void check_skipped_steps() {
   gradus::tensor<float, 1, gradus::row_major, gradus::cuda> gradients{device, {size}};
   const std::vector<float> ones(static_cast<std::size_t>(size), 1.0F);
   device.copy_from_host(values.data(), ones.data(), ones.size() * sizeof(float));
-  const auto step = [&](std::size_t place, float gradient) {
+  const auto step = [&](std::size_t index, float gradient) {
     std::vector<float> all(ones.size(), 8.0F);
-    all[place] = gradient;
+    all[index] = gradient;
     device.copy_from_host(gradients.data(), all.data(), all.size() * sizeof(float));
     state.update(device, segments, values.data(), gradients.data(), 0.1);
     device.copy_to_host(all.data(), values.data(), all.size() * sizeof(float));
@@ -242,9 +242,9 @@ void check_skipped_steps() {
   BOOST_CHECK(before != ones);
   gradus::index_t skipped = 0;
   double scale = 8;
-  for (const std::size_t place : {0U, 8191U, 8192U, 19999U}) {
+  for (const std::size_t index : {0U, 8191U, 8192U, 19999U}) {
     for (const float bad : {INFINITY, -INFINITY, NAN}) {
-      BOOST_CHECK(step(place, bad) == before);
+      BOOST_CHECK(step(index, bad) == before);
       scale = std::max(1.0, scale / 2);
       BOOST_CHECK_EQUAL(state->report()->skipped_steps, ++skipped);
       BOOST_CHECK_EQUAL(state->report()->scale, scale);
@@ -330,11 +330,11 @@ BOOST_AUTO_TEST_CASE(a_captured_step_has_the_bits_of_an_eager_one) {
     loader.start_epoch(epoch);
     while (const auto* batch = loader.next()) {
       const double rate = 0.1 / static_cast<double>(1 + number);
-      const gradus::nn::step_options place{
+      const gradus::nn::step_options options{
           .step = number++, .first_example = batch->first_example, .global_examples = batch->global_examples};
-      const auto expected = plain.train_step(batch->images, batch->labels, place);
+      const auto expected = plain.train_step(batch->images, batch->labels, options);
       state.update(device, {segments.data(), segments.size()}, plain.values().data(), plain.gradients().data(), rate);
-      const auto sums = step(batch->images, batch->labels, rate, place);
+      const auto sums = step(batch->images, batch->labels, rate, options);
       BOOST_CHECK_EQUAL(sums.loss, expected.loss);
       BOOST_CHECK_EQUAL(sums.correct, expected.correct);
     }

@@ -56,7 +56,7 @@ void build(Network& net, bool last_batch_smaller) {
   x = net.add("prelu", nn::prelu{.initial = nn::normal(0.5)}, x);
   x = net.add("curve",
               nn::elementwise([](auto a, auto b, auto c) { return b * a + c * tanh(a); },
-                              {nn::per_channel("linear", nn::normal(1)), nn::per_layer("bent", nn::ones())}),
+                              {nn::per_channel("linear", nn::normal(1)), nn::per_layer("saturating", nn::ones())}),
               x);
   const nn::size2d three{3, 3};
   x = net.add("dilated",

@@ -24,10 +24,10 @@
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/flight_recorder.hpp"
 #include "gradus/comm/mpi_shared.hpp"
+#include "gradus/comm/pairwise_sums.hpp"
 #include "gradus/comm/recorded.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/subset.hpp"
-#include "gradus/comm/tree_ordered.hpp"
 #include "gradus/data/distributed.hpp"
 #include "gradus/nn/losses.hpp"
 #include "gradus/parallel/compressed_all_reduce.hpp"
@@ -94,7 +94,7 @@ void train_on_some_ranks(bool threads) {
       comm::collectives<comm::mpi> around{world.duplicate()};
       comm::recorded<comm::mpi> recorded{world.duplicate()};
       comm::subset<comm::mpi> pair{world.duplicate(), {1, 0}};
-      comm::tree_ordered<comm::mpi> tree{world.duplicate()};
+      comm::pairwise_sums<comm::mpi> tree{world.duplicate()};
       const bool all[] = {comm::any_communicator{around}.one_thread(), comm::any_communicator{recorded}.one_thread(),
                           comm::any_communicator{pair}.one_thread(), comm::any_communicator{tree}.one_thread()};
       suite::require(std::count(std::begin(all), std::end(all), !threads) == 4, "one_thread() of what is made of it");

@@ -65,10 +65,10 @@ void long_arrays_arrive(mpi_shared& world) {
             "all_gather");
   }
   auto input = suite::contributions<double>(world.rank(), block * ranks);
-  const auto place = std::span{input}.subspan(own * block, block);
-  comm::reduce_scatter(world, input, place).wait();
+  const auto own_block = std::span{input}.subspan(own * block, block);
+  comm::reduce_scatter(world, input, own_block).wait();
   const auto expected = suite::expected_values<double>(world.size(), block, comm::reduction::sum, own * block);
-  require(suite::same<double>(place, expected), "reduce_scatter in place");
+  require(suite::same<double>(own_block, expected), "reduce_scatter in place");
 }
 
 /// Collectives of all kinds and lengths under way, waited for from the last to the first, or only tested.
@@ -133,7 +133,7 @@ void registered_arrays_are_reduced_where_they_lie(mpi_shared& world, gradus::ind
       data[i] = rounding_value(world.rank(), i);
     }
     auto registration = comm::register_memory(world, data);
-    if (size * sizeof(float) > 4 * 4096 || size * sizeof(float) < 4096) {  // between them it is up to the places
+    if (size * sizeof(float) > 4 * 4096 || size * sizeof(float) < 4096) {  // between them it is up to the offsets
       const bool pages = size * sizeof(float) > 4096 && segment > 100'000;
       require(registration.active() == (world.size() > 1 && pages), "registered " + std::to_string(size));
     }

@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
     environment.run([&](comm::mpi& world) {
       auto split = comm::mpi_shared::split_by_node(environment, world.native());
       suite::require(0 <= split.node && split.node < split.nodes && split.nodes <= world.size(), "nodes");
-      // Every rank has its place: (node, rank on the node) -> rank of the whole, in order.
+      // Every rank has a position: (node, rank on the node) -> rank of the whole, in order.
       const std::array mine{std::int32_t{split.node}, std::int32_t{split.local.rank()},
                             std::int32_t{split.local.size()}, std::int32_t{split.across.rank()}};
       std::vector<std::int32_t> all(mine.size() * static_cast<std::size_t>(world.size()));
@@ -25,10 +25,10 @@ int main(int argc, char** argv) {
       std::vector<int> ranks_of(static_cast<std::size_t>(split.nodes));
       std::string elsewhere;
       for (int rank = 0; rank < world.size(); ++rank) {
-        const auto place = std::span{all}.subspan(static_cast<std::size_t>(rank) * mine.size(), mine.size());
-        suite::require(place[1] == ranks_of[static_cast<std::size_t>(place[0])]++, "local ranks are in order");
-        if (place[0] == split.node) {
-          suite::require(place[2] == split.local.size(), "the size of the node");
+        const auto entry = std::span{all}.subspan(static_cast<std::size_t>(rank) * mine.size(), mine.size());
+        suite::require(entry[1] == ranks_of[static_cast<std::size_t>(entry[0])]++, "local ranks are in order");
+        if (entry[0] == split.node) {
+          suite::require(entry[2] == split.local.size(), "the size of the node");
         } else {
           elsewhere += (elsewhere.empty() ? "" : ", ") + std::to_string(rank);
         }

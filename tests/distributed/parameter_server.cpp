@@ -126,9 +126,9 @@ class nodes_of_ranks {
  public:
   nodes_of_ranks(comm::mpi_environment& environment, comm::mpi& world, int node) {
     MPI_Comm_split(world.native(), node, world.rank(), &local_);
-    int place = 0;
-    MPI_Comm_rank(local_, &place);
-    MPI_Comm_split(world.native(), place, world.rank(), &across_);
+    int local_rank = 0;
+    MPI_Comm_rank(local_, &local_rank);
+    MPI_Comm_split(world.native(), local_rank, world.rank(), &across_);
     levels = std::make_unique<communicator>(comm::mpi_shared{environment, local_}, comm::mpi{environment, across_},
                                             comm::mpi{environment, world.native()});
   }

@@ -79,9 +79,9 @@ void check(const std::string& path, int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
     for (const char* const name : {"all_reduce", "broadcast", "reduce_scatter", "all_gather", "barrier"}) {
       int told = 0;
-      for (const auto& [place, of_place] : spans) {
-        for (const auto& one : of_place) {
-          told += place.first == rank && one.name == name && one.args.contains("all_arrived_us") &&
+      for (const auto& [track, of_track] : spans) {
+        for (const auto& one : of_track) {
+          told += track.first == rank && one.name == name && one.args.contains("all_arrived_us") &&
                           one.args.at("last_rank").get<int>() == ranks - 1
                       ? 1
                       : 0;

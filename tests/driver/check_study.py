@@ -134,7 +134,7 @@ class Evaluation(unittest.TestCase):
         run(*cls.options, "--num-warmup-batches=0", "--num-batches=6", "--learning-rate=0.005", "--checkpoint-every=3")
 
     def evaluate(self, *options):
-        """The facts of the JSON, and the output."""
+        """The result of the JSON, and the output."""
         file = self.folder / "result.json"
         text = run(*self.options, "--eval", *options, "--json", file)
         found = json.loads(file.read_text())
@@ -144,14 +144,14 @@ class Evaluation(unittest.TestCase):
 
     def test_it_finds_what_the_weights_say(self):
         found, text = self.evaluate()
-        facts = found["evaluation"]
-        self.assertEqual((facts["examples"], facts["step"]), (512, 6))
+        result = found["evaluation"]
+        self.assertEqual((result["examples"], result["step"]), (512, 6))
         said = re.search(r"^Accuracy @ 1 = ([\d.]+) Accuracy @ 5 = ([\d.]+) \[512 examples\]$", text, re.M)
-        self.assertAlmostEqual(float(said[1]), facts["top_1_accuracy"], delta=1e-4)
-        self.assertAlmostEqual(float(said[2]), facts["top_5_accuracy"], delta=1e-4)
+        self.assertAlmostEqual(float(said[1]), result["top_1_accuracy"], delta=1e-4)
+        self.assertAlmostEqual(float(said[2]), result["top_5_accuracy"], delta=1e-4)
         self.assertAlmostEqual(float(re.search(r"^total images/sec: ([\d.]+)$", text, re.M)[1]),
                                found["images_per_second"], delta=0.01)
-        self.assertTrue(0.2 < facts["top_1_accuracy"] < 0.99, "or the comparison below says little")
+        self.assertTrue(0.2 < result["top_1_accuracy"] < 0.99, "or the comparison below says little")
         # The first 64 images by the definition.
         count = 64
         found, _ = self.evaluate("--num-eval-batches=2")

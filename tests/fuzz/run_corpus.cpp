@@ -84,7 +84,7 @@ class dice {
 /// One of the ways in which inputs go wrong: bits, extreme numbers, cuts, repetitions, parts of other inputs.
 void change(bytes& input, const std::vector<bytes>& corpus, dice& random) {
   constexpr std::size_t longest = 1U << 16U;
-  const auto place = [&] { return static_cast<std::size_t>(random.below(input.size())); };
+  const auto position = [&] { return static_cast<std::size_t>(random.below(input.size())); };
   const auto part = [&](const bytes& of, std::size_t begin) {
     return static_cast<std::size_t>(random.below(std::min<std::size_t>(of.size() - begin, 64) + 1));
   };
@@ -100,10 +100,10 @@ void change(bytes& input, const std::vector<bytes>& corpus, dice& random) {
   }
   switch (random.below(9)) {
     case 0:
-      input[place()] ^= static_cast<std::uint8_t>(1U << random.below(8));
+      input[position()] ^= static_cast<std::uint8_t>(1U << random.below(8));
       break;
     case 1:
-      input[place()] = static_cast<std::uint8_t>(random.below(256));
+      input[position()] = static_cast<std::uint8_t>(random.below(256));
       break;
     case 2: {  // a number of several bytes, small, at a limit or huge
       constexpr std::uint64_t values[] = {0,      1,          0x7f,       0x80,       0xff, 0x7fff,
@@ -117,21 +117,21 @@ void change(bytes& input, const std::vector<bytes>& corpus, dice& random) {
       if (random.below(2) == 0) {
         std::reverse(digits, digits + size);
       }
-      const std::size_t at = place();
+      const std::size_t at = position();
       std::copy(digits, digits + std::min(size, input.size() - at), input.begin() + static_cast<std::ptrdiff_t>(at));
       break;
     }
     case 3:
-      input.resize(place());
+      input.resize(position());
       break;
     case 4: {
-      const std::size_t at = place();
+      const std::size_t at = position();
       const auto from = input.begin() + static_cast<std::ptrdiff_t>(at);
       input.erase(from, from + static_cast<std::ptrdiff_t>(part(input, at)));
       break;
     }
     case 5: {
-      const std::size_t at = place();
+      const std::size_t at = position();
       const auto from = input.begin() + static_cast<std::ptrdiff_t>(at);
       insert(bytes(from, from + static_cast<std::ptrdiff_t>(part(input, at))));
       break;

@@ -55,15 +55,15 @@ class file_state final : public train::state_source {
 
   [[nodiscard]] std::size_t entries() const noexcept override { return entries_.size(); }
   [[nodiscard]] const train::state_entry& entry(std::size_t i) const noexcept override { return entries_.at(i); }
-  [[nodiscard]] const std::string* fact(std::string_view name) const noexcept override {
-    return file_->metadata(gradus::join({train::detail::fact_prefix, name}));
+  [[nodiscard]] const std::string* property(std::string_view name) const noexcept override {
+    return file_->metadata(gradus::join({train::detail::property_prefix, name}));
   }
-  [[nodiscard]] gradus::dynamic_array<std::string> facts_with(std::string_view prefix) const override {
-    const std::string whole = gradus::join({train::detail::fact_prefix, prefix});
+  [[nodiscard]] gradus::dynamic_array<std::string> properties_with(std::string_view prefix) const override {
+    const std::string whole = gradus::join({train::detail::property_prefix, prefix});
     gradus::dynamic_array<std::string> names;
     for (const auto& [name, text] : file_->header().metadata) {
       if (name.starts_with(whole)) {
-        names.push_back(name.substr(train::detail::fact_prefix.size()));
+        names.push_back(name.substr(train::detail::property_prefix.size()));
       }
     }
     return names;

@@ -40,9 +40,9 @@ std::string error_of_event(const std::string& event) {
 std::string span_with(const std::string& part, const std::string& by) {
   std::string text =
       R"({"ph":"X","pid":1,"tid":2,"cat":"communicate","name":"conv1","ts":5.5,"dur":2.5,"args":{"bytes":8,"peer":0}})";
-  const std::size_t place = text.find(part);
-  BOOST_REQUIRE(place != std::string::npos);
-  return text.replace(place, part.size(), by);
+  const std::size_t position = text.find(part);
+  BOOST_REQUIRE(position != std::string::npos);
+  return text.replace(position, part.size(), by);
 }
 
 }  // namespace

@@ -69,8 +69,8 @@ void training::write(trace_text& text, double begin, int first_step, int first_r
     for (int replica = 0; replica < replicas; ++replica) {
       const int first = first_rank + replica * schedule.ranks();
       const double start = begin + step * (done.makespan + update), end = start + done.makespan;
-      for (int place = 0; place < schedule.ranks(); ++place) {
-        const int rank = first + place;
+      for (int position = 0; position < schedule.ranks(); ++position) {
+        const int rank = first + position;
         text.span(rank, 0, "step", "step", start, end + update, step_args(first_step + step));
         double now = start;
         const auto wait = [&](double until, const char* name) {
@@ -79,7 +79,7 @@ void training::write(trace_text& text, double begin, int first_step, int first_r
             text.span(rank, 0, "wait", name, now, until, R"("for":")" + std::string{name} + "\"");
           }
         };
-        for (const parallel::pipeline_span& each : done.ranks[static_cast<std::size_t>(place)]) {
+        for (const parallel::pipeline_span& each : done.ranks[static_cast<std::size_t>(position)]) {
           const int stage = each.action.stage;
           const bool forward = each.action.pass == pipeline_pass::forward;
           wait(start + each.begin, forward ? "values of 'cut'" : "gradients of 'cut'");
@@ -91,7 +91,7 @@ void training::write(trace_text& text, double begin, int first_step, int first_r
                           costs[static_cast<std::size_t>(forward ? stage : next)].transfer);
           }
         }
-        wait(end, place > 0 ? "values of 'cut'" : "gradients of 'cut'");
+        wait(end, position > 0 ? "values of 'cut'" : "gradients of 'cut'");
         if (update > 0) {
           text.span(rank, 0, "update", "update", end, end + update);
         }

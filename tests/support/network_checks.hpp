@@ -44,7 +44,7 @@ struct random_batch {
 /// parameters, and where it is.
 struct gradient_difference {
   double relative = 0;
-  std::string place;
+  std::string where;
 };
 
 /// Central differences of the loss in training mode (with the same random numbers in every call).

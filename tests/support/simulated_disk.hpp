@@ -145,18 +145,18 @@ class simulated_disk final : public io::file_system {
     log.push_back({.what = disk_operation::kind::remove, .path = path});
     return 0;
   }
-  int facts(int file, io::file_facts& into) override {
+  int status(int file, io::file_status& into) override {
     const std::lock_guard lock{mutex_};
-    into = facts_of(open_.at(file));
+    into = status_of(open_.at(file));
     return 0;
   }
-  int facts(const std::string& path, io::file_facts& into) override {
+  int status(const std::string& path, io::file_status& into) override {
     const std::lock_guard lock{mutex_};
     const auto found = names_.find(path);
     if (found == names_.end()) {
       return -ENOENT;
     }
-    into = facts_of(found->second);
+    into = status_of(found->second);
     return 0;
   }
   int list(const std::string& folder, std::vector<std::string>& into) override {
@@ -202,7 +202,7 @@ class simulated_disk final : public io::file_system {
     std::int64_t modified = 0;
     int locked_by = -1;
   };
-  [[nodiscard]] io::file_facts facts_of(std::size_t file) const {
+  [[nodiscard]] io::file_status status_of(std::size_t file) const {
     const content& of = files_.at(file);
     return {.regular = true,
             .size = of.bytes.size(),
@@ -459,11 +459,11 @@ class faulty_disk final : public io::file_system {
   int remove(const std::string& path) override {
     return call("unlink", path, [&] { return files_.remove(path); });
   }
-  int facts(int file, io::file_facts& into) override {
-    return call("fstat", {}, [&] { return files_.facts(file, into); });
+  int status(int file, io::file_status& into) override {
+    return call("fstat", {}, [&] { return files_.status(file, into); });
   }
-  int facts(const std::string& path, io::file_facts& into) override {
-    return call("lstat", path, [&] { return files_.facts(path, into); });
+  int status(const std::string& path, io::file_status& into) override {
+    return call("lstat", path, [&] { return files_.status(path, into); });
   }
   int list(const std::string& folder, std::vector<std::string>& into) override {
     return call("list", folder, [&] { return files_.list(folder, into); });

@@ -127,10 +127,10 @@ rank_outcome run_on_rank(Communicator& world, const make_rule<parameters_of<Elem
   }
   const auto parameters = train::trained_parameters_of(net);
   const auto strategy = strategy_with(world, parameters.flat());
-  const bool elsewhere = strategy->scope() == gradus::parallel::update_scope::elsewhere;
-  const auto rule = make(device, elsewhere ? 0 : static_cast<gradus::index_t>(parameters.values.size()));
+  const bool on_servers = strategy->scope() == gradus::parallel::update_scope::on_servers;
+  const auto rule = make(device, on_servers ? 0 : static_cast<gradus::index_t>(parameters.values.size()));
   gradus::comm::link_of all{world};
-  train::step_end_of<number> end{parameters, *rule, *strategy, all};
+  train::optimizer_step_of<number> end{parameters, *rule, *strategy, all};
   end.start();
   train::trainer trainer{net, end, end.group()};
   rank_outcome outcome;
@@ -182,7 +182,7 @@ rank_outcome run_on_rank(Communicator& world, const make_rule<parameters_of<Elem
   }
   outcome.buffers.assign(net.buffer_values().begin(), net.buffer_values().end());
   for (const auto& each : rule->buffers()) {
-    for (gradus::index_t i = 0; i < each.elements && !elsewhere; ++i) {
+    for (gradus::index_t i = 0; i < each.elements && !on_servers; ++i) {
       outcome.rule.push_back(each.bytes.size() / static_cast<std::size_t>(each.elements) == 8
                                  ? reinterpret_cast<const double*>(each.bytes.data())[i]
                                  : static_cast<double>(reinterpret_cast<const float*>(each.bytes.data())[i]));
@@ -248,7 +248,7 @@ void check_resumed(int ranks, const make_rule<parameters_of<Element>>& rule,
   for (std::size_t rank = 0; rank < whole.size(); ++rank) {
     BOOST_TEST_CONTEXT("rank " << rank << " of " << ranks << ", captured after " << run.capture_after) {
       BOOST_TEST(resumed[rank].difference(whole[rank]) == "");
-      BOOST_TEST(resumed[rank].rates.size() == whole[rank].rates.size() - std::stoul(*parts.fact("steps")));
+      BOOST_TEST(resumed[rank].rates.size() == whole[rank].rates.size() - std::stoul(*parts.property("steps")));
     }
   }
   if (undisturbed) {

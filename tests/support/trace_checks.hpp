@@ -40,9 +40,9 @@ inline traced_spans spans_of(const nlohmann::json& trace) {
 /// How many spans of a rank have this category and name; an empty name: any.
 inline int count_spans(const traced_spans& spans, int rank, const std::string& category, const std::string& name = {}) {
   int count = 0;
-  for (const auto& [place, of_place] : spans) {
-    for (const traced_span& one : of_place) {
-      count += place.first == rank && one.category == category && (name.empty() || one.name == name) ? 1 : 0;
+  for (const auto& [track, of_track] : spans) {
+    for (const traced_span& one : of_track) {
+      count += track.first == rank && one.category == category && (name.empty() || one.name == name) ? 1 : 0;
     }
   }
   return count;
@@ -59,16 +59,16 @@ inline std::string first_complaint(const nlohmann::json& trace) {
   const auto errors = trace.at("otherData").at("clock_error_us").get<std::vector<double>>();
   if (static_cast<int>(errors.size()) != ranks || static_cast<int>(trace.at("otherData").at("hosts").size()) != ranks ||
       static_cast<int>(trace.at("otherData").at("dropped").size()) != ranks) {
-    return "the facts of the ranks are not as many as the ranks";
+    return "the properties of the ranks are not as many as the ranks";
   }
   traced_spans spans = spans_of(trace);
-  for (auto& [place, of_place] : spans) {
-    if (place.first < 0 || place.first >= ranks || place.second % 8 > 4) {
-      return "a span of rank " + std::to_string(place.first) + " in thread " + std::to_string(place.second);
+  for (auto& [track, of_track] : spans) {
+    if (track.first < 0 || track.first >= ranks || track.second % 8 > 4) {
+      return "a span of rank " + std::to_string(track.first) + " in thread " + std::to_string(track.second);
     }
     std::vector<traced_span> open;
-    for (const traced_span& one : of_place) {
-      const std::string what = one.category + " '" + one.name + "' of rank " + std::to_string(place.first) + " at " +
+    for (const traced_span& one : of_track) {
+      const std::string what = one.category + " '" + one.name + "' of rank " + std::to_string(track.first) + " at " +
                                std::to_string(one.begin);
       if (!(one.end >= one.begin) || one.begin < 0) {
         return what + " lasts " + std::to_string(one.end - one.begin);
@@ -83,7 +83,7 @@ inline std::string first_complaint(const nlohmann::json& trace) {
         return what + " is not nested in '" + open.back().name + "'";
       }
       const bool phase = one.category == "forward" || one.category == "backward";
-      if (place.second == 0 && phase && (open.empty() || open.back().name != "step")) {
+      if (track.second == 0 && phase && (open.empty() || open.back().name != "step")) {
         return what + " is not in a step";
       }
       if (one.args.contains("all_arrived_us")) {

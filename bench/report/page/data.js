@@ -162,28 +162,28 @@ function describe(row, index) {
   const label = labels[row.labels[index]];
   const start = row.starts[index];
   const duration = row.ends[index] - start;
-  const facts = [["category", categories[label.category]], ["duration", formatTime(duration)],
+  const properties = [["category", categories[label.category]], ["duration", formatTime(duration)],
                  ["begin", runEnd >= 1000 ? `${(start / 1e3).toFixed(6)} s` : `${start.toFixed(4)} ms`], ["rank", rankName(row.rank)]];
   const step = stepAt(row.rank, start + duration / 2);
   if (step) {
-    facts.push(["step", `${step.step}`]);
-    if (label.category !== isStep) facts.push(["of the step", formatShare(duration / (step.end - step.begin))]);
+    properties.push(["step", `${step.step}`]);
+    if (label.category !== isStep) properties.push(["of the step", formatShare(duration / (step.end - step.begin))]);
   }
-  if (label.micro_batch !== undefined) facts.push(["stage", `${label.stage}`], ["micro-batch", `${label.micro_batch}`]);
+  if (label.micro_batch !== undefined) properties.push(["stage", `${label.stage}`], ["micro-batch", `${label.micro_batch}`]);
   for (const key of ["operation", "bucket", "layer"]) {
-    if (label[key] !== undefined && label[key] !== label.name) facts.push([key, label[key]]);
+    if (label[key] !== undefined && label[key] !== label.name) properties.push([key, label[key]]);
   }
-  if (label.for !== undefined) facts.push(["waits for", label.for]);
-  if (label.peer !== undefined) facts.push(["other rank", `${label.peer}`]);
-  if (label.bytes !== undefined) facts.push(["bytes", formatBytes(label.bytes)]);
+  if (label.for !== undefined) properties.push(["waits for", label.for]);
+  if (label.peer !== undefined) properties.push(["other rank", `${label.peer}`]);
+  if (label.bytes !== undefined) properties.push(["bytes", formatBytes(label.bytes)]);
   const arrival = row.arrivals.get(index);
   if (arrival) {
-    facts.push(["waited for", `rank ${arrival.rank}, ${formatTime(arrival.time - start)}`]);
-    facts.push(["transferred for", formatTime(row.ends[index] - arrival.time)]);
+    properties.push(["waited for", `rank ${arrival.rank}, ${formatTime(arrival.time - start)}`]);
+    properties.push(["transferred for", formatTime(row.ends[index] - arrival.time)]);
   }
   if (label.bytes > 0 && duration > 0) {
     const time = row.ends[index] - (arrival ? arrival.time : start);
-    if (time > 0) facts.push(["rate", `${formatBytes(label.bytes / time * 1e3)}/s`]);
+    if (time > 0) properties.push(["rate", `${formatBytes(label.bytes / time * 1e3)}/s`]);
   }
-  return facts;
+  return properties;
 }

@@ -77,10 +77,10 @@ function stageTables() {
   const causes = explained ? [["filling and draining", "filling"], ["unequal stages", "unequal"], ["transfers and the rest", "rest"]] : [];
   const backward = all.splits_backward ? [["gradients of inputs", "input_gradients_ms"], ["gradients of weights", "weight_gradients_ms"]]
     : [["backward", "backward_ms"]];
-  const facts = [`${count(stages.length, "stage")} on ${count(all.ranks_of_replica, "rank")}`, count(all.replicas, "replica"),
+  const properties = [`${count(stages.length, "stage")} on ${count(all.ranks_of_replica, "rank")}`, count(all.replicas, "replica"),
                  `${count(all.micro_batches, "micro-batch").replace(/hs$/, "hes")} a step`];
-  if (explained) facts.push(schedule === "recorded" ? "a schedule of its own" : `schedule ${schedule}`);
-  const result = [element("p", {}, `${facts.join(" · ")}.`), stageBars(stages, causes)];
+  if (explained) properties.push(schedule === "recorded" ? "a schedule of its own" : `schedule ${schedule}`);
+  const result = [element("p", {}, `${properties.join(" · ")}.`), stageBars(stages, causes)];
   result.push(makeTable({caption: "Times of one pass over one micro-batch, and parts of the step of the rank. Bubble: it waits for messages of other stages",
     columns: [{name: "stage", left: true}, {name: all.replicas > 1 ? "ranks" : "rank", left: true}, {name: "layers", left: true},
               {name: "forward"}, ...backward.map(([name]) => ({name})), {name: "computes"}, {name: "bubble"}, ...causes.map(([name]) => ({name}))],
@@ -92,9 +92,9 @@ function stageTables() {
       `${formatShare(each.bubble)} with ${each.micro_batches} micro-batches`).join(", ") + "."));
   }
   if (cuts.length) {
-    const place = all.stages_per_rank === 1 ? "stages" : "ranks of a replica";
+    const between = all.stages_per_rank === 1 ? "stages" : "ranks of a replica";
     result.push(makeTable({caption: "What crosses cuts in a step of one replica, both ways; a message is under way from its send on",
-      columns: [{name: place, left: true}, {name: "messages"}, {name: "bytes"}, {name: "under way"}, {name: "rate"}],
+      columns: [{name: between, left: true}, {name: "messages"}, {name: "bytes"}, {name: "under way"}, {name: "rate"}],
       rows: cuts.map((cut) => [`${cut.between[0]} ↔ ${cut.between[1]}`, formatNumber(cut.messages), formatBytes(Math.round(cut.bytes)),
         formatTime(cut.under_way_ms), cut.under_way_ms > 0 ? `${formatBytes(Math.round(cut.bytes / cut.under_way_ms * 1e3))}/s` : ""])}));
   }

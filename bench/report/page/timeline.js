@@ -220,9 +220,9 @@ function makeTimeline() {
       tooltip.hidden = true;
       return;
     }
-    const facts = describe(span.row, span.index).filter(([name]) => name !== "begin");
+    const properties = describe(span.row, span.index).filter(([name]) => name !== "begin");
     tooltip.replaceChildren(element("strong", {}, spanName(span.row, span.index)),
-                            ...facts.map(([name, text]) => element("div", {}, `${name}: ${text}`)));
+                            ...properties.map(([name, text]) => element("div", {}, `${name}: ${text}`)));
     tooltip.hidden = false;
     const box = frame.getBoundingClientRect();
     const [wide, high] = [tooltip.offsetWidth, tooltip.offsetHeight];
@@ -236,8 +236,8 @@ function makeTimeline() {
     if (!span) {
       panel.replaceChildren(element("div", {class: "hint"}, "No span is selected: click one, or use the keys for comma and full stop."));
     } else {
-      const facts = [["name", spanName(span.row, span.index)], ...describe(span.row, span.index)];
-      panel.replaceChildren(...facts.map(([name, text]) => element("div", {}, element("dt", {}, name), element("dd", {}, text))));
+      const properties = [["name", spanName(span.row, span.index)], ...describe(span.row, span.index)];
+      panel.replaceChildren(...properties.map(([name, text]) => element("div", {}, element("dt", {}, name), element("dd", {}, text))));
     }
     schedule();
   }

@@ -61,11 +61,11 @@ const foldable = (() => {
   const talks = new Set();
   for (const row of rows) {
     if (row.track !== 2) continue;
-    const place = `${row.rank} ${row.track}`;
-    if (row.depth > 0) deep.add(place);
-    if (!talks.has(place) && row.labels.some((label) => messageLabels.has(label))) talks.add(place);
+    const track = `${row.rank} ${row.track}`;
+    if (row.depth > 0) deep.add(track);
+    if (!talks.has(track) && row.labels.some((label) => messageLabels.has(label))) talks.add(track);
   }
-  return new Set([...deep].filter((place) => talks.has(place)));
+  return new Set([...deep].filter((track) => talks.has(track)));
 })();
 
 /** A step of 1, 2 or 5 times a power of ten, so that about `wanted` of them fit. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Compares named facts between all ranks; on disagreement every rank throws an error that shows the difference.
+// Compares named properties between all ranks; on disagreement every rank throws an error that shows the difference.
 #pragma once
 
 #include <algorithm>         // std::max
@@ -29,17 +29,18 @@
 namespace gradus::comm {
 
 /// A property that must be the same on all ranks, e.g. {"batch size", "64"}.
-struct fact {
+struct property {
   std::string name;   ///< name for the message
   std::string value;  ///< compared between ranks
 };
 
 namespace detail {
 
-/// Packs facts as texts with their lengths in front, so that any text can be packed and packed lists can be joined.
-inline std::string pack(std::span<const fact> facts) {
+/// Packs properties as texts with their lengths in front, so that any text can be packed and packed lists can be
+/// joined.
+inline std::string pack(std::span<const property> properties) {
   std::string packed;
-  for (const fact& each : facts) {
+  for (const property& each : properties) {
     for (const std::string* text : {&each.name, &each.value}) {
       append_text(packed, {text->size(), ":", *text});
     }
@@ -47,8 +48,8 @@ inline std::string pack(std::span<const fact> facts) {
   return packed;
 }
 
-inline dynamic_array<fact> unpack(std::string_view packed) {
-  dynamic_array<fact> facts;
+inline dynamic_array<property> unpack(std::string_view packed) {
+  dynamic_array<property> properties;
   const auto next = [&packed] {
     std::size_t size = 0;
     while (packed.front() != ':') {
@@ -61,23 +62,23 @@ inline dynamic_array<fact> unpack(std::string_view packed) {
   };
   while (!packed.empty()) {
     std::string name = next();
-    facts.push_back({.name = std::move(name), .value = next()});
+    properties.push_back({.name = std::move(name), .value = next()});
   }
-  return facts;
+  return properties;
 }
 
 /// Keeps only the first different line of texts that have several lines.
-GRADUS_COLD inline void keep_first_difference(std::span<fact> of_rank) {
+GRADUS_COLD inline void keep_first_difference(std::span<property> of_rank) {
   for (;;) {
     bool same = true;
     bool ends = true;
     const std::string first = of_rank[0].value.substr(0, of_rank[0].value.find('\n'));
-    for (const fact& each : of_rank) {
+    for (const property& each : of_rank) {
       const std::size_t end = each.value.find('\n');
       same = same && std::string_view{each.value}.substr(0, end) == first;
       ends = ends && end == std::string::npos;
     }
-    for (fact& each : of_rank) {
+    for (property& each : of_rank) {
       const std::size_t end = each.value.find('\n');
       if (same && !ends) {
         each.value = end == std::string::npos ? "nothing more" : each.value.substr(end + 1);
@@ -91,29 +92,31 @@ GRADUS_COLD inline void keep_first_difference(std::span<fact> of_rank) {
   }
 }
 
-/// Throws if the facts differ. All ranks have the same `facts_of_rank`, so all throw the same error.
-GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<const dynamic_array<fact>> facts_of_rank,
-                                           const std::source_location& where) {
+/// Throws if the properties differ. All ranks have the same `properties_of_rank`, so all throw the same error.
+GRADUS_COLD inline void require_same_properties(std::string_view what,
+                                                std::span<const dynamic_array<property>> properties_of_rank,
+                                                const std::source_location& where) {
   std::size_t most = 0;
-  for (const auto& facts : facts_of_rank) {
-    most = std::max(most, facts.size());
+  for (const auto& properties : properties_of_rank) {
+    most = std::max(most, properties.size());
   }
   for (std::size_t i = 0; i < most; ++i) {
-    std::string_view name;  // the name on rank 0, or on the first rank that has this many facts
-    for (const auto& facts : facts_of_rank) {
-      if (i < facts.size()) {
-        name = facts[i].name;
+    std::string_view name;  // the name on rank 0, or on the first rank that has this many properties
+    for (const auto& properties : properties_of_rank) {
+      if (i < properties.size()) {
+        name = properties[i].name;
         break;
       }
     }
-    dynamic_array<fact> of_rank;  // the fact at this position on each rank
-    of_rank.reserve(facts_of_rank.size());
-    for (const auto& facts : facts_of_rank) {
-      of_rank.push_back({.name = {},
-                         .value = i >= facts.size() ? "nothing"
-                                  : facts[i].name == name
-                                      ? facts[i].value
-                                      : gradus::join({"'", facts[i].name, "' (", facts[i].value, ") in its place"})});
+    dynamic_array<property> of_rank;  // the property at this position on each rank
+    of_rank.reserve(properties_of_rank.size());
+    for (const auto& properties : properties_of_rank) {
+      of_rank.push_back(
+          {.name = {},
+           .value = i >= properties.size() ? "nothing"
+                    : properties[i].name == name
+                        ? properties[i].value
+                        : gradus::join({"'", properties[i].name, "' (", properties[i].value, ") in its place"})});
     }
     keep_first_difference({of_rank.data(), of_rank.size()});
     std::string values;  // each value with its ranks, ordered by the first rank
@@ -142,21 +145,21 @@ GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<cons
 
 }  // namespace detail
 
-/// Compares facts between all ranks: returns on all ranks or throws on all ranks.
+/// Compares properties between all ranks: returns on all ranks or throws on all ranks.
 ///
 /// All ranks call it, before the first step and after each change of something that must be the same everywhere. It
 /// also compares the version of the library. Ranks that agree exchange 16 bytes each; the texts are sent only on
 /// disagreement.
 ///
-/// @param what   what the facts describe, for the message: "training plan"
-/// @param facts  in the same order on all ranks
-/// @throws configuration_error with the first fact that differs, and each value with its ranks
+/// @param what        what the properties describe, for the message: "training plan"
+/// @param properties  in the same order on all ranks
+/// @throws configuration_error with the first property that differs, and each value with its ranks
 /// @throws communication_error if a rank fails or does not call it in time
-GRADUS_COLD inline void require_agreement(link& group, std::string_view what, std::span<const fact> facts,
+GRADUS_COLD inline void require_agreement(link& group, std::string_view what, std::span<const property> properties,
                                           std::source_location where = std::source_location::current()) {
-  // Compare the version first: the other facts may have a different meaning in another version.
-  const fact library{.name = "version of gradus", .value = std::string{version}};
-  const std::string packed = detail::pack({&library, 1}) + detail::pack(facts);
+  // Compare the version first: the other properties may have a different meaning in another version.
+  const property library{.name = "version of gradus", .value = std::string{version}};
+  const std::string packed = detail::pack({&library, 1}) + detail::pack(properties);
   const auto ranks = static_cast<std::size_t>(group.size());
   const auto own = static_cast<std::size_t>(group.rank());
   constexpr std::size_t digest_bytes = 16;  // hash and size; all ranks have the same byte order
@@ -185,24 +188,27 @@ GRADUS_COLD inline void require_agreement(link& group, std::string_view what, st
   const std::span my_text = std::span{texts}.subspan(own * longest, longest);
   std::memcpy(my_text.data(), packed.data(), packed.size());
   group.all_gather(my_text, texts, where);
-  dynamic_array<dynamic_array<fact>> facts_of_rank(ranks);
+  dynamic_array<dynamic_array<property>> properties_of_rank(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    facts_of_rank[rank] = detail::unpack({reinterpret_cast<const char*>(texts.data() + rank * longest), size_of(rank)});
+    properties_of_rank[rank] =
+        detail::unpack({reinterpret_cast<const char*>(texts.data() + rank * longest), size_of(rank)});
   }
-  detail::require_same_facts(what, facts_of_rank, where);
+  detail::require_same_properties(what, properties_of_rank, where);
 }
 
 /// The same for any communicator.
-inline void require_agreement(any_communicator communicator, std::string_view what, std::span<const fact> facts,
+inline void require_agreement(any_communicator communicator, std::string_view what,
+                              std::span<const property> properties,
                               std::source_location where = std::source_location::current()) {
   detail::require_open(detail::caller{communicator}, "require_agreement", where);
-  require_agreement(communicator.link(), what, facts, where);
+  require_agreement(communicator.link(), what, properties, where);
 }
 
-/// The same for facts in braces: require_agreement(world, "options", {{"seed", "1"}}).
-inline void require_agreement(any_communicator communicator, std::string_view what, std::initializer_list<fact> facts,
+/// The same for properties in braces: require_agreement(world, "options", {{"seed", "1"}}).
+inline void require_agreement(any_communicator communicator, std::string_view what,
+                              std::initializer_list<property> properties,
                               std::source_location where = std::source_location::current()) {
-  require_agreement(std::move(communicator), what, std::span{facts.begin(), facts.size()}, where);
+  require_agreement(std::move(communicator), what, std::span{properties.begin(), properties.size()}, where);
 }
 
 }  // namespace gradus::comm

@@ -34,7 +34,7 @@ struct collectives_options {
   /// See nodes_of_ranks.
   std::vector<int> node_of_rank{};
   /// Reduce-scatters add in pairs of neighbors, then pairs of these, and so on, as halving_doubling does, in place of a
-  /// ring. The number of ranks has to be a power of two. See tree_ordered.
+  /// ring. The number of ranks has to be a power of two. See pairwise_sums.
   bool scatter_in_pairs = false;
 };
 

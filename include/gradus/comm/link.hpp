@@ -32,7 +32,7 @@ struct link_properties {
   bool makes_windows = false;  ///< ranks reach each other's memory, see link::make_window
   bool knows_nodes = false;    ///< see link::node
   bool one_thread = false;     ///< only threads of the program may use it, within its own calls: see mpi::one_thread
-  bool sums_in_tree = false;   ///< its sums are in the order of comm::tree_ordered
+  bool sums_in_tree = false;   ///< its sums are in the order of comm::pairwise_sums
   const std::vector<all_reduce_rule>* all_reduce_rules = nullptr;  ///< of a comm::collectives
 };
 

@@ -209,14 +209,14 @@ class nccl : public typed_operations<nccl> {
       link_of<nccl> group{*this};
       detail::require_lists(group, ranks, false, where);
     }
-    const int place = detail::position_of(rank(), ranks);
+    const int position = detail::position_of(rank(), ranks);
     const int color = ranks.empty() ? NCCL_SPLIT_NOCOLOR : ranks.front();
     for (int& each : ranks) {
       each = channel_->name_of(each);
     }
     constexpr call_description what{.kind = call_kind::duplicate};
-    ncclComm_t made = split_by_color(color, place, what);
-    return part(made, what, place, std::move(ranks));
+    ncclComm_t made = split_by_color(color, position, what);
+    return part(made, what, position, std::move(ranks));
   }
 
   /// Reports to all other ranks that this one has failed, and why.
@@ -236,13 +236,13 @@ class nccl : public typed_operations<nccl> {
   }
 
   /// @param color  the same on the ranks of one part
-  ncclComm_t split_by_color(int color, int place, const call_description& what) {
+  ncclComm_t split_by_color(int color, int position, const call_description& what) {
     channel_->give_back(channel_->fresh(what, limit_));  // throws where a rank has failed
     channel_->launch_messages();
     device().activate();
     ncclConfig_t config = options();
     ncclComm_t made = nullptr;
-    channel_->settle(ncclCommSplit(channel_->communicator(), color, place, &made, &config), what, limit_,
+    channel_->settle(ncclCommSplit(channel_->communicator(), color, position, &made, &config), what, limit_,
                      std::source_location::current());
     return made;
   }

@@ -215,8 +215,8 @@ class recorded : public forwarding<recorded<Communicator, Recorder>> {
 
   /// What a recorder calls a rank. An invalid one keeps its number for the error that follows.
   [[nodiscard]] int name_of(int rank) const noexcept {
-    const auto place = static_cast<std::size_t>(rank);
-    return place < names_.size() ? names_[place] : rank;
+    const auto index = static_cast<std::size_t>(rank);
+    return index < names_.size() ? names_[index] : rank;
   }
 
   [[nodiscard]] Communicator& inner() noexcept { return base_; }

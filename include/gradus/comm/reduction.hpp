@@ -187,7 +187,7 @@ void reduce_contributions(reduction operation, int ranks, index_t begin, index_t
   }
 }
 
-/// Adds elements [begin, end) of the contributions of `ranks` ranks in the order of comm::tree_ordered. Calls store(i,
+/// Adds elements [begin, end) of the contributions of `ranks` ranks in the order of comm::pairwise_sums. Calls store(i,
 /// sums, count) with the sums [i, i + count).
 /// @param source  source(rank) is the rank's contribution; `store` may overwrite it
 /// @pre ranks <= 2^16, a power of two

@@ -84,17 +84,17 @@ class staged_channel {
           memory_{staged_memory<Staging>{channel.staging()}, staged_memory<Staging>{channel.staging()}} {}
 
     /// Returns a host buffer for device memory; host memory is returned unchanged.
-    [[nodiscard]] void* lend(std::size_t place, void* device, std::size_t bytes, bool read, bool written) {
-      back_[place] = {};
+    [[nodiscard]] void* lend(std::size_t slot, void* device, std::size_t bytes, bool read, bool written) {
+      back_[slot] = {};
       if (bytes == 0 || !channel_->staging().on_device(device)) {
         return device;
       }
-      void* const host = memory_[place].reserve(bytes);
+      void* const host = memory_[slot].reserve(bytes);
       if (read) {
         channel_->staging().to_host(host, device, bytes);
       }
       if (written) {
-        back_[place] = {device, host, bytes};
+        back_[slot] = {device, host, bytes};
       }
       return host;
     }

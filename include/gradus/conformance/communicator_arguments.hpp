@@ -73,11 +73,11 @@ void disagreement_is_named_on_all_ranks(Communicator& world) {
   require_contains(message, "training plan: expected the same batch size on all ranks, got 64 on rank");
   require_contains(message, "; 32 on " + ranks);
   message = message_of<gradus::configuration_error>([&] {
-    std::vector<comm::fact> facts{{"seed", "1"}};
+    std::vector<comm::property> properties{{"seed", "1"}};
     if (last) {
-      facts.push_back({"layer 3", "dense 10:5"});
+      properties.push_back({"layer 3", "dense 10:5"});
     }
-    comm::require_agreement(world, "network", facts);
+    comm::require_agreement(world, "network", properties);
   });
   require_contains(message, "the same layer 3 on all ranks, got nothing on rank");
   require_contains(message, "; dense 10:5 on " + ranks);

@@ -86,9 +86,9 @@ void all_gather_collects_all_blocks(Communicator& world) {
       const auto mine = contributions<Element>(world.rank(), block);
       std::vector<Element> output(block * ranks);
       if (world.rank() < in_place_ranks) {
-        const auto place = std::span{output}.subspan(own * block, block);
-        std::copy(mine.begin(), mine.end(), place.begin());
-        comm::all_gather(world, place, output).wait();
+        const auto own_block = std::span{output}.subspan(own * block, block);
+        std::copy(mine.begin(), mine.end(), own_block.begin());
+        comm::all_gather(world, own_block, output).wait();
       } else {
         comm::all_gather(world, mine, output).wait();
       }

@@ -237,10 +237,10 @@ class contract_check {
     std::vector<nn::input_gradient<Element, Device>> targets;
     gradients.reserve(inputs_.size() + 1);
     masks.reserve(inputs_.size() + 1);
-    const auto target = [&, this](const request& asked, const nn::value_shape& shape, std::size_t place) {
+    const auto target = [&, this](const request& asked, const nn::value_shape& shape, std::size_t position) {
       const auto count = static_cast<std::size_t>(size_of(shape));
-      gradients.emplace_back(device_, asked.accumulate ? old_gradient(count, place) : not_numbers(count));
-      masks.emplace_back(device_, mask(count, place, asked.act));
+      gradients.emplace_back(device_, asked.accumulate ? old_gradient(count, position) : not_numbers(count));
+      masks.emplace_back(device_, mask(count, position, asked.act));
       return nn::input_gradient<Element, Device>{
           images{device_, asked.wanted ? gradients.back().data() : nullptr, shape.batch(batch_)},
           {.accumulate = asked.accumulate,
@@ -368,29 +368,29 @@ class contract_check {
     }
   }
 
-  void check_gradient(const elements& got, const elements& expected, const request& asked, std::size_t place) const {
-    const elements old = old_gradient(expected.size(), place);
-    const elements output = mask(expected.size(), place, asked.act);
+  void check_gradient(const elements& got, const elements& expected, const request& asked, std::size_t position) const {
+    const elements old = old_gradient(expected.size(), position);
+    const elements output = mask(expected.size(), position, asked.act);
     if (!asked.wanted) {
       require(same_bits(got, asked.accumulate ? old : not_numbers(got.size())),
               "a gradient that is not needed is not written");
       return;
     }
     close(got, detail::combined(expected, asked.accumulate ? &old : nullptr, asked.mask ? &output : nullptr, asked.act),
-          std::string{"gradient "} + std::to_string(place) +
+          std::string{"gradient "} + std::to_string(position) +
               (asked.accumulate ? " is added to, as epilogue.accumulate says" : " is written") +
               (asked.mask ? " and masked" + detail::name_of(asked.act) : ""));
   }
 
-  [[nodiscard]] static elements old_gradient(std::size_t count, std::size_t place) {
-    return random(static_cast<index_t>(count), "old" + std::to_string(place));
+  [[nodiscard]] static elements old_gradient(std::size_t count, std::size_t position) {
+    return random(static_cast<index_t>(count), "old" + std::to_string(position));
   }
   /// What the layer fuses or masks, if it does: ReLU and, if it knows others, a leaky ReLU and one with a cap.
   [[nodiscard]] std::span<const activation> activations(bool any) const {
     return {detail::checked_activations.data(), !any ? 0U : traits_.any_activation ? 3U : 1U};
   }
-  [[nodiscard]] static elements mask(std::size_t count, std::size_t place, const activation& act) {
-    return detail::activated(random(static_cast<index_t>(count), "mask" + std::to_string(place)), act);
+  [[nodiscard]] static elements mask(std::size_t count, std::size_t position, const activation& act) {
+    return detail::activated(random(static_cast<index_t>(count), "mask" + std::to_string(position)), act);
   }
 
   static void close(const elements& got, const elements& expected, const std::string& what) {

@@ -71,17 +71,17 @@ class file_source final : public byte_source {
   /// Opening a pipe would wait for a writer, and a directory can be opened but not read.
   void require_regular() const {
 #if defined(__unix__) || defined(__APPLE__)
-    struct stat facts;
-    if (stat(name().c_str(), &facts) != 0) {
+    struct stat status;
+    if (stat(name().c_str(), &status) != 0) {
       if (errno == ENOENT || errno == ENOTDIR) {
         refuse("a file", "no such file", "check the folder and the spelling");
       }
       refuse("a file that can be read", std::strerror(errno));
     }
-    if (S_ISDIR(facts.st_mode)) {
+    if (S_ISDIR(status.st_mode)) {
       refuse("a file", "a directory");
     }
-    if (!S_ISREG(facts.st_mode)) {
+    if (!S_ISREG(status.st_mode)) {
       refuse("a regular file", "a device, a pipe or a socket");
     }
 #endif

@@ -73,7 +73,7 @@ class dynamic_array {
   dynamic_array(std::size_t size, const Element& value) : dynamic_array{} {
     data_ = allocate(size);
     for (capacity_ = size; size_ < size; ++size_) {
-      ::new (place(size_)) Element(value);
+      ::new (slot(size_)) Element(value);
     }
   }
   /// Copies of the values. @throws std::bad_alloc
@@ -165,7 +165,7 @@ class dynamic_array {
     if (size_ == capacity_) {
       grow(capacity_ == 0 ? 4 : 2 * capacity_);
     }
-    Element* const made = ::new (place(size_)) Element(std::forward<Arguments>(arguments)...);
+    Element* const made = ::new (slot(size_)) Element(std::forward<Arguments>(arguments)...);
     ++size_;
     return *made;
   }
@@ -193,12 +193,12 @@ class dynamic_array {
   }
   static void deallocate(Element* data) noexcept { deallocate_array(data, alignof(Element)); }
 
-  [[nodiscard]] void* place(std::size_t i) noexcept { return data_ + i; }
+  [[nodiscard]] void* slot(std::size_t i) noexcept { return data_ + i; }
 
   void make(std::size_t size) {
     data_ = allocate(size);
     for (capacity_ = size; size_ < size; ++size_) {
-      ::new (place(size_)) Element();
+      ::new (slot(size_)) Element();
     }
   }
 
@@ -214,7 +214,7 @@ class dynamic_array {
     } else {
       data_ = allocate(count);
       for (capacity_ = count; size_ < count; ++size_) {
-        ::new (place(size_)) Element(from[size_]);
+        ::new (slot(size_)) Element(from[size_]);
       }
     }
   }

@@ -130,34 +130,34 @@ class error : public std::runtime_error {
   /// Builds the message from its parts; `where` is the location.
   explicit error(message_part operation, message_part expected, message_part actual, message_part hint = {},
                  error_location where = error_location::current())
-      : std::runtime_error{detail::error_message(operation, expected, actual, hint, where)}, place_{where} {}
+      : std::runtime_error{detail::error_message(operation, expected, actual, hint, where)}, location_{where} {}
 
   /// The location at its end.
-  [[nodiscard]] error_location place() const noexcept { return place_; }
+  [[nodiscard]] error_location location() const noexcept { return location_; }
 
   /// what() without the location.
   [[nodiscard]] std::string_view message() const noexcept {
     const std::string_view text{what()};
-    return place_.in_standard_library() ? text : text.substr(0, text.rfind(" ["));
+    return location_.in_standard_library() ? text : text.substr(0, text.rfind(" ["));
   }
 
   /// Makes what() read "operation: message() [file:line]". A caller that knows more calls it and rethrows.
   void add_context(message_part operation, error_location where) {
     std::runtime_error::operator=(std::runtime_error{detail::error_message(operation, {}, message(), {}, where)});
-    place_ = where;
+    location_ = where;
   }
 
   /// Replaces the location by that of the call from the program into the library, if the location is in the library or
   /// in the standard library. A location in the program stays, because it is closer to the mistake.
   void location_at_call(error_location call) {
-    if ((place_.in_library() || place_.in_standard_library()) && !call.in_library()) {
+    if ((location_.in_library() || location_.in_standard_library()) && !call.in_library()) {
       std::runtime_error::operator=(std::runtime_error{detail::error_message(message(), {}, {}, {}, call)});
-      place_ = call;
+      location_ = call;
     }
   }
 
  private:
-  error_location place_;
+  error_location location_;
 };
 
 /// Returns function(). If an error of the library leaves it, the error gets the location of the call. A public function

@@ -37,10 +37,10 @@ class exact_sum {
     }
     const std::uint64_t fraction = bits & ((std::uint64_t{1} << 52U) - 1);
     const std::uint64_t mantissa = exponent == 0 ? fraction : fraction | std::uint64_t{1} << 52U;
-    const std::uint64_t place = exponent == 0 ? 0 : exponent - 1;  // |number| = mantissa * 2^place units
-    const std::uint64_t low = (mantissa & low_bits) << place % 32;
-    const std::uint64_t high = (mantissa >> 32U) << place % 32;
-    std::int64_t* const to = digits_.data() + place / 32;
+    const std::uint64_t shift = exponent == 0 ? 0 : exponent - 1;  // |number| = mantissa * 2^shift units
+    const std::uint64_t low = (mantissa & low_bits) << shift % 32;
+    const std::uint64_t high = (mantissa >> 32U) << shift % 32;
+    std::int64_t* const to = digits_.data() + shift / 32;
     const std::int64_t sign = bits >> 63U == 0 ? 1 : -1;
     to[0] += sign * static_cast<std::int64_t>(low & low_bits);
     to[1] += sign * static_cast<std::int64_t>((low >> 32U) + (high & low_bits));

@@ -85,11 +85,11 @@ class mapped_file {
     };
     errno = 0;
     const descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-    struct stat facts {};
-    if (file.number < 0 || ::fstat(file.number, &facts) != 0) {
+    struct stat status {};
+    if (file.number < 0 || ::fstat(file.number, &status) != 0) {
       raise<format_error>({"open '", path, "'"}, "a file that can be read", std::strerror(errno));
     }
-    const auto size = static_cast<std::size_t>(facts.st_size);
+    const auto size = static_cast<std::size_t>(status.st_size);
     if (size == 0) {
       return;  // an empty range cannot be mapped
     }

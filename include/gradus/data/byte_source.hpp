@@ -32,8 +32,8 @@ namespace detail {
 /// True if the path exists.
 [[nodiscard]] inline bool file_exists(const std::string& path) noexcept {
 #if defined(__unix__) || defined(__APPLE__)
-  struct stat facts;
-  return stat(path.c_str(), &facts) == 0;
+  struct stat status;
+  return stat(path.c_str(), &status) == 0;
 #else
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "rb"), &std::fclose};
   return file != nullptr;

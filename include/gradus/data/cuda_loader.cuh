@@ -55,10 +55,10 @@ class cuda_batches : private loader_host, public Base {
                        : gradus::detail::pinned_range{}},
         staged_images_{is_large() ? 0 : this->images_memory().size_bytes() / this->slots()},
         staged_targets_{this->label_bytes() + this->target_bytes() + this->weight_bytes()},
-        images_{device, {places, static_cast<index_t>(this->images_memory().size() / this->slots())}},
-        labels_{device, {places, static_cast<index_t>(this->label_bytes() / sizeof(std::int32_t))}},
-        targets_{device, {places, static_cast<index_t>(this->target_bytes() / sizeof(number))}},
-        weights_{device, {places, static_cast<index_t>(this->weight_bytes() / sizeof(number))}} {
+        images_{device, {device_slots, static_cast<index_t>(this->images_memory().size() / this->slots())}},
+        labels_{device, {device_slots, static_cast<index_t>(this->label_bytes() / sizeof(std::int32_t))}},
+        targets_{device, {device_slots, static_cast<index_t>(this->target_bytes() / sizeof(number))}},
+        weights_{device, {device_slots, static_cast<index_t>(this->weight_bytes() / sizeof(number))}} {
     device.synchronize();  // makes the memory valid for both streams
   }
 
@@ -80,7 +80,7 @@ class cuda_batches : private loader_host, public Base {
 
  private:
   using number = parameter_element_t<Element>;
-  static constexpr index_t places = 2;
+  static constexpr index_t device_slots = 2;
 
   const batch_type* advance() {
     device_->activate();
@@ -91,9 +91,9 @@ class cuda_batches : private loader_host, public Base {
       return nullptr;
     }
     on_the_way_ = false;
-    const cuda_event& copied = copied_[place_];
+    const cuda_event& copied = copied_[slot_];
     check_cuda(cudaStreamWaitEvent(device_->stream(), copied.get(), 0), "cudaStreamWaitEvent");
-    given_ = {.images = {*device_, images_at(place_), copying_.shape},
+    given_ = {.images = {*device_, images_at(slot_), copying_.shape},
               .labels = {slot_of(labels_), copying_.labels.size()},
               .targets = {*device_, copying_.targets == nullptr ? nullptr : slot_of(targets_), copying_.target_shape},
               .weights = {slot_of(weights_), copying_.weights.size()},
@@ -103,7 +103,7 @@ class cuda_batches : private loader_host, public Base {
     // submitted.
     used_.record(device_->stream());
     copies_.wait(used_);
-    place_ = 1 - place_;
+    slot_ = 1 - slot_;
     wait_for_copy_(*this, copied);  // then the host's memory of this batch is free
     try {
       copy_next();
@@ -133,13 +133,13 @@ class cuda_batches : private loader_host, public Base {
     };
   }
 
-  [[nodiscard]] Element* images_at(std::size_t place) noexcept {
-    return images_.data() + static_cast<index_t>(place) * images_.extent(1);
+  [[nodiscard]] Element* images_at(std::size_t slot) noexcept {
+    return images_.data() + static_cast<index_t>(slot) * images_.extent(1);
   }
-  /// The part of an array that belongs to place_.
+  /// The part of an array that belongs to slot_.
   template <class Any>
   [[nodiscard]] Any* slot_of(tensor<Any, 2, row_major, cuda>& array) const noexcept {
-    return array.data() + static_cast<index_t>(place_) * array.extent(1);
+    return array.data() + static_cast<index_t>(slot_) * array.extent(1);
   }
 
   /// Begins to copy the next batch of the host, if there is one, to the free slot.
@@ -154,7 +154,7 @@ class cuda_batches : private loader_host, public Base {
       if (!is_large()) {
         std::memcpy(staged_images_.data(), filled->images, bytes);
       }
-      copy(images_at(place_), is_large() ? filled->images : staged_images_.data(), bytes);
+      copy(images_at(slot_), is_large() ? filled->images : staged_images_.data(), bytes);
       auto* staged = static_cast<std::byte*>(staged_targets_.data());
       const auto stage = [&](void* to_device, const void* from, std::size_t size) {
         if (size != 0) {
@@ -167,7 +167,7 @@ class cuda_batches : private loader_host, public Base {
       stage(slot_of(targets_), filled->targets, static_cast<std::size_t>(filled->target_shape.size()) * sizeof(number));
       stage(slot_of(weights_), filled->weights.data(), filled->weights.size_bytes());
     }
-    copied_[place_].record(copies_.get());
+    copied_[slot_].record(copies_.get());
     on_the_way_ = true;
   }
   void copy(void* to_device, const void* from_host, std::size_t bytes) const {
@@ -191,11 +191,11 @@ class cuda_batches : private loader_host, public Base {
   tensor<number, 2, row_major, cuda> targets_;       // (slots, real targets of the largest batch)
   tensor<number, 2, row_major, cuda> weights_;       // (slots, weights of the largest batch)
   cuda_stream copies_;
-  std::array<cuda_event, places> copied_;  // for each slot: its batch is copied
-  cuda_event used_;                        // the device's work on the previous slot is done
-  detail::filled_batch<Element> copying_;  // the batch under way to place_
+  std::array<cuda_event, device_slots> copied_;  // for each slot: its batch is copied
+  cuda_event used_;                              // the device's work on the previous slot is done
+  detail::filled_batch<Element> copying_;        // the batch under way to slot_
   bool on_the_way_ = false;
-  std::size_t place_ = 0;
+  std::size_t slot_ = 0;
   batch_type given_{.images = {*device_, nullptr, {}}, .targets = {*device_, nullptr, {}}};
 };
 

@@ -27,7 +27,7 @@ namespace gradus::data {
 namespace detail {
 
 /// What a rank says of its examples, as numbers that travel.
-struct part_facts {
+struct part_properties {
   enum : std::size_t {
     valid,
     n,
@@ -51,7 +51,7 @@ struct part_facts {
 };
 
 /// The parts of all ranks, together.
-struct spread_facts {
+struct spread_properties {
   held_examples held;
   index_t size = 0;
   image_extents example{1, 0, 0, 0};
@@ -62,60 +62,60 @@ struct spread_facts {
 };
 
 /// @throws configuration_error, shape_error on all ranks when a rank has refused its examples, or ranks differ
-[[nodiscard]] inline spread_facts together(std::span<const part_facts> all, int rank, error_location where) {
-  spread_facts result;
+[[nodiscard]] inline spread_properties together(std::span<const part_properties> all, int rank, error_location where) {
+  spread_properties result;
   result.held.of = {.rank = rank, .ranks = static_cast<int>(all.size())};
-  const part_facts* first = nullptr;  // that has examples
+  const part_properties* first = nullptr;  // that has examples
   for (std::size_t r = 0; r < all.size(); ++r) {
-    const part_facts& one = all[r];
-    if (one[part_facts::valid] == 0) {
+    const part_properties& one = all[r];
+    if (one[part_properties::valid] == 0) {
       raise<configuration_error>("data::distributed", "examples of each rank that fit together",
                                  {"others, or none that fit, on rank ", r}, "rank's own error says what is wrong",
                                  where);
     }
     if (static_cast<int>(r) == rank) {
       result.held.begin = result.size;
-      result.held.count = one[part_facts::n];
+      result.held.count = one[part_properties::n];
     }
-    result.size += one[part_facts::n];
-    result.held.most = std::max<index_t>(result.held.most, one[part_facts::n]);
-    result.classes = std::max(result.classes, static_cast<int>(one[part_facts::classes]));
-    result.weighted = result.weighted || one[part_facts::weighted] != 0;
-    result.hash += static_cast<std::uint64_t>(one[part_facts::hash]);
-    if (one[part_facts::n] == 0) {
+    result.size += one[part_properties::n];
+    result.held.most = std::max<index_t>(result.held.most, one[part_properties::n]);
+    result.classes = std::max(result.classes, static_cast<int>(one[part_properties::classes]));
+    result.weighted = result.weighted || one[part_properties::weighted] != 0;
+    result.hash += static_cast<std::uint64_t>(one[part_properties::hash]);
+    if (one[part_properties::n] == 0) {
       continue;
     }
-    for (std::size_t k = part_facts::c; first != nullptr && k <= part_facts::ignored; ++k) {
-      if (k != part_facts::classes && k != part_facts::weighted && one[k] != (*first)[k]) {
+    for (std::size_t k = part_properties::c; first != nullptr && k <= part_properties::ignored; ++k) {
+      if (k != part_properties::classes && k != part_properties::weighted && one[k] != (*first)[k]) {
         raise<shape_error>("data::distributed", "inputs and targets of one shape, and one ignored label, on all ranks",
                            {"rank ",
                             r,
                             " has inputs of ",
-                            one[part_facts::c],
+                            one[part_properties::c],
                             "x",
-                            one[part_facts::h],
+                            one[part_properties::h],
                             "x",
-                            one[part_facts::w],
+                            one[part_properties::w],
                             " and targets of ",
-                            one[part_facts::target_c],
+                            one[part_properties::target_c],
                             "x",
-                            one[part_facts::target_h],
+                            one[part_properties::target_h],
                             "x",
-                            one[part_facts::target_w],
+                            one[part_properties::target_w],
                             ", and rank ",
                             first - all.data(),
                             " inputs of ",
-                            (*first)[part_facts::c],
+                            (*first)[part_properties::c],
                             "x",
-                            (*first)[part_facts::h],
+                            (*first)[part_properties::h],
                             "x",
-                            (*first)[part_facts::w],
+                            (*first)[part_properties::w],
                             " and targets of ",
-                            (*first)[part_facts::target_c],
+                            (*first)[part_properties::target_c],
                             "x",
-                            (*first)[part_facts::target_h],
+                            (*first)[part_properties::target_h],
                             "x",
-                            (*first)[part_facts::target_w]},
+                            (*first)[part_properties::target_w]},
                            {}, where);
       }
     }
@@ -125,8 +125,9 @@ struct spread_facts {
     raise<configuration_error>("data::distributed", "a set of at least 1 example", "no examples on any rank", {},
                                where);
   }
-  result.example = {1, (*first)[part_facts::c], (*first)[part_facts::h], (*first)[part_facts::w]};
-  result.target = {1, (*first)[part_facts::target_c], (*first)[part_facts::target_h], (*first)[part_facts::target_w]};
+  result.example = {1, (*first)[part_properties::c], (*first)[part_properties::h], (*first)[part_properties::w]};
+  result.target = {1, (*first)[part_properties::target_c], (*first)[part_properties::target_h],
+                   (*first)[part_properties::target_w]};
   return result;
 }
 
@@ -143,11 +144,11 @@ class distributed_dataset {
   /// As distributed.
   template <class Communicator, class Make>
   distributed_dataset(Communicator& world, const Make& make, error_location where) {
-    detail::part_facts own;
+    detail::part_properties own;
     std::exception_ptr refused;
     try {
       part_.emplace(make());
-      own = facts_of(*part_);
+      own = properties_of(*part_);
     } catch (const error&) {
       refused = std::current_exception();
     }
@@ -158,7 +159,7 @@ class distributed_dataset {
     }
     all_ = detail::together(parts_of(numbers), world.rank(), where);
     // Of each example and its number: the same, however the examples are spread.
-    own[detail::part_facts::hash] = static_cast<std::int64_t>(hash_of_own());
+    own[detail::part_properties::hash] = static_cast<std::int64_t>(hash_of_own());
     gather(world, own, numbers);
     all_ = detail::together(parts_of(numbers), world.rank(), where);
   }
@@ -201,39 +202,39 @@ class distributed_dataset {
   [[nodiscard]] double weight(index_t i) const noexcept { return part_->weight(i - all_.held.begin); }
 
  private:
-  [[nodiscard]] static detail::part_facts facts_of(const part_type& part) {
-    using facts = detail::part_facts;
-    facts own;
+  [[nodiscard]] static detail::part_properties properties_of(const part_type& part) {
+    using properties = detail::part_properties;
+    properties own;
     image_extents target{1, 0, 0, 0};
-    own[facts::valid] = 1;
-    own[facts::n] = part.size();
-    own[facts::c] = part.example().c;
-    own[facts::h] = part.example().h;
-    own[facts::w] = part.example().w;
-    own[facts::weighted] = part.weighted() ? 1 : 0;
+    own[properties::valid] = 1;
+    own[properties::n] = part.size();
+    own[properties::c] = part.example().c;
+    own[properties::h] = part.example().h;
+    own[properties::w] = part.example().w;
+    own[properties::weighted] = part.weighted() ? 1 : 0;
     if constexpr (has_classes) {
       target = part.label_map();
-      own[facts::classes] = part.classes();
-      own[facts::ignores] = part.ignored_label().has_value() ? 1 : 0;
-      own[facts::ignored] = part.ignored_label().value_or(0);
+      own[properties::classes] = part.classes();
+      own[properties::ignores] = part.ignored_label().has_value() ? 1 : 0;
+      own[properties::ignored] = part.ignored_label().value_or(0);
     } else {
       target = part.target();
     }
-    own[facts::target_c] = target.c;
-    own[facts::target_h] = target.h;
-    own[facts::target_w] = target.w;
+    own[properties::target_c] = target.c;
+    own[properties::target_h] = target.h;
+    own[properties::target_w] = target.w;
     return own;
   }
 
   template <class Communicator>
-  static void gather(Communicator& world, const detail::part_facts& own, std::span<std::int64_t> numbers) {
+  static void gather(Communicator& world, const detail::part_properties& own, std::span<std::int64_t> numbers) {
     world.all_gather(std::span<const std::int64_t>{own.values}, numbers).wait();
   }
 
-  [[nodiscard]] static std::vector<detail::part_facts> parts_of(std::span<const std::int64_t> numbers) {
-    std::vector<detail::part_facts> parts(numbers.size() / detail::part_facts::count);
+  [[nodiscard]] static std::vector<detail::part_properties> parts_of(std::span<const std::int64_t> numbers) {
+    std::vector<detail::part_properties> parts(numbers.size() / detail::part_properties::count);
     for (std::size_t i = 0; i < numbers.size(); ++i) {
-      parts[i / detail::part_facts::count][i % detail::part_facts::count] = numbers[i];
+      parts[i / detail::part_properties::count][i % detail::part_properties::count] = numbers[i];
     }
     return parts;
   }
@@ -248,7 +249,7 @@ class distributed_dataset {
   }
 
   std::optional<part_type> part_;
-  detail::spread_facts all_;
+  detail::spread_properties all_;
 };
 
 /// A data set of which each rank brings its own examples: any number of them, also none. Called by all ranks of the

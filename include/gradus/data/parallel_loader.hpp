@@ -68,8 +68,8 @@ class parallel_batches : private has_reading_threads<parameter_element_t<Element
   parallel_batches(cpu& device, const Dataset& set, const loader_options& options, batch_strides strides,
                    const reader_options& reading)
       : has_threads{{.pool = gradus::detail::thread_pool{checked(reading.threads), false, device.flush_denormals()}}},
-        memory{device, facts_of<plane_element>(set), source_of<plane_element>(set, options.augment && reading.augment),
-               options, strides} {
+        memory{device, properties_of<plane_element>(set),
+               source_of<plane_element>(set, options.augment && reading.augment), options, strides} {
     this->threads.planes =
         dynamic_array<plane_element>(static_cast<std::size_t>(reading.threads) * this->plane_elements());
     this->start(filler_of<Dataset>(), device.flush_denormals());

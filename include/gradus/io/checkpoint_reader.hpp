@@ -47,17 +47,17 @@ class checkpoint_reader {
       if (file_.error() != 0) {
         refuse("a file that can be opened", errno_text(-file_.error()));
       }
-      if (const int failed = uninterrupted([&, this] { return files.facts(file_.number(), facts_); })) {
+      if (const int failed = uninterrupted([&, this] { return files.status(file_.number(), status_); })) {
         refuse("a file whose size is known", errno_text(-failed));
       }
-      if (!facts_.regular) {
+      if (!status_.regular) {
         refuse("a regular file", "a folder, a pipe or a device");
       }
-      std::vector<std::uint8_t> head(static_cast<std::size_t>(std::min<std::uint64_t>(facts_.size, 8)));
+      std::vector<std::uint8_t> head(static_cast<std::size_t>(std::min<std::uint64_t>(status_.size, 8)));
       read_bytes(std::as_writable_bytes(std::span{head}), 0);
-      head.resize(safetensors_buffer_begin(operation(), head, facts_.size));
+      head.resize(safetensors_buffer_begin(operation(), head, status_.size));
       read_bytes(std::as_writable_bytes(std::span{head}), 0);
-      header_ = read_safetensors_header(operation(), head, facts_.size);
+      header_ = read_safetensors_header(operation(), head, status_.size);
       head_.assign(reinterpret_cast<const char*>(head.data()), head.size());
       check_header();
     });
@@ -66,7 +66,7 @@ class checkpoint_reader {
   /// The path, as the constructor got it.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   /// What the system says of the file that is open.
-  [[nodiscard]] const file_facts& facts() const noexcept { return facts_; }
+  [[nodiscard]] const file_status& status() const noexcept { return status_; }
   /// The bytes of the file before those of the tensors.
   [[nodiscard]] std::string_view head() const noexcept { return head_; }
   /// The metadata and the tensors in the order of their bytes.
@@ -211,7 +211,7 @@ class checkpoint_reader {
   file_system* files_;
   std::string path_;
   open_file file_;
-  file_facts facts_;
+  file_status status_;
   std::string head_;
   safetensors_header header_;
   std::int64_t step_ = 0;

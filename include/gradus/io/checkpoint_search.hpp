@@ -131,13 +131,13 @@ inline void sort_candidates(std::vector<checkpoint_candidate>& candidates) {
   const std::string& path = file.path();
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash == 0 ? 1 : slash);
-  file_facts of_folder;
-  if (uninterrupted([&] { return files.facts(folder, of_folder); }) != 0 || of_folder.link) {
+  file_status of_folder;
+  if (uninterrupted([&] { return files.status(folder, of_folder); }) != 0 || of_folder.link) {
     of_folder = {};  // who owns what a link leads to is not asked for
   }
   const std::int64_t user = static_cast<std::int64_t>(::geteuid());
   for (const bool of_file : {false, true}) {
-    const std::int64_t owner = of_file ? file.facts().owner : of_folder.owner;
+    const std::int64_t owner = of_file ? file.status().owner : of_folder.owner;
     if (owner > 0 && owner != user) {
       return join({of_file ? "the file" : "the folder", " '", of_file ? path : folder, "' belongs to user ", owner,
                    ", not to user ", user, ", who reads it: go on from it only if you trust that user"});

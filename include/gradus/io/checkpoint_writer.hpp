@@ -216,7 +216,7 @@ class checkpoint_writer {
 
   void check_options() const {
     constexpr std::string_view what = "checkpoint_writer";
-    std::vector<comm::fact> facts;
+    std::vector<comm::property> properties;
     if (options_.folders.empty()) {
       raise<configuration_error>(what, "at least one folder", "none");
     }
@@ -225,13 +225,13 @@ class checkpoint_writer {
         raise<configuration_error>(what, "a path, keep_newest of at least 1 and every of at least 1",
                                    {"'", each.path, "', ", each.keep_newest, " and ", each.every});
       }
-      facts.push_back(
+      properties.push_back(
           {.name = "folder of checkpoints",
            .value = join({each.on_each_node ? "on each node" : each.path, ", keep_newest = ", each.keep_newest,
                           ", keep_best = ", each.keep_best ? "true" : "false", ", every = ", each.every})});
     }
-    facts.push_back({.name = "resumed_from", .value = options_.resumed_from});
-    comm::require_agreement(group_, what, facts);
+    properties.push_back({.name = "resumed_from", .value = options_.resumed_from});
+    comm::require_agreement(group_, what, properties);
   }
 
   void take_family(std::string_view jobs) {

@@ -36,23 +36,23 @@ enum class element_type : unsigned char {
 
 namespace detail {
 
-struct element_facts {
+struct element_properties {
   std::string_view name;
   std::size_t size;  // bytes
 };
-inline constexpr std::array<element_facts, 13> all_element_types{{{"BOOL", 1},
-                                                                  {"U8", 1},
-                                                                  {"I8", 1},
-                                                                  {"I16", 2},
-                                                                  {"U16", 2},
-                                                                  {"F16", 2},
-                                                                  {"BF16", 2},
-                                                                  {"I32", 4},
-                                                                  {"U32", 4},
-                                                                  {"F32", 4},
-                                                                  {"F64", 8},
-                                                                  {"I64", 8},
-                                                                  {"U64", 8}}};
+inline constexpr std::array<element_properties, 13> all_element_types{{{"BOOL", 1},
+                                                                       {"U8", 1},
+                                                                       {"I8", 1},
+                                                                       {"I16", 2},
+                                                                       {"U16", 2},
+                                                                       {"F16", 2},
+                                                                       {"BF16", 2},
+                                                                       {"I32", 4},
+                                                                       {"U32", 4},
+                                                                       {"F32", 4},
+                                                                       {"F64", 8},
+                                                                       {"I64", 8},
+                                                                       {"U64", 8}}};
 
 }  // namespace detail
 

@@ -26,7 +26,7 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/io/detail/output/place.hpp"
+#include "gradus/io/detail/output/target.hpp"
 
 namespace gradus::io {
 
@@ -39,7 +39,7 @@ enum class open_mode {
 };
 
 /// What a path is.
-struct file_facts {
+struct file_status {
   bool regular = false;       ///< a regular file
   bool link = false;          ///< a symbolic link
   std::uint64_t size = 0;     ///< bytes
@@ -81,11 +81,11 @@ class file_system {
   /// As unlink(2). A symbolic link itself is removed, not what it refers to.
   virtual int remove(const std::string& path) = 0;
   /// Where a file that is written as a whole goes: behind the links of the path.
-  [[nodiscard]] virtual detail::output_place place_of_output(const std::string& path) { return {.path = path}; }
+  [[nodiscard]] virtual detail::output_target resolve_output(const std::string& path) { return {.path = path}; }
   /// As fstat(2).
-  [[nodiscard]] virtual int facts(int file, file_facts& into) = 0;
+  [[nodiscard]] virtual int status(int file, file_status& into) = 0;
   /// As lstat(2).
-  [[nodiscard]] virtual int facts(const std::string& path, file_facts& into) = 0;
+  [[nodiscard]] virtual int status(const std::string& path, file_status& into) = 0;
   /// The names in a folder, in any order.
   [[nodiscard]] virtual int list(const std::string& folder, std::vector<std::string>& into) = 0;
   /// As mkdir(2), for each missing folder of the path. A folder that exists is no error.
@@ -128,7 +128,7 @@ class posix_file_system final : public file_system {
   std::int64_t append(int file, std::span<const std::byte> bytes) override {
     return detail::write_in_place(file, bytes.first(one_call(bytes.size())));
   }
-  detail::output_place place_of_output(const std::string& path) override { return detail::place_of_output(path); }
+  detail::output_target resolve_output(const std::string& path) override { return detail::resolve_output(path); }
   std::int64_t read(int file, std::span<std::byte> bytes, std::uint64_t offset) override {
     return result_of(::pread(file, bytes.data(), one_call(bytes.size()), static_cast<::off_t>(offset)));
   }
@@ -161,16 +161,16 @@ class posix_file_system final : public file_system {
   int remove(const std::string& path) override {
     return result_of(::unlink(path.c_str()));
   }
-  int facts(int file, file_facts& into) override {
+  int status(int file, file_status& into) override {
     struct stat found {};
     const int result = result_of(::fstat(file, &found));
-    into = facts_of(found);
+    into = status_of(found);
     return result;
   }
-  int facts(const std::string& path, file_facts& into) override {
+  int status(const std::string& path, file_status& into) override {
     struct stat found {};
     const int result = result_of(::lstat(path.c_str(), &found));
-    into = facts_of(found);
+    into = status_of(found);
     return result;
   }
   int list(const std::string& folder, std::vector<std::string>& into) override {
@@ -215,7 +215,7 @@ class posix_file_system final : public file_system {
     return std::min(bytes, std::size_t{1} << 30U);
   }
 
-  static file_facts facts_of(const struct stat& found) noexcept {
+  static file_status status_of(const struct stat& found) noexcept {
     return {.regular = S_ISREG(found.st_mode),
             .link = S_ISLNK(found.st_mode),
             .size = static_cast<std::uint64_t>(found.st_size),

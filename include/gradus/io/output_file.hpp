@@ -15,7 +15,7 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/io/detail/output/place.hpp"
+#include "gradus/io/detail/output/target.hpp"
 #include "gradus/io/file_system.hpp"
 
 namespace gradus::io {
@@ -36,12 +36,12 @@ class output_file {
   explicit output_file(std::string path, file_system& files = operating_system(),
                        error_location where = error_location::current())
       : files_{&files}, path_{std::move(path)} {
-    place_ = files.place_of_output(path_);
-    if (place_.error != 0) {
-      refuse(place_.error, "check the folder and its permissions", where);
+    target_ = files.resolve_output(path_);
+    if (target_.error != 0) {
+      refuse(target_.error, "check the folder and its permissions", where);
     }
-    if (place_.in_place) {
-      file_ = open_file{files, place_.path, open_mode::append};
+    if (target_.in_place) {
+      file_ = open_file{files, target_.path, open_mode::append};
       if (file_.error() != 0) {
         refuse(file_.error(), file_.error() == -ENXIO ? "start the program that reads the pipe first" : "", where);
       }
@@ -49,7 +49,7 @@ class output_file {
     }
     constexpr int most_names = 1000;
     for (int i = 0; i < most_names; ++i) {
-      temporary_ = join({place_.path, ".tmp-", static_cast<long>(::getpid()), "-", i});
+      temporary_ = join({target_.path, ".tmp-", static_cast<long>(::getpid()), "-", i});
       file_ = open_file{files, temporary_, open_mode::create};
       if (file_.error() != -EEXIST) {
         break;
@@ -67,8 +67,8 @@ class output_file {
   /// Appends bytes.
   /// @throws format_error if they cannot be written: the file system is full, or an error of the device
   void write(std::span<const std::byte> bytes, error_location where = error_location::current()) {
-    const int failed =
-        place_.in_place ? append_all(*files_, file_.number(), bytes) : write_all(*files_, file_.number(), bytes, size_);
+    const int failed = target_.in_place ? append_all(*files_, file_.number(), bytes)
+                                        : write_all(*files_, file_.number(), bytes, size_);
     require(failed, {failed == -EPIPE ? "a reader of " : "room for ", bytes.size(), " bytes"}, where);
     size_ += bytes.size();
   }
@@ -84,18 +84,18 @@ class output_file {
   /// failed
   void commit(error_location where = error_location::current()) {
     const int reached = uninterrupted([&, this] { return files_->sync(file_.number()); });
-    const bool cannot = place_.in_place && (reached == -EINVAL || reached == -EROFS || reached == -ENOTSUP);
+    const bool cannot = target_.in_place && (reached == -EINVAL || reached == -EROFS || reached == -ENOTSUP);
     require(cannot ? 0 : reached, "bytes that reach the device", where);
     const int closed = file_.close();
     require(closed == -EINTR ? 0 : closed, "bytes that reach the device", where);
-    if (place_.in_place) {
+    if (target_.in_place) {
       return;
     }
-    require(uninterrupted([&, this] { return files_->rename(temporary_, place_.path, true); }),
+    require(uninterrupted([&, this] { return files_->rename(temporary_, target_.path, true); }),
             "a file that can be replaced", where);
     temporary_.clear();
-    const std::size_t slash = place_.path.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : place_.path.substr(0, slash + 1);
+    const std::size_t slash = target_.path.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : target_.path.substr(0, slash + 1);
     const int synced = uninterrupted([&, this] { return files_->sync_folder(folder); });
     // Some file systems cannot sync folders.
     require(synced == -EINVAL ? 0 : synced, "a name that reaches the device", where);
@@ -119,7 +119,7 @@ class output_file {
 
   file_system* files_;
   std::string path_;
-  detail::output_place place_;
+  detail::output_target target_;
   std::string temporary_;  // empty once it is gone
   open_file file_;
   std::uint64_t size_ = 0;

@@ -257,7 +257,7 @@ class shared_checkpoint {
           error_in([&, this] { file_ = detail::open_candidate(candidate.path_among(folders), files); });
       if (failed.empty()) {
         detail::append_field(text, join({file_->header().file_size(), " ", file_->header_checksum()}));
-        detail::append_field(text, detail::file_identity(detail::machine_identity(), file_->facts()));
+        detail::append_field(text, detail::file_identity(detail::machine_identity(), file_->status()));
         detail::append_field(text, "");
         detail::append_field(text, detail::other_owner_of(*file_, files));
       } else if (std::find(listed.begin(), listed.end(), candidate) != listed.end()) {

@@ -22,8 +22,8 @@ namespace gradus::kernels {
 /// adjacent indices share one block of the random stream. At most 2^32 examples of 2^34 elements.
 [[nodiscard]] constexpr bool dropout_keeps(const random_stream& stream, std::uint64_t step, std::uint64_t example,
                                            index_t index, std::uint32_t threshold) noexcept {
-  const auto place = static_cast<std::uint64_t>(index);
-  return stream.block((example << 32U) + place / 4, step)[place % 4] >= threshold;
+  const auto position = static_cast<std::uint64_t>(index);
+  return stream.block((example << 32U) + position / 4, step)[position % 4] >= threshold;
 }
 
 /// A requirement of `has_dropout`: dropout_forward overwrites y with keep * x / (1 - rate), both (N, C, H, W), where

@@ -225,7 +225,9 @@ class all_reduce_state : public strategy<Element> {
   /// Calls update(segments) for each bucket as its sums over the ranks arrive.
   void finish(const update_call& update) override { finish_until(0, parameters_.segments.size(), update); }
 
-  [[nodiscard]] bool may_be_late() const noexcept override { return exchange_ != nullptr && exchange_->options().late; }
+  [[nodiscard]] bool has_deferred_update() const noexcept override {
+    return exchange_ != nullptr && exchange_->options().late;
+  }
 
   /// Calls update(segments) for buckets in the order in which they travel, until those of [first, first + count) have
   /// been updated in this step. Returns whether all have been.
@@ -246,8 +248,8 @@ class all_reduce_state : public strategy<Element> {
   [[nodiscard]] const flat_parameters<Element>& parameters() const noexcept { return parameters_; }
 
   /// The parts, by the numbers of their buckets.
-  [[nodiscard]] dynamic_array<travelling_memory> travelling() const override {
-    dynamic_array<travelling_memory> result;
+  [[nodiscard]] dynamic_array<transfer_buffer> transfer_buffers() const override {
+    dynamic_array<transfer_buffer> result;
     for (std::size_t i = 0; exchange_ != nullptr && i < exchange_->parts().size(); ++i) {
       const part& one = exchange_->parts()[i];
       result.push_back(

@@ -39,7 +39,7 @@ template <class Element, class Wire>
 class rounded_gradients_on final : public gradient_channel {
  public:
   rounded_gradients_on(comm::any_communicator channel, std::span<Element> gradients)
-      : channel_{std::move(channel)}, gradients_{gradients}, travelling_(gradients.size()) {}
+      : channel_{std::move(channel)}, gradients_{gradients}, wire_values_(gradients.size()) {}
 
   comm::request reduce(index_t begin, index_t end) override {
     channel_.link().watch_copy(memory(begin, end), [&, this] { round(begin, end); });
@@ -48,7 +48,7 @@ class rounded_gradients_on final : public gradient_channel {
 
   /// The memory of such a part that travels.
   [[nodiscard]] std::span<const std::byte> memory(index_t begin, index_t end) const noexcept {
-    return std::as_bytes(std::span{travelling_.data() + begin, static_cast<std::size_t>(end - begin)});
+    return std::as_bytes(std::span{wire_values_.data() + begin, static_cast<std::size_t>(end - begin)});
   }
 
   void arrived(index_t begin, index_t end) {
@@ -88,7 +88,7 @@ class rounded_gradients_on final : public gradient_channel {
       const auto first = static_cast<std::size_t>(i);
       const auto count = static_cast<std::size_t>(std::min(block, end - i));
       float sums[block] = {};
-      to_float(travelling_.data() + first, sums, count);
+      to_float(wire_values_.data() + first, sums, count);
       std::size_t infinite = 0;
       for (const float each : sums) {
         infinite += std::abs(each) <= std::numeric_limits<float>::max() ? 0U : 1U;
@@ -134,8 +134,8 @@ class rounded_gradients_on final : public gradient_channel {
     float rounded[block] = {};
     std::transform(gradients_.data() + first, gradients_.data() + first + count, values,
                    [](Element each) { return static_cast<float>(each); });
-    to_wire(values, travelling_.data() + first, count);
-    to_float(travelling_.data() + first, rounded, count);
+    to_wire(values, wire_values_.data() + first, count);
+    to_float(wire_values_.data() + first, rounded, count);
     constexpr std::size_t lanes = 8;  // sums that do not wait for each other
     double squares[lanes] = {};
     double error[lanes] = {};
@@ -152,14 +152,14 @@ class rounded_gradients_on final : public gradient_channel {
   }
 
   std::span<Wire> part(index_t begin, index_t end) noexcept {
-    return {travelling_.data() + begin, static_cast<std::size_t>(end - begin)};
+    return {wire_values_.data() + begin, static_cast<std::size_t>(end - begin)};
   }
 
   comm::any_communicator channel_;
   std::span<Element> gradients_;
-  dynamic_array<Wire> travelling_;
+  dynamic_array<Wire> wire_values_;
   std::unique_ptr<comm::link_registration> registration_ =
-      comm::register_memory(channel_, std::span{travelling_.data(), travelling_.size()});
+      comm::register_memory(channel_, std::span{wire_values_.data(), wire_values_.size()});
   std::size_t sent_ = 0;     // elements of this step
   std::size_t arrived_ = 0;  // elements of this step
   std::size_t not_finite_ = 0;

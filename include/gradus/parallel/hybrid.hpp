@@ -183,8 +183,8 @@ class hybrid_state final : public all_reduce::state<Element> {
       sums::finish(update);
     }
   }
-  [[nodiscard]] bool may_be_late() const noexcept override {
-    return rule_ != nullptr && !needs_all() && sums::may_be_late();
+  [[nodiscard]] bool has_deferred_update() const noexcept override {
+    return rule_ != nullptr && !needs_all() && sums::has_deferred_update();
   }
 
   [[nodiscard]] update_scope scope() const noexcept override { return update_scope::stages; }

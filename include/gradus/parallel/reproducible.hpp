@@ -15,7 +15,7 @@
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/link.hpp"
-#include "gradus/comm/tree_ordered.hpp"
+#include "gradus/comm/pairwise_sums.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
@@ -64,7 +64,7 @@ concept sums_by_communicator = requires {
 /// Each batch is divided among `virtual_workers`, which are not ranks: a rank computes the gradients of virtual_workers
 /// / ranks neighboring ones, one after another, so that each is computed in the same way wherever it is. They are added
 /// in one binary tree, neighbors first: ((g0 + g1) + (g2 + g3)) + ((g4 + g5) + (g6 + g7)). A rank has a subtree of it,
-/// and sums over ranks follow the rest of the tree: comm::tree_ordered, or the servers. Statistics of batch
+/// and sums over ranks follow the rest of the tree: comm::pairwise_sums, or the servers. Statistics of batch
 /// normalization are those of a virtual worker's examples.
 ///
 /// What else is summed over ranks is summed without rounding (exact_sum): the losses of epochs and evaluations, and the
@@ -136,7 +136,7 @@ struct reproducible {
     } else {
       options.check(ranks.size());
       return make_strategy<Element>(
-          inner, comm::any_communicator{std::make_unique<comm::tree_ordered_link>(ranks.duplicate())}, parameters);
+          inner, comm::any_communicator{std::make_unique<comm::pairwise_sums_link>(ranks.duplicate())}, parameters);
     }
   }
   /// What is computed in place of the rule: where it clips by the norm, squares are summed without rounding.

@@ -247,8 +247,8 @@ class scattered_update final : public partial_strategy<Element> {
   }
 
   /// The buckets, by their numbers.
-  [[nodiscard]] dynamic_array<travelling_memory> travelling() const override {
-    dynamic_array<travelling_memory> result;
+  [[nodiscard]] dynamic_array<transfer_buffer> transfer_buffers() const override {
+    dynamic_array<transfer_buffer> result;
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       result.push_back({.name = gradus::join({"gradients ", i}),
                         .bytes = std::as_bytes(channel_.part(blocks_[i].begin, blocks_[i].end))});

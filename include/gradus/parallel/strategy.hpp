@@ -64,7 +64,7 @@ class update_call {
 };
 
 /// Memory that a strategy sends or receives, and what traces call it.
-struct travelling_memory {
+struct transfer_buffer {
   std::string name;                  ///< the name in traces
   std::span<const std::byte> bytes;  ///< the memory that is sent or received
 };
@@ -80,10 +80,10 @@ struct strategy_buffer {
 
 /// Where the parameters of a strategy are updated.
 enum class update_scope : unsigned char {
-  all,       ///< every rank updates all of them
-  stages,    ///< every rank updates all that it has: those of its stages of the network
-  parts,     ///< a rank updates parts of parameters: the rule has to be elementwise
-  elsewhere  ///< another rank does: this one keeps no state of the rule
+  all,        ///< every rank updates all of them
+  stages,     ///< every rank updates all that it has: those of its stages of the network
+  parts,      ///< a rank updates parts of parameters: the rule has to be elementwise
+  on_servers  ///< servers do: this rank keeps no state of the rule
 };
 
 /// How one rank brings its gradients together with those of the others: the base class of all strategies' states.
@@ -126,7 +126,7 @@ class strategy {
   virtual void end_of_step(double /*learning_rate*/) {}
 
   /// Whether finish may be put off, and made in parts by finish_until.
-  [[nodiscard]] virtual bool may_be_late() const noexcept { return false; }
+  [[nodiscard]] virtual bool has_deferred_update() const noexcept { return false; }
 
   /// As finish, until the values of segments [first, first + count) are those of the next step. Returns whether all
   /// are.
@@ -186,7 +186,7 @@ class strategy {
   virtual void share_frozen(std::span<std::byte> /*values*/) {}
 
   /// What travels in a step: traces call transfers of this memory by these names.
-  [[nodiscard]] virtual dynamic_array<travelling_memory> travelling() const { return {}; }
+  [[nodiscard]] virtual dynamic_array<transfer_buffer> transfer_buffers() const { return {}; }
 
  protected:
   /// @throws configuration_error with the first line of describe()
@@ -218,8 +218,8 @@ class server_strategy : public strategy<Element> {
   void end_of_step(double learning_rate) override = 0;
   /// Not unless it is overridden: servers have the sums.
   [[nodiscard]] double gather_gradients() override { return this->refuse_gradients(); }
-  /// Always update_scope::elsewhere.
-  [[nodiscard]] update_scope scope() const noexcept final { return update_scope::elsewhere; }
+  /// Always update_scope::on_servers.
+  [[nodiscard]] update_scope scope() const noexcept final { return update_scope::on_servers; }
 
   // For checkpoints. The first of the ranks that train calls them, between steps of all.
 

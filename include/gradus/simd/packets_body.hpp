@@ -361,11 +361,11 @@ struct packet {
   GRADUS_ALWAYS_INLINE static std::uint64_t some_bytes(const void* from, index_t bytes) noexcept {
     const auto both_ends = [=](auto word) {  // they may overlap
       const auto size = static_cast<index_t>(sizeof(word));
-      const index_t place = bytes < 8 ? bytes - size : 0;
+      const index_t offset = bytes < 8 ? bytes - size : 0;
       std::memcpy(&word, from, sizeof(word));
       const std::uint64_t first = word;
-      std::memcpy(&word, static_cast<const char*>(from) + place, sizeof(word));
-      return first | std::uint64_t{word} << static_cast<unsigned>(8 * place);
+      std::memcpy(&word, static_cast<const char*>(from) + offset, sizeof(word));
+      return first | std::uint64_t{word} << static_cast<unsigned>(8 * offset);
     };
     return bytes >= 8 ? both_ends(std::uint64_t{})
            : bytes >= 4 ? both_ends(std::uint32_t{})

@@ -118,8 +118,8 @@ class leaf : public expression_base {
   [[nodiscard]] bool reads(const void* data) const noexcept { return data_ == data; }
   /// True if it reads memory in [begin, end).
   [[nodiscard]] bool meets(const void* begin, const void* end) const noexcept {
-    const auto place = [](const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); };
-    return place(data_) < place(end) && place(begin) < place(data_ + extents_.size());
+    const auto address = [](const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); };
+    return address(data_) < address(end) && address(begin) < address(data_ + extents_.size());
   }
   /// True if it reads elements of [begin, end) at other positions than it writes them. Writing that memory in order
   /// would change values that are read later.

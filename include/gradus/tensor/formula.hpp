@@ -86,7 +86,7 @@ template <class Source>
     return result;
   }();
   std::array<gradus::formula_step, live> list{};
-  std::array<int, count> place{};
+  std::array<int, count> position{};
   std::size_t used = 0;
   for (std::size_t k = 0; k < count; ++k) {
     if (!program.live[k]) {
@@ -94,7 +94,7 @@ template <class Source>
     }
     const program_step& step = program.steps[k];
     gradus::formula_step& made = list[used];
-    place[k] = static_cast<int>(used++);
+    position[k] = static_cast<int>(used++);
     if (step.operation == program_step::load) {
       made = {formula_operation::variable, {step.operands[0], -1, -1}, 0};
     } else if (step.operation == program_step::constant) {
@@ -102,7 +102,7 @@ template <class Source>
     } else {
       made.operation = static_cast<formula_operation>(step.operation);
       for (std::size_t i = 0; i < made.operands.size(); ++i) {
-        made.operands[i] = step.operands[i] < 0 ? -1 : place[static_cast<std::size_t>(step.operands[i])];
+        made.operands[i] = step.operands[i] < 0 ? -1 : position[static_cast<std::size_t>(step.operands[i])];
       }
     }
   }

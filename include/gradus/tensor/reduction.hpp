@@ -83,27 +83,27 @@ struct extreme_kind {
 };
 
 template <class Element, bool Largest>
-struct place_kind {
+struct index_kind {
   static constexpr std::string_view name = Largest ? "argmax" : "argmin";
   static constexpr bool of_empty = false;
   using element_type = Element;
   using result_type = std::int64_t;
   struct state {
     Element value;
-    std::int64_t place;
+    std::int64_t index;
   };
   static constexpr std::int64_t nowhere = std::numeric_limits<std::int64_t>::max();
   GRADUS_HOST_DEVICE static state initial() noexcept { return {extreme_kind<Element, Largest>::initial(), nowhere}; }
-  GRADUS_HOST_DEVICE static void add(state& best, Element value, index_t place) noexcept {
-    merge(best, state{value, place});
+  GRADUS_HOST_DEVICE static void add(state& best, Element value, index_t index) noexcept {
+    merge(best, state{value, index});
   }
   GRADUS_HOST_DEVICE static void merge(state& best, const state& other) noexcept {
     if (beats<Largest>(other.value, best.value) ||
-        (!beats<Largest>(best.value, other.value) && other.place < best.place)) {
+        (!beats<Largest>(best.value, other.value) && other.index < best.index)) {
       best = other;
     }
   }
-  GRADUS_HOST_DEVICE static std::int64_t finish(const state& best, index_t) noexcept { return best.place; }
+  GRADUS_HOST_DEVICE static std::int64_t finish(const state& best, index_t) noexcept { return best.index; }
 };
 
 /// A device that reduces the axes in `Reduced` of a node: sum, mean and the others ask for it.
@@ -171,9 +171,9 @@ using max_kind = extreme_kind<Element, true>;
 template <class Element>
 using min_kind = extreme_kind<Element, false>;
 template <class Element>
-using argmax_kind = place_kind<Element, true>;
+using argmax_kind = index_kind<Element, true>;
 template <class Element>
-using argmin_kind = place_kind<Element, false>;
+using argmin_kind = index_kind<Element, false>;
 
 }  // namespace gradus::detail
 

@@ -30,8 +30,8 @@
 
 namespace gradus::trace {
 
-/// Facts about the traced program that are written to the file.
-struct program_facts {
+/// Properties about the traced program that are written to the file.
+struct program_properties {
   std::string model = {};           ///< name of the model
   index_t batch_size_per_rank = 0;  ///< batch size of one rank, with stages of one replica
   int threads = 0;                  ///< threads of a rank
@@ -160,16 +160,16 @@ class chrome_writer {
  public:
   chrome_writer(text_sink& out, const timeline& all) : json_{out}, all_{all}, arrows_{all} {}
 
-  void write(const program_facts& facts) {
+  void write(const program_properties& properties) {
     json_.raw("{\"traceEvents\":[\n");
     for (std::size_t rank = 0; rank < all_.ranks().size(); ++rank) {
       write_rank(rank);
     }
     json_.raw("\n],\"displayTimeUnit\":\"ms\",\"otherData\":{\"gradus\":\"1\"");
     json_.number(",\"ranks\":", static_cast<std::int64_t>(all_.ranks().size()));
-    json_.number(",\"threads\":", facts.threads);
-    json_.text(",\"model\":", facts.model);
-    json_.number(",\"batch_size\":", static_cast<std::int64_t>(facts.batch_size_per_rank));
+    json_.number(",\"threads\":", properties.threads);
+    json_.text(",\"model\":", properties.model);
+    json_.number(",\"batch_size\":", static_cast<std::int64_t>(properties.batch_size_per_rank));
     write_ranks(",\"hosts\":", [&, this](const rank_timeline& rank) { json_.text("", rank.host); });
     write_ranks(",\"clock_error_us\":", [&, this](const rank_timeline& rank) {
       json_.microseconds("", static_cast<std::int64_t>(rank.clock_error));
@@ -304,8 +304,8 @@ class chrome_writer {
 /// receives, times in microseconds. A track with spans that overlap has several threads, whose numbers are the track
 /// plus multiples of 8.
 /// @throws device_error if the sink cannot be written
-inline void write_chrome(text_sink& out, const timeline& all, const program_facts& facts = {}) {
-  detail::chrome_writer{out, all}.write(facts);
+inline void write_chrome(text_sink& out, const timeline& all, const program_properties& properties = {}) {
+  detail::chrome_writer{out, all}.write(properties);
 }
 
 namespace detail {
@@ -320,11 +320,11 @@ inline void require_plain(const std::string& path) {
 
 template <class Sink>
 timeline write_to(const std::string& path, recorder& from, comm::any_communicator communicator,
-                  const program_facts& facts) {
+                  const program_properties& properties) {
   timeline all = collect(from, communicator);
   if (communicator.rank() == 0) {
     Sink out{path};
-    write_chrome(out, all, facts);
+    write_chrome(out, all, properties);
     out.close();
   }
   return all;
@@ -338,9 +338,9 @@ timeline write_to(const std::string& path, recorder& from, comm::any_communicato
 /// @throws configuration_error if the path ends in .gz; use write_gzip of trace/gzip.hpp for it
 /// @throws communication_error if a rank fails or does not call it in time
 inline timeline write(const std::string& path, recorder& from, comm::any_communicator communicator,
-                      const program_facts& facts = {}) {
+                      const program_properties& properties = {}) {
   detail::require_plain(path);
-  return detail::write_to<file_sink>(path, from, std::move(communicator), facts);
+  return detail::write_to<file_sink>(path, from, std::move(communicator), properties);
 }
 
 }  // namespace gradus::trace

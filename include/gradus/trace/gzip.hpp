@@ -76,8 +76,8 @@ class gzip_sink final : public text_sink {
 /// @throws device_error on rank 0 if the file cannot be written
 /// @throws communication_error if a rank fails or does not call it in time
 inline timeline write_gzip(const std::string& path, recorder& from, comm::any_communicator communicator,
-                           const program_facts& facts = {}) {
-  return detail::write_to<gzip_sink>(path, from, std::move(communicator), facts);
+                           const program_properties& properties = {}) {
+  return detail::write_to<gzip_sink>(path, from, std::move(communicator), properties);
 }
 
 }  // namespace gradus::trace

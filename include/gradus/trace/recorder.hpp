@@ -198,8 +198,8 @@ class recorder {
   static constexpr std::size_t most_spans = std::size_t{1} << 28U;
 
   struct thread_spans {
-    thread_spans(std::size_t capacity, std::uint8_t position, track place)
-        : spans{capacity}, number{position}, where{place} {}
+    thread_spans(std::size_t capacity, std::uint8_t position, track of_thread)
+        : spans{capacity}, number{position}, where{of_thread} {}
     detail::ring spans;
     std::uint8_t number;
     track where;

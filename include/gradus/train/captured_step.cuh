@@ -18,7 +18,7 @@
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/train/detail/trainer/step_capture.cuh"
-#include "gradus/train/step_end.hpp"
+#include "gradus/train/optimizer_step.hpp"
 
 namespace gradus::train {
 

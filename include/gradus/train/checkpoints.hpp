@@ -191,9 +191,9 @@ class checkpoints {
     }
   }
 
-  /// Lets a trainer that is made with a step_end write behind the steps, on a duplicate of this communicator. It has
-  /// the ranks that train; else, and without this call, saves are between the steps. A trainer that makes its strategy
-  /// gives its own communicator. Called by all ranks, before fit.
+  /// Lets a trainer that is made with an optimizer_step write behind the steps, on a duplicate of this communicator. It
+  /// has the ranks that train; else, and without this call, saves are between the steps. A trainer that makes its
+  /// strategy gives its own communicator. Called by all ranks, before fit.
   /// @param communicator  what it refers to outlives this object
   void write_behind(comm::any_communicator communicator) {
     behind_ = std::make_unique<comm::any_communicator>(std::move(communicator));

@@ -153,7 +153,7 @@ class execution {
   /// What ranks that train together have in common, as text; empty where there is nothing to say.
   [[nodiscard]] virtual std::string describe() const { return {}; }
   /// What ranks send in a step besides what the strategy sends: traces call it by these names. @pre prepared
-  [[nodiscard]] virtual dynamic_array<parallel::travelling_memory> travelling() const { return {}; }
+  [[nodiscard]] virtual dynamic_array<parallel::transfer_buffer> transfer_buffers() const { return {}; }
   /// The part of the state of the training that virtual workers have; null without them.
   [[nodiscard]] virtual detail::worker_epoch* workers() noexcept { return nullptr; }
 };

@@ -119,8 +119,8 @@ class gradient_norms {
   void on_step(Trainer& trainer, const step_report& step) {
     const auto training = detail::trainer_access::parts_of(trainer);
     if (!compared_) {
-      const comm::fact facts[] = {{"every", gradus::join({options_.every})}};
-      at_call(where_, [&] { comm::require_agreement(*training.group, "gradient_norms", facts); });
+      const comm::property properties[] = {{"every", gradus::join({options_.every})}};
+      at_call(where_, [&] { comm::require_agreement(*training.group, "gradient_norms", properties); });
       compared_ = true;
     }
     auto& rule = training.end->rule();

@@ -13,8 +13,8 @@
 
 namespace gradus::train {
 
-/// The stages of a network for a trainer that is made with a step_end, whose strategy is a parallel::hybrid with the
-/// same options. A trainer that makes its strategy makes them by itself.
+/// The stages of a network for a trainer that is made with an optimizer_step, whose strategy is a parallel::hybrid with
+/// the same options. A trainer that makes its strategy makes them by itself.
 ///
 /// @code
 ///   auto stages = std::make_unique<train::pipeline<network>>(options);

@@ -287,8 +287,8 @@ class metric_evaluation<Network, metrics::list<Metrics...>> {
           (append_text(names, {names.empty() ? "" : ", ", metrics::describe(each)}), ...);
         },
         options_);
-    const comm::fact facts[] = {{"metrics", names}};
-    comm::require_agreement(group, "trainer.evaluate", facts);
+    const comm::property properties[] = {{"metrics", names}};
+    comm::require_agreement(group, "trainer.evaluate", properties);
   }
 
   [[nodiscard]] nn::score_observer<element, device>* observer() noexcept { return &observer_; }
@@ -324,8 +324,8 @@ class metric_evaluation<Network, metrics::list<Metrics...>> {
             all.metrics);
       });
     } catch (const std::exception& failure) {
-      const comm::fact facts[] = {{"metrics", failure.what()}};
-      refuse(group, "trainer.evaluate", facts);
+      const comm::property properties[] = {{"metrics", failure.what()}};
+      refuse(group, "trainer.evaluate", properties);
       throw;
     }
   }

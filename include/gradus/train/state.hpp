@@ -47,46 +47,46 @@ namespace detail {
 
 /// The texts that stay the same.
 template <class Network>
-void take_constant_facts(const training_parts<Network>& training, training_state& state) {
+void take_constant_properties(const training_parts<Network>& training, training_state& state) {
   const std::string strategy = training.end->strategy().describe();
-  state.set_fact("format", state_format);
-  state.set_fact("gradus version", version);
-  state.set_fact("element", element_name<typename Network::element_type>);
-  state.set_fact("layout", Network::layout_type::name);
-  state.set_fact("rule", training.end->rule().name());
-  state.set_fact("rule options", training.end->rule().description());
-  state.set_fact("strategy", std::string_view{strategy}.substr(0, strategy.find_first_of(" \n")));
-  state.set_fact("ranks", join({training.group->size()}));
-  state.set_fact("seed", join({training.network->seed()}));
+  state.set_property("format", state_format);
+  state.set_property("gradus version", version);
+  state.set_property("element", element_name<typename Network::element_type>);
+  state.set_property("layout", Network::layout_type::name);
+  state.set_property("rule", training.end->rule().name());
+  state.set_property("rule options", training.end->rule().description());
+  state.set_property("strategy", std::string_view{strategy}.substr(0, strategy.find_first_of(" \n")));
+  state.set_property("ranks", join({training.group->size()}));
+  state.set_property("seed", join({training.network->seed()}));
   if (training.workers != nullptr) {
-    state.set_fact("virtual workers", join({training.workers->all}));
+    state.set_property("virtual workers", join({training.workers->all}));
   }
 }
 
 /// The texts of this moment.
 template <class Network>
-void take_facts(const training_parts<Network>& training, training_state& state, std::uint64_t server_updates) {
+void take_properties(const training_parts<Network>& training, training_state& state, std::uint64_t server_updates) {
   loop& progress = *training.progress;
   const training_position& position = progress.position();
-  state.set_fact("epoch", join({position.epochs}));
-  state.set_fact("step in epoch", join({position.step_in_epoch}));
-  state.set_fact("steps", join({position.steps}));
-  state.set_fact("examples", join({position.examples}));
+  state.set_property("epoch", join({position.epochs}));
+  state.set_property("step in epoch", join({position.step_in_epoch}));
+  state.set_property("steps", join({position.steps}));
+  state.set_property("examples", join({position.examples}));
   // Whole microseconds are a short text.
-  state.set_fact("seconds of epoch", join({std::floor(position.seconds * 1e6) / 1e6}));
-  state.set_fact("loader", progress.loader());
-  state.set_fact("learning rate", progress.learning_rate());
+  state.set_property("seconds of epoch", join({std::floor(position.seconds * 1e6) / 1e6}));
+  state.set_property("loader", progress.loader());
+  state.set_property("learning rate", progress.learning_rate());
   if (const auto scale = training.end->rule().report()) {
-    state.set_fact("loss scale", join({scale->scale}));
+    state.set_property("loss scale", join({scale->scale}));
   }
   std::string counters;
   for (const std::uint64_t each : training.end->strategy().counters()) {
     append_text(counters, {counters.empty() ? "" : " ", each});
   }
-  state.set_fact("strategy counters", counters);
-  state.set_fact("server updates", join({server_updates}));
+  state.set_property("strategy counters", counters);
+  state.set_property("server updates", join({server_updates}));
   for (const callback_state::entry& each : progress.callbacks().entries()) {
-    state.set_fact(join({"callback ", each.name}), text_of_numbers(each.numbers));
+    state.set_property(join({"callback ", each.name}), text_of_numbers(each.numbers));
   }
 }
 
@@ -112,8 +112,8 @@ void take_state(const training_parts<Network>& training, training_state& state) 
   using element = typename training_parts<Network>::element;
   comm::link& group = *training.group;
   parallel::strategy<element>& strategy = training.end->strategy();
-  const bool elsewhere = training.elsewhere();
-  const bool asks_servers = elsewhere && group.rank() == 0;
+  const bool on_servers = training.on_servers();
+  const bool asks_servers = on_servers && group.rank() == 0;
   const std::size_t flat_bytes = asks_servers ? training.end->parameters().values.size_bytes() : 0;
   training.end->settle();
   strategy.gather_state();
@@ -121,7 +121,7 @@ void take_state(const training_parts<Network>& training, training_state& state) 
     state_access::made_for(state) = 0;
     plan_state(training, state);
     state_access::finish(state, flat_bytes);
-    take_constant_facts(training, state);
+    take_constant_properties(training, state);
     state_access::made_for(state) = training.progress->identity();
   }
   dynamic_array<double>& sums = state_access::sums_of(state);
@@ -133,7 +133,7 @@ void take_state(const training_parts<Network>& training, training_state& state) 
     take_worker_numbers(training, {sums.data() + of_ranks, sums.size() - of_ranks});
   }
   std::uint64_t server_updates = 0;
-  if (elsewhere) {  // all workers have met: no push is under way until they meet again
+  if (on_servers) {  // all workers have met: no push is under way until they meet again
     if (asks_servers) {
       auto& servers = servers_of(strategy);
       for (std::size_t k = 0; k < state_access::flat_buffers(state, flat_bytes); ++k) {
@@ -171,7 +171,7 @@ void take_state(const training_parts<Network>& training, training_state& state) 
       device.copy_to_host(to, source, bytes);
     }
   }
-  take_facts(training, state, server_updates);
+  take_properties(training, state, server_updates);
 }
 
 }  // namespace detail
@@ -195,7 +195,7 @@ void take_state(const training_parts<Network>& training, training_state& state) 
 ///   });
 /// @endcode
 ///
-/// @param state  its earlier content is replaced, except for facts of other names
+/// @param state  its earlier content is replaced, except for properties of other names
 /// @throws configuration_error when a buffer of the rule has elements of an unknown type
 /// @throws communication_error if a rank fails or does not call it
 template <class Trainer>

@@ -41,7 +41,7 @@ class session_of final : public any_session {
         where_{options.where},
         callbacks_{std::forward<Callbacks>(callbacks)...},
         replicas_{of.network()},
-        progress_{of.progress(), *of.group_, facts()},
+        progress_{of.progress(), *of.group_, properties()},
         data_{of.execution().training(*of.group_, of.network(), source_)} {}
 
   steps_report train(index_t most, std::optional<std::chrono::nanoseconds> budget, error_location where) override {
@@ -60,7 +60,7 @@ class session_of final : public any_session {
     return loader;
   }
 
-  [[nodiscard]] fit_facts facts() {
+  [[nodiscard]] fit_properties properties() {
     return {.run = run_,
             .learning_rate = learning_rate_,
             .loader = description_,
@@ -74,7 +74,7 @@ class session_of final : public any_session {
   }
   template <class Body, std::size_t... Position>
   auto with_parts(const Body& body, std::index_sequence<Position...> /*of*/) {
-    const fit_facts fit = facts();
+    const fit_properties fit = properties();
     return body(stepwise::parts{
         *data_,
         *trainer_->end_,
@@ -84,7 +84,7 @@ class session_of final : public any_session {
   }
 
   trainer<Network>* trainer_;
-  batches_of_loader<Network, Loader> source_;
+  loader_source<Network, Loader> source_;
   run_information run_;
   optim::schedule learning_rate_;
   std::string description_;

@@ -30,16 +30,16 @@
 #include "gradus/train/detail/trainer/parts.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
 #include "gradus/train/execution.hpp"
+#include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/report.hpp"
-#include "gradus/train/step_end.hpp"
 #include "gradus/train/trainer.hpp"
 
 namespace gradus::train {
 
 /// Gives what travels in a step its names: parts of the gradients, parameters on their way to and from servers, and
 /// what crosses the cuts of a network in stages.
-inline void name_travelling(trace::recorder& recorder, std::span<const parallel::travelling_memory> travelling) {
-  for (const parallel::travelling_memory& each : travelling) {
+inline void name_transfer_buffers(trace::recorder& recorder, std::span<const parallel::transfer_buffer> all) {
+  for (const parallel::transfer_buffer& each : all) {
     recorder.name_memory(each.bytes, each.name);
   }
 }
@@ -48,15 +48,15 @@ namespace detail {
 
 /// Records the steps of a training: what the loop does with the loader, the network, the update and the callbacks
 /// passes through here.
-class step_tracer final : public step_end {
+class step_tracer final : public optimizer_step {
  public:
   /// @param layers  the names of the network's layers
-  step_tracer(trace::recorder& recorder, step_end& inner, dynamic_array<trace::name> layers,
+  step_tracer(trace::recorder& recorder, optimizer_step& inner, dynamic_array<trace::name> layers,
               std::uint64_t first_step) noexcept
       : recorder_{&recorder},
         inner_{&inner},
-        late_{inner.may_be_late()},
-        elsewhere_{inner.elsewhere()},
+        late_{inner.has_deferred_update()},
+        on_servers_{inner.on_servers()},
         layers_{std::move(layers)},
         step_{first_step} {}
 
@@ -169,8 +169,8 @@ class step_tracer final : public step_end {
 
   [[nodiscard]] std::optional<double> gradient_norm() const noexcept override { return inner_->gradient_norm(); }
   void end_epoch(epoch_report& report) override { inner_->end_epoch(report); }
-  [[nodiscard]] bool may_be_late() const noexcept override { return late_; }
-  [[nodiscard]] bool elsewhere() const noexcept override { return elsewhere_; }
+  [[nodiscard]] bool has_deferred_update() const noexcept override { return late_; }
+  [[nodiscard]] bool on_servers() const noexcept override { return on_servers_; }
   [[nodiscard]] bool replicates() const noexcept override { return inner_->replicates(); }
 
   void complete_update() override {
@@ -204,7 +204,7 @@ class step_tracer final : public step_end {
   }
   /// The update rule and waits are recorded inside it.
   void put_exchange(std::int64_t began, std::int64_t least) {
-    if (elsewhere_) {
+    if (on_servers_) {
       put_if_long("wait", began, trace::category::wait, "servers", least);
     } else {
       put_if_long("exchange", began, trace::category::exchange, {}, least);
@@ -248,9 +248,9 @@ class step_tracer final : public step_end {
   }
 
   trace::recorder* recorder_;
-  step_end* inner_;
+  optimizer_step* inner_;
   bool late_;
-  bool elsewhere_;
+  bool on_servers_;
   dynamic_array<trace::name> layers_;
   std::uint64_t step_;
   bool in_step_ = false;
@@ -337,7 +337,7 @@ class traced_callbacks final : public any_callback {
 
 /// Calls fit(end, loader, callbacks) with parts that record what goes through them.
 template <class Network, class Fit>
-void fit_recorded(trace::recorder& recorder, const Network& network, step_end& end, batch_source<Network>& source,
+void fit_recorded(trace::recorder& recorder, const Network& network, optimizer_step& end, batch_source<Network>& source,
                   std::uint64_t first_step, callback_list callbacks, const Fit& fit) {
   dynamic_array<trace::name> layers;
   for (std::size_t i = 0; i < network.layers(); ++i) {
@@ -346,7 +346,7 @@ void fit_recorded(trace::recorder& recorder, const Network& network, step_end& e
   step_tracer tracer{recorder, end, std::move(layers), first_step};
   traced_batches<Network> traced{source, tracer};
   traced_callbacks watched{callbacks, tracer};
-  fit(static_cast<step_end&>(tracer), static_cast<batch_source<Network>&>(traced), callback_list{watched.self()});
+  fit(static_cast<optimizer_step&>(tracer), static_cast<batch_source<Network>&>(traced), callback_list{watched.self()});
 }
 
 /// Records the trainings over a communicator of trace::traced.
@@ -355,10 +355,10 @@ class traced_fits final : public fit_watch<Network> {
  public:
   explicit traced_fits(trace::recorder& recorder) noexcept : recorder_{&recorder} {}
 
-  void made(std::span<const parallel::travelling_memory> travelling) override {
-    name_travelling(*recorder_, travelling);
+  void made(std::span<const parallel::transfer_buffer> transfer_buffers) override {
+    name_transfer_buffers(*recorder_, transfer_buffers);
   }
-  void fit(const Network& network, step_end& end, batch_source<Network>& source, std::uint64_t first_step,
+  void fit(const Network& network, optimizer_step& end, batch_source<Network>& source, std::uint64_t first_step,
            callback_list callbacks, const typename fit_watch<Network>::fit_call& fit) override {
     fit_recorded(*recorder_, network, end, source, first_step, callbacks, fit);
   }
@@ -394,7 +394,7 @@ void fit_traced(trace::recorder& recorder, trainer<Network>& of, Loader& loader,
                 Callbacks&&... callbacks) {
   detail::watched_fit::run(
       of, loader, options,
-      [&](step_end& end, batch_source<Network>& source, detail::callback_list list, const auto& fit) {
+      [&](optimizer_step& end, batch_source<Network>& source, detail::callback_list list, const auto& fit) {
         detail::fit_recorded(recorder, of.network(), end, source, of.steps(), list, fit);
       },
       callbacks...);

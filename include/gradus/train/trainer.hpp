@@ -37,8 +37,8 @@
 #include "gradus/train/evaluate_every.hpp"
 #include "gradus/train/execution.hpp"
 #include "gradus/train/fit_options.hpp"
+#include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/report.hpp"
-#include "gradus/train/step_end.hpp"
 #ifdef GRADUS_HAS_INSTANCES
 #include "gradus/nn/network.hpp"
 #endif
@@ -82,15 +82,15 @@ using default_strategy = std::conditional_t<
 ///   train::trainer<network> trainer{net, optim::sgd{}};  // network: decltype of net
 ///   auto passed_on = std::make_unique<train::trainer<network>>(net, optim::sgd{});
 ///
-/// A program that chooses rule and strategy when it runs makes them itself, with what ends a step (step_end), compares
-/// the ranks and starts:
+/// A program that chooses rule and strategy when it runs makes them itself, with what ends a step (optimizer_step),
+/// compares the ranks and starts:
 ///
 /// @code
 ///   const auto parameters = train::trained_parameters_of(net);
 ///   optim::parameter_update_of<optim::sgd, float> rule{device, {.momentum = 0.9}, elements};
 ///   parallel::all_reduce::state<float> strategy{{}, world, parameters.flat()};
 ///   comm::link_of all{world};
-///   train::step_end_of<float> end{parameters, rule, strategy, all};
+///   train::optimizer_step_of<float> end{parameters, rule, strategy, all};
 ///   end.start();
 ///   train::trainer trainer{net, end, end.group()};
 /// @endcode
@@ -122,7 +122,7 @@ class trainer final : public detail::trainer_base<Network> {
   trainer(Network& network, const Update& rule, Communicator& communicator, const Strategy& options = {},
           error_location where = error_location::current()) requires(!std::is_const_v<Network> &&
                                                                      !std::is_const_v<Communicator> &&
-                                                                     !std::derived_from<Update, step_end>)
+                                                                     !std::derived_from<Update, optimizer_step>)
       : trainer{network, detail::recipe_of<Network>(rule, communicator, options),
                 detail::execution_of<Network>(options), where} {}
 
@@ -136,9 +136,9 @@ class trainer final : public detail::trainer_base<Network> {
                 std::make_unique<train::execution<Network>>(), where} {}
 
   /// With a rule and a strategy that the program has made; network, end and group must outlive it.
-  /// @param group  the ranks that train, as of step_end_of::group()
+  /// @param group  the ranks that train, as of optimizer_step_of::group()
   /// @param how    how a rank computes its part of a batch
-  trainer(Network& network, step_end& end, comm::link& group,
+  trainer(Network& network, optimizer_step& end, comm::link& group,
           std::unique_ptr<train::execution<Network>> how = std::make_unique<train::execution<Network>>())
       : base{network, std::move(how)}, end_{&end}, group_{&group} {}
 
@@ -146,7 +146,7 @@ class trainer final : public detail::trainer_base<Network> {
   template <class NetworkArgument, class Update, class CommunicatorArgument, class Strategy = parallel::all_reduce>
   requires(detail::not_kept_by_trainer<NetworkArgument, CommunicatorArgument> &&
            !std::derived_from<std::remove_cvref_t<CommunicatorArgument>, std::source_location> &&
-           !std::derived_from<Update, step_end>)
+           !std::derived_from<Update, optimizer_step>)
       trainer(NetworkArgument&& network, const Update& rule, CommunicatorArgument&& communicator,
               const Strategy& options = {})
       : trainer{const_cast<Network&>(network), rule,
@@ -190,7 +190,7 @@ class trainer final : public detail::trainer_base<Network> {
       at_call(options.where, [&, this] {
         fit_with(
             loader, options, {adapter<Callbacks>{callbacks, this}.self()...},
-            {this, [](const void* self, step_end& end, batch_source<Network>& source, detail::callback_list list,
+            {this, [](const void* self, optimizer_step& end, batch_source<Network>& source, detail::callback_list list,
                       const fit_call& fit) { static_cast<const trainer*>(self)->watch_fit(end, source, list, fit); }});
       });
     }
@@ -273,14 +273,14 @@ class trainer final : public detail::trainer_base<Network> {
     });
   }
 
-  // What the trainer has made. A trainer that was made with a step_end refuses: the program has them.
+  // What the trainer has made. A trainer that was made with an optimizer_step refuses: the program has them.
 
   /// The ranks of the communicator that the trainer was made with, or of its own comm::self.
   [[nodiscard]] comm::any_communicator& communicator(error_location where = error_location::current()) {
     return made(where).ranks;
   }
-  /// The rule with its state as of now. The state is empty if the strategy updates elsewhere, as parameter servers do.
-  /// Where ranks update parts and exchange messages (sharded_update) it is whole only at the end of epochs.
+  /// The rule with its state as of now. The state is empty if the strategy updates on servers, as parameter_server
+  /// does. Where ranks update parts and exchange messages (sharded_update) it is whole only at the end of epochs.
   [[nodiscard]] optim::parameter_update<element>& rule(error_location where = error_location::current()) {
     parts& own = made(where);
     at_call(where, [&] { own.strategy->fetch_state(); });
@@ -342,7 +342,7 @@ class trainer final : public detail::trainer_base<Network> {
     trained_parameters<element> parameters;
     std::unique_ptr<optim::parameter_update<element>> rule;
     std::unique_ptr<parallel::strategy<element>> strategy;
-    std::unique_ptr<step_end_of<element>> end;
+    std::unique_ptr<optimizer_step_of<element>> end;
   };
 
   using fit_call = typename detail::fit_watch<Network>::fit_call;
@@ -351,7 +351,7 @@ class trainer final : public detail::trainer_base<Network> {
   /// function of the caller.
   struct around_fit {
     const void* body;
-    void (*call)(const void* body, step_end& end, batch_source<Network>& source, detail::callback_list callbacks,
+    void (*call)(const void* body, optimizer_step& end, batch_source<Network>& source, detail::callback_list callbacks,
                  const fit_call& fit);
   };
 
@@ -359,24 +359,25 @@ class trainer final : public detail::trainer_base<Network> {
   void fit_with(Loader& loader, const fit_options& options, detail::callback_list callbacks, const around_fit& around) {
     finish(options.where);
     this->share_batches(*group_, detail::refuse_fit, loader, "trainer.fit", options.where);
-    detail::batches_of_loader<Network, Loader> source{loader};
+    detail::loader_source<Network, Loader> source{loader};
     const std::string description{loader.description()};
     fit_source(source, this->run_of(*group_, loader, options.epochs), description, options, callbacks, around);
   }
 
   void fit_source(batch_source<Network>& source, const run_information& run, const std::string& loader,
                   const fit_options& options, detail::callback_list callbacks, const around_fit& around) {
-    const auto fit = [&, this](step_end& end, batch_source<Network>& batches, detail::callback_list list) {
+    const auto fit = [&, this](optimizer_step& end, batch_source<Network>& batches, detail::callback_list list) {
       this->fit_on(*group_, end, batches, run, loader, options, list);
     };
-    around.call(around.body, *end_, source, callbacks,
-                {&fit, [](const void* body, step_end& end, batch_source<Network>& batches, detail::callback_list list) {
-                   (*static_cast<const decltype(fit)*>(body))(end, batches, list);
-                 }});
+    around.call(
+        around.body, *end_, source, callbacks,
+        {&fit, [](const void* body, optimizer_step& end, batch_source<Network>& batches, detail::callback_list list) {
+           (*static_cast<const decltype(fit)*>(body))(end, batches, list);
+         }});
   }
 
   /// By the recorder of the communicator, if it watches trainings.
-  void watch_fit(step_end& end, batch_source<Network>& source, detail::callback_list callbacks,
+  void watch_fit(optimizer_step& end, batch_source<Network>& source, detail::callback_list callbacks,
                  const fit_call& fit) const {
     if (watch_ != nullptr) {
       watch_->fit(this->network_of(), end, source, this->steps(), callbacks, fit);
@@ -390,7 +391,7 @@ class trainer final : public detail::trainer_base<Network> {
                                   typename train::execution<Network>::observer_type* observer = nullptr) {
     end_->complete_update();
     this->share_batches(*group_, detail::fail_all, loader, "trainer.evaluate", where);
-    detail::batches_of_loader<Network, Loader> source{loader};
+    detail::loader_source<Network, Loader> source{loader};
     return evaluate_source(source, where, observer);
   }
 
@@ -424,27 +425,27 @@ class trainer final : public detail::trainer_base<Network> {
     // fail there, and say less.
     this->execution().prepare(network, own_->ranks);
     own_->parameters = trained_parameters_of<typename Network::element_type, device>(network);
-    if (!from.elsewhere) {  // servers take no part in it
+    if (!from.on_servers) {  // servers take no part in it
       this->require_same(own_->ranks.link(), from.describe_rule(from.rule), std::string{from.strategy_name});
     }
-    const auto elements = from.elsewhere ? index_t{0} : static_cast<index_t>(own_->parameters.values.size());
+    const auto elements = from.on_servers ? index_t{0} : static_cast<index_t>(own_->parameters.values.size());
     own_->rule = from.make_rule(from.rule, network.device(), elements);
     own_->strategy = from.make_strategy(from.strategy, own_->ranks, own_->parameters.flat());
-    own_->end = std::make_unique<step_end_of<element>>(own_->parameters, *own_->rule, *own_->strategy,
-                                                       own_->ranks.link(), own_->rule_watch.get());
+    own_->end = std::make_unique<optimizer_step_of<element>>(own_->parameters, *own_->rule, *own_->strategy,
+                                                             own_->ranks.link(), own_->rule_watch.get());
     end_ = own_->end.get();
     group_ = &own_->end->group();
     this->require_same(*group_, from.describe_rule(from.rule),
                        this->execution().describe() + own_->strategy->describe());
     if (watch_ != nullptr) {
-      watch_->made(own_->strategy->travelling());
-      watch_->made(this->execution().travelling());
+      watch_->made(own_->strategy->transfer_buffers());
+      watch_->made(this->execution().transfer_buffers());
     }
     own_->end->start();
   }
 
   /// What the trainer has made.
-  /// @throws configuration_error if it was made with a step_end
+  /// @throws configuration_error if it was made with an optimizer_step
   [[nodiscard]] parts& made(error_location where) {
     if (own_ == nullptr) {
       detail::raise_not_made(where);
@@ -458,8 +459,8 @@ class trainer final : public detail::trainer_base<Network> {
       std::remove_reference_t<Callback>,
       std::conditional_t<detail::asks_for_trainer<std::remove_reference_t<Callback>, trainer>, trainer, void>>;
 
-  std::unique_ptr<parts> own_;  // null: made with a step_end
-  step_end* end_ = nullptr;
+  std::unique_ptr<parts> own_;  // null: made with an optimizer_step
+  optimizer_step* end_ = nullptr;
   comm::link* group_ = nullptr;  // the ranks that train
   std::unique_ptr<detail::fit_watch<Network>> watch_;
   std::unique_ptr<detail::any_session> session_;  // null: no training goes on step by step
@@ -483,7 +484,7 @@ struct watched_fit {
                   Callbacks&... callbacks) {
     at_call(options.where, [&] {
       of.fit_with(loader, options, {typename trainer<Network>::template adapter<Callbacks>{callbacks, &of}.self()...},
-                  {&watch, [](const void* body, step_end& end, batch_source<Network>& source, callback_list list,
+                  {&watch, [](const void* body, optimizer_step& end, batch_source<Network>& source, callback_list list,
                               const typename fit_watch<Network>::fit_call& fit) {
                      (*static_cast<const Watch*>(body))(end, source, list, fit);
                    }});

@@ -47,8 +47,8 @@ struct state_entry {
 };
 
 /// A text of a state: {"rule", "sgd"}.
-struct state_fact {
-  std::string name;   ///< differs from those of all other facts
+struct state_property {
+  std::string name;   ///< differs from those of all other properties
   std::string value;  ///< the text
 };
 
@@ -63,9 +63,9 @@ class state_source {
   /// One of them. @pre i < entries()
   [[nodiscard]] virtual const state_entry& entry(std::size_t i) const noexcept = 0;
   /// A text, or null.
-  [[nodiscard]] virtual const std::string* fact(std::string_view name) const noexcept = 0;
+  [[nodiscard]] virtual const std::string* property(std::string_view name) const noexcept = 0;
   /// The names of the texts that begin with `prefix`, in any order that is the same on all ranks.
-  [[nodiscard]] virtual dynamic_array<std::string> facts_with(std::string_view prefix) const = 0;
+  [[nodiscard]] virtual dynamic_array<std::string> properties_with(std::string_view prefix) const = 0;
   /// Copies elements of array i in their logical order, from element `first` on, as many as there is room for.
   /// @throws error when they cannot be read
   virtual void read(std::size_t i, index_t first, std::span<std::byte> to) const = 0;
@@ -177,8 +177,8 @@ struct stored_array : state_entry {
 /// train::restore takes.
 ///
 /// The ranks share the work: an array is cut into ranges, and each rank has the ones that it answers for. All ranks
-/// know the same list of arrays, facts and ranges, so that they can write a file together without a message. What is
-/// the same on all ranks is divided by bytes; what only one rank has is that rank's. Arrays are
+/// know the same list of arrays, properties and ranges, so that they can write a file together without a message. What
+/// is the same on all ranks is divided by bytes; what only one rank has is that rank's. Arrays are
 ///
 ///   conv1.weight, bn1.running_mean    of the network: of rank 0 where ranks differ
 ///   optimizer.velocity.conv1.weight   of the update rule, for each parameter that is trained
@@ -208,16 +208,18 @@ class training_state final : public state_source {
   /// All arrays, the same list on all ranks.
   [[nodiscard]] std::span<const stored_array> arrays() const noexcept { return {arrays_.data(), arrays_.size()}; }
   /// All texts.
-  [[nodiscard]] std::span<const state_fact> facts() const noexcept { return {facts_.data(), facts_.size()}; }
+  [[nodiscard]] std::span<const state_property> properties() const noexcept {
+    return {properties_.data(), properties_.size()};
+  }
   /// Sets a text, for example of a callback that knows the best metric so far. Set it on all ranks.
-  void set_fact(std::string_view name, std::string_view value) {
-    for (state_fact& each : facts_) {
+  void set_property(std::string_view name, std::string_view value) {
+    for (state_property& each : properties_) {
       if (each.name == name) {
         each.value.assign(value);
         return;
       }
     }
-    facts_.push_back({.name = std::string{name}, .value = std::string{value}});
+    properties_.push_back({.name = std::string{name}, .value = std::string{value}});
   }
 
   /// This rank, and the number of ranks that share the arrays: those that train.
@@ -244,17 +246,17 @@ class training_state final : public state_source {
 
   [[nodiscard]] std::size_t entries() const noexcept override { return arrays_.size(); }
   [[nodiscard]] const state_entry& entry(std::size_t i) const noexcept override { return arrays_[i]; }
-  [[nodiscard]] const std::string* fact(std::string_view name) const noexcept override {
-    for (const state_fact& each : facts_) {
+  [[nodiscard]] const std::string* property(std::string_view name) const noexcept override {
+    for (const state_property& each : properties_) {
       if (each.name == name) {
         return &each.value;
       }
     }
     return nullptr;
   }
-  [[nodiscard]] dynamic_array<std::string> facts_with(std::string_view prefix) const override {
+  [[nodiscard]] dynamic_array<std::string> properties_with(std::string_view prefix) const override {
     dynamic_array<std::string> names;
-    for (const state_fact& each : facts_) {
+    for (const state_property& each : properties_) {
       if (std::string_view{each.name}.starts_with(prefix)) {
         names.push_back(each.name);
       }
@@ -291,7 +293,7 @@ class training_state final : public state_source {
   int ranks_ = 1;
   index_t divided_bytes_ = 0;
   dynamic_array<stored_array> arrays_;
-  dynamic_array<state_fact> facts_;
+  dynamic_array<state_property> properties_;
   dynamic_array<double> sums_;           // (ranks, 4)
   dynamic_array<std::uint64_t> memory_;  // of what this rank has
   std::uint64_t made_for_ = 0;           // the identity of the trainer's loop
@@ -322,9 +324,11 @@ class state_parts final : public state_source {
 
   [[nodiscard]] std::size_t entries() const noexcept override { return parts_[0]->entries(); }
   [[nodiscard]] const state_entry& entry(std::size_t i) const noexcept override { return parts_[0]->entry(i); }
-  [[nodiscard]] const std::string* fact(std::string_view name) const noexcept override { return parts_[0]->fact(name); }
-  [[nodiscard]] dynamic_array<std::string> facts_with(std::string_view prefix) const override {
-    return parts_[0]->facts_with(prefix);
+  [[nodiscard]] const std::string* property(std::string_view name) const noexcept override {
+    return parts_[0]->property(name);
+  }
+  [[nodiscard]] dynamic_array<std::string> properties_with(std::string_view prefix) const override {
+    return parts_[0]->properties_with(prefix);
   }
   void read(std::size_t i, index_t first, std::span<std::byte> to) const override {
     const index_t element_bytes = entry(i).element_bytes;

@@ -138,8 +138,8 @@ class update_ratio {
   template <class Trainer>
   void compare(Trainer& trainer) {
     const auto training = detail::trainer_access::parts_of(trainer);
-    const comm::fact facts[] = {{"every", gradus::join({options_.every})}};
-    at_call(where_, [&] { comm::require_agreement(*training.group, "update_ratio", facts); });
+    const comm::property properties[] = {{"every", gradus::join({options_.every})}};
+    at_call(where_, [&] { comm::require_agreement(*training.group, "update_ratio", properties); });
     compared_ = true;
   }
 

@@ -80,9 +80,9 @@ struct verify_replicas {
 
  private:
   void compare_options(comm::link& group) {
-    const comm::fact facts[] = {{"every", gradus::join({every})}};
+    const comm::property properties[] = {{"every", gradus::join({every})}};
     at_call(where, [&, this] {
-      comm::require_agreement(group, "verify_replicas", facts);
+      comm::require_agreement(group, "verify_replicas", properties);
       if (every == 0) {
         raise<configuration_error>("verify_replicas", "every of at least 1 step", {every});
       }

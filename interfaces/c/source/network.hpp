@@ -272,7 +272,7 @@ class network final : public object {
   }
 }
 
-/// Two extents of options: a 0 is the default, in the second place the first.
+/// Two extents of options: a 0 is the default, as the second the first.
 [[nodiscard]] inline nn::size2d size_of(const std::int64_t (&pair)[2], nn::size2d missing) noexcept {
   if (pair[0] == 0 && pair[1] == 0) {
     return missing;

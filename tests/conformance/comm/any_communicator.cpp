@@ -17,12 +17,12 @@
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/flight_recorder.hpp"
 #include "gradus/comm/forwarding.hpp"
+#include "gradus/comm/pairwise_sums.hpp"
 #include "gradus/comm/recorded.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/subset.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/comm/transfer.hpp"
-#include "gradus/comm/tree_ordered.hpp"
 #include "gradus/core/bfloat16.hpp"
 
 namespace any_communicators {
@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(all_ranks_in_another_order) {
 }
 BOOST_AUTO_TEST_CASE(sums_in_the_order_of_the_tree) {
   run_suite([](comm::threads& world) {
-    return comm::any_communicator{std::make_unique<comm::tree_ordered_link>(world.duplicate())};
+    return comm::any_communicator{std::make_unique<comm::pairwise_sums_link>(world.duplicate())};
   });
 }
 
@@ -149,7 +149,7 @@ BOOST_AUTO_TEST_CASE(what_a_communicator_can_do_is_asked_of_its_link) {
     suite::require(!all.link().properties().knows_nodes && all.link().node() == nullptr, "nodes of threads");
     gradus_test::matched_by_order<comm::threads> by_order{world.duplicate()};
     suite::require(!comm::any_communicator{by_order}.link().properties().matches_tags, "tags");
-    comm::tree_ordered_link tree{world.duplicate()};
+    comm::pairwise_sums_link tree{world.duplicate()};
     suite::require(tree.properties().sums_in_tree && tree.properties().makes_windows, "tree");
     suite::require(tree.duplicate()->properties().sums_in_tree, "a duplicate of a tree");
 

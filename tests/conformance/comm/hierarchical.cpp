@@ -20,27 +20,27 @@ static_assert(comm::communicator<nodes>);
 /// Calls body(communicator) on the ranks of nodes; `sizes` holds the number of ranks of each node.
 template <class Body>
 void run_on_nodes(const std::vector<int>& sizes, comm::hierarchical_options options, const Body& body) {
-  struct place {
+  struct rank_channels {
     comm::threads local;
     comm::threads across;
   };
   const int most = *std::max_element(sizes.begin(), sizes.end());
-  std::vector<std::vector<comm::threads>> across;  // by place on the node, then by node among those that have it
+  std::vector<std::vector<comm::threads>> across;  // by position on the node, then by node among those that have it
   for (int k = 0; k < most; ++k) {
     across.push_back(comm::threads::create(
         static_cast<int>(std::count_if(sizes.begin(), sizes.end(), [k](int size) { return size > k; }))));
   }
   std::vector<int> taken(static_cast<std::size_t>(most));
-  std::vector<std::unique_ptr<place>> places;
+  std::vector<std::unique_ptr<rank_channels>> channels;
   for (const int size : sizes) {
     std::vector<comm::threads> local = comm::threads::create(size);
     for (std::size_t k = 0; k < local.size(); ++k) {
-      places.push_back(std::make_unique<place>(
-          place{std::move(local[k]), std::move(across[k][static_cast<std::size_t>(taken[k]++)])}));
+      channels.push_back(std::make_unique<rank_channels>(
+          rank_channels{std::move(local[k]), std::move(across[k][static_cast<std::size_t>(taken[k]++)])}));
     }
   }
-  comm::run_ranks(static_cast<int>(places.size()), [&](comm::threads& world) {
-    place& mine = *places[static_cast<std::size_t>(world.rank())];
+  comm::run_ranks(static_cast<int>(channels.size()), [&](comm::threads& world) {
+    rank_channels& mine = *channels[static_cast<std::size_t>(world.rank())];
     nodes own{std::move(mine.local), std::move(mine.across), world.duplicate(), options};
     body(own);
   });

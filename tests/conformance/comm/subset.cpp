@@ -18,11 +18,11 @@
 #include "../../support/communicators_archetype.hpp"  // minimal_communicator
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/hierarchical.hpp"
+#include "gradus/comm/pairwise_sums.hpp"
 #include "gradus/comm/recorded.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/subset.hpp"
 #include "gradus/comm/threads.hpp"
-#include "gradus/comm/tree_ordered.hpp"
 
 namespace {
 
@@ -324,7 +324,7 @@ BOOST_AUTO_TEST_CASE(bases) {
   BOOST_TEST(subset_suite::failure_of([&] {
                subset_comm::run_ranks(4, [&](subset_comm::threads& world) {
                  sums_are_right(subset_comm::collectives{world.duplicate()});
-                 sums_are_right(subset_comm::tree_ordered{world.duplicate()});
+                 sums_are_right(subset_comm::pairwise_sums{world.duplicate()});
                  sums_are_right(subset_comm::hierarchical{world.duplicate(), subset_comm::self{}, world.duplicate()});
                });
              }) == "");
@@ -347,7 +347,7 @@ BOOST_AUTO_TEST_CASE(a_subset_is_a_base_of_other_communicators) {
             };
             subset_comm::collectives ring{own.duplicate(), {.all_reduce = subset_comm::parse_all_reduce_spec("ring")}};
             sum_is(ring, 3.0F);
-            subset_comm::tree_ordered tree{own.duplicate()};
+            subset_comm::pairwise_sums tree{own.duplicate()};
             sum_is(tree, 3.0F);
             subset_comm::subset single{own.duplicate(), {own.rank()}};
             sum_is(single, 1.0F);

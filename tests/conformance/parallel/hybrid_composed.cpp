@@ -45,7 +45,7 @@ struct outcome {
   double evaluation_loss = 0;
 };
 
-/// As gradus_test::train_with_skips, by a trainer that is made with a step_end.
+/// As gradus_test::train_with_skips, by a trainer that is made with an optimizer_step.
 outcome train_composed(comm::threads& world, parallel::hybrid options) {
   using network = nn::network<float, gradus::nhwc>;
   options.compile = compile;
@@ -62,7 +62,7 @@ outcome train_composed(comm::threads& world, parallel::hybrid options) {
   optim::parameter_update_of<optim::sgd, float> rule{device, momentum, elements};
   parallel::strategy_state<parallel::hybrid, float> strategy{options, world, parameters.flat()};
   comm::link_of all{world};
-  train::step_end_of<float> end{parameters, rule, strategy, all};
+  train::optimizer_step_of<float> end{parameters, rule, strategy, all};
   end.start();
   train::trainer trainer{net, end, end.group(), std::move(stages)};
   outcome result;

@@ -119,12 +119,12 @@ BOOST_AUTO_TEST_CASE(files_of_format_1_are_read) {
         }
       }
       for (const auto& [key, text] : file.header().metadata) {
-        const std::string_view fact = std::string_view{key}.substr(key.starts_with("state.") ? 6 : 0);
-        if (fact.size() != key.size() && fact != "gradus version" && fact != "learning rate" &&
-            fact != "loader") {  // that of the next fit
+        const std::string_view property = std::string_view{key}.substr(key.starts_with("state.") ? 6 : 0);
+        if (property.size() != key.size() && property != "gradus version" && property != "learning rate" &&
+            property != "loader") {  // that of the next fit
           BOOST_TEST_CONTEXT(key) {
-            BOOST_REQUIRE(now.fact(fact) != nullptr);
-            BOOST_TEST(*now.fact(fact) == text);
+            BOOST_REQUIRE(now.property(property) != nullptr);
+            BOOST_TEST(*now.property(property) == text);
           }
         }
       }

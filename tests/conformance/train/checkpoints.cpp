@@ -198,9 +198,10 @@ void check_strategy(int ranks, const Rule& rule, const Strategy& strategy) {
   }
 }
 
-/// Trains 7 steps with a trainer that is made with a step_end, and returns what its saves, one after each step, cost a
-/// rank.
-std::vector<train::checkpoint_cost> save_with_step_end(comm::threads& world, const std::string& folder, bool behind) {
+/// Trains 7 steps with a trainer that is made with an optimizer_step, and returns what its saves, one after each step,
+/// cost a rank.
+std::vector<train::checkpoint_cost> save_with_optimizer_step(comm::threads& world, const std::string& folder,
+                                                             bool behind) {
   gradus::cpu device{{.intra_op_threads = 1}};
   gradus::data::loader<float, gradus::nhwc> loader{
       device, gradus_test::small_dataset(), {.global_batch_size = 8, .seed = 11}};
@@ -212,7 +213,7 @@ std::vector<train::checkpoint_cost> save_with_step_end(comm::threads& world, con
       device, {}, static_cast<gradus::index_t>(parameters.values.size())};
   parallel::all_reduce::state<float> strategy{{}, world, parameters.flat()};
   comm::link_of all{world};
-  train::step_end_of<float> end{parameters, rule, strategy, all};
+  train::optimizer_step_of<float> end{parameters, rule, strategy, all};
   end.start();
   train::trainer trainer{net, end, end.group()};
   std::vector<train::checkpoint_cost> costs;
@@ -266,11 +267,11 @@ BOOST_AUTO_TEST_CASE(failed_saves_are_reported_too) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_trainer_of_a_step_end_writes_between_steps_or_behind_them) {
+BOOST_AUTO_TEST_CASE(a_trainer_of_an_optimizer_step_writes_between_steps_or_behind_them) {
   for (const bool behind : {false, true}) {
     const checkpoint_folder folder;
     const auto costs =
-        comm::run_ranks(2, [&](comm::threads& world) { return save_with_step_end(world, folder.path, behind); });
+        comm::run_ranks(2, [&](comm::threads& world) { return save_with_optimizer_step(world, folder.path, behind); });
     BOOST_TEST(folder.files().size() == 3U);
     for (const auto& own : costs) {
       BOOST_TEST(own.size() == 7U);

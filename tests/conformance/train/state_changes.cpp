@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_were_apart) {
   const state_run how{.capture_after = 8, .learning_rate = 0.01, .statistics = false};
   (void)run<gradus::nhwc>(2, parallel::model_averaging{.every_steps = 3}, plain, how, nullptr, &states);
   const train::state_parts parts = states.all(2);
-  BOOST_TEST(*parts.fact("strategy counters") == "8 3 1");  // steps, averages (one at the end of the epoch), apart
+  BOOST_TEST(*parts.property("strategy counters") == "8 3 1");  // steps, averages (one at the end of the epoch), apart
   const std::size_t first = parts.find("scores.weight");
   const std::size_t second = parts.find("trainer.rank1.scores.weight");
   BOOST_REQUIRE(second < parts.entries());
@@ -171,7 +171,7 @@ BOOST_AUTO_TEST_CASE(an_outer_optimizer_goes_to_other_ranks) {
   rank_states of_others{3};
   restore_and_capture<gradus::nchw>(3, outer, before, of_others);
   const train::state_parts after = of_others.all(3);
-  BOOST_TEST(*after.fact("strategy counters") == "8 3 1");
+  BOOST_TEST(*after.property("strategy counters") == "8 3 1");
   for (const std::string name : {"values.conv1.weight", "velocity.conv1.weight", "velocity.scores.bias"}) {
     const std::vector<double> numbers = values_in(before, "trainer.strategy.outer." + name);
     BOOST_TEST((numbers != std::vector<double>(numbers.size())), name);
@@ -184,7 +184,7 @@ BOOST_AUTO_TEST_CASE(an_outer_optimizer_goes_to_other_ranks) {
   rank_states began{2};
   restore_and_capture<gradus::nhwc>(2, outer, apart, began);
   const train::state_parts now = began.all(2);
-  BOOST_TEST(*now.fact("strategy counters") == "0 0 0");
+  BOOST_TEST(*now.property("strategy counters") == "0 0 0");
   const std::vector<double> own = values_in(now, "scores.weight");
   BOOST_TEST((values_in(now, "trainer.rank1.scores.weight") == own));
   const std::vector<double> first = values_in(apart, "scores.weight");
@@ -365,11 +365,11 @@ class altered_source final : public train::state_source {
       : from_{&from}, name_{std::move(name)}, text_{std::move(text)} {}
   [[nodiscard]] std::size_t entries() const noexcept override { return from_->entries(); }
   [[nodiscard]] const train::state_entry& entry(std::size_t i) const noexcept override { return from_->entry(i); }
-  [[nodiscard]] const std::string* fact(std::string_view name) const noexcept override {
-    return name == name_ ? &text_ : from_->fact(name);
+  [[nodiscard]] const std::string* property(std::string_view name) const noexcept override {
+    return name == name_ ? &text_ : from_->property(name);
   }
-  [[nodiscard]] gradus::dynamic_array<std::string> facts_with(std::string_view prefix) const override {
-    return from_->facts_with(prefix);
+  [[nodiscard]] gradus::dynamic_array<std::string> properties_with(std::string_view prefix) const override {
+    return from_->properties_with(prefix);
   }
   void read(std::size_t i, index_t first, std::span<std::byte> to) const override {
     if (i >= entries()) {
@@ -431,9 +431,11 @@ class broken_source final : public train::state_source {
   broken_source(const train::state_source& from, bool fails) : from_{&from}, fails_{fails} {}
   [[nodiscard]] std::size_t entries() const noexcept override { return from_->entries(); }
   [[nodiscard]] const train::state_entry& entry(std::size_t i) const noexcept override { return from_->entry(i); }
-  [[nodiscard]] const std::string* fact(std::string_view name) const noexcept override { return from_->fact(name); }
-  [[nodiscard]] gradus::dynamic_array<std::string> facts_with(std::string_view prefix) const override {
-    return from_->facts_with(prefix);
+  [[nodiscard]] const std::string* property(std::string_view name) const noexcept override {
+    return from_->property(name);
+  }
+  [[nodiscard]] gradus::dynamic_array<std::string> properties_with(std::string_view prefix) const override {
+    return from_->properties_with(prefix);
   }
   void read(std::size_t i, index_t first, std::span<std::byte> to) const override {
     if (fails_ && from_->entry(i).name == "optimizer.velocity.scores.weight") {
@@ -579,7 +581,7 @@ BOOST_AUTO_TEST_CASE(parallel_loaders_traces_and_callbacks) {
           one.device, {.momentum = 0.9}, static_cast<index_t>(parameters.values.size())};
       parallel::all_reduce::state<float> strategy{{}, one.alone, parameters.flat()};
       comm::link_of all{one.alone};
-      train::step_end_of<float> end{parameters, rule, strategy, all};
+      train::optimizer_step_of<float> end{parameters, rule, strategy, all};
       end.start();
       train::trainer trainer{one.net, end, end.group()};
       data::parallel_loader<float, gradus::nhwc> loader{one.device, set, batches(), {.threads = 2}};
@@ -612,7 +614,7 @@ BOOST_AUTO_TEST_CASE(parallel_loaders_traces_and_callbacks) {
     BOOST_TEST((train_from(&state, nullptr, again) == values));
     BOOST_TEST(never.epochs == 14.0);
     BOOST_TEST(again.epochs == 14.0);
-    BOOST_TEST((state.fact("callback counting") != nullptr && state.fact("callback counting#2") != nullptr));
+    BOOST_TEST((state.property("callback counting") != nullptr && state.property("callback counting#2") != nullptr));
   }
 }
 
@@ -624,7 +626,7 @@ BOOST_AUTO_TEST_CASE(servers_that_do_not_wait) {
     rank_states states{3};
     (void)run<gradus::nhwc>(3, servers, optim::adam{}, interrupted, nullptr, &states);
     const train::state_parts parts = states.all(3);
-    BOOST_TEST(*parts.fact("server updates") == "30");  // one of each worker in each of ten steps
+    BOOST_TEST(*parts.property("server updates") == "30");  // one of each worker in each of ten steps
     const auto resumed = run<gradus::nhwc>(3, servers, optim::adam{}, interrupted, &parts, nullptr);
     for (const rank_outcome& each : resumed) {
       BOOST_TEST(each.steps == 21U);

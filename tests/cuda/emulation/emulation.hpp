@@ -18,13 +18,13 @@
 namespace emulation {
 
 /// The thread of the grid that the host runs now.
-struct grid_place {
+struct grid_position {
   uint3 thread;
   uint3 block;
   dim3 block_extents;
   dim3 grid_extents;
 };
-inline thread_local grid_place here;
+inline thread_local grid_position here;
 
 /// Waits for the other threads of the block. Returns whether a thread gave a number that is not 0.
 /// Ends the program when a thread of the block ends without it.

@@ -119,7 +119,7 @@ std::int64_t offset(const cudnnTensorStruct& tensor, int n, int c, int h, int w)
 }
 
 template <class Body>
-void for_each_place(const cudnnTensorStruct& tensor, const Body& body) {
+void for_each_coordinate(const cudnnTensorStruct& tensor, const Body& body) {
   for (int n = 0; n < tensor.extents[0]; ++n) {
     for (int c = 0; c < tensor.extents[1]; ++c) {
       for (int h = 0; h < tensor.extents[2]; ++h) {
@@ -148,11 +148,11 @@ struct convolution {
   }
   [[nodiscard]] bool wide() const { return how.compute == CUDNN_DATA_DOUBLE; }
 
-  /// Calls visit with the places in x, w and y of every product of the sums.
+  /// Calls visit with the offsets in x, w and y of every product of the sums.
   template <class Visit>
   void visit_products(const Visit& visit) const {
     const int per_group = w.extents[0] / how.groups;
-    for_each_place(y, [&](int n, int k, int p, int q) {
+    for_each_coordinate(y, [&](int n, int k, int p, int q) {
       for (int c = 0; c < w.extents[1]; ++c) {
         for (int r = 0; r < w.extents[2]; ++r) {
           for (int s = 0; s < w.extents[3]; ++s) {
@@ -175,7 +175,7 @@ std::int64_t span_of(const cudnnTensorStruct& tensor) {
 
 /// to = alpha * sums + beta * to
 void store(const cudnnTensorStruct& tensor, const std::vector<double>& sums, double alpha, double beta, void* to) {
-  for_each_place(tensor, [&](int n, int c, int h, int w) {
+  for_each_coordinate(tensor, [&](int n, int c, int h, int w) {
     const std::int64_t i = offset(tensor, n, c, h, w);
     set(to, tensor.type, i,
         alpha * sums[static_cast<std::size_t>(i)] + (beta == 0 ? 0 : beta * get(to, tensor.type, i)));
@@ -463,7 +463,7 @@ cudnnStatus_t cudnnConvolutionBiasActivationForward(
                                       relu = activation->mode == CUDNN_ACTIVATION_RELU] {
     spoil(workspace, bytes);
     auto sums = forward_sums(shape, x, w);
-    for_each_place(shape.y, [&](int n, int c, int h, int column) {
+    for_each_coordinate(shape.y, [&](int n, int c, int h, int column) {
       const std::int64_t i = offset(shape.y, n, c, h, column);
       double& sum = sums[static_cast<std::size_t>(i)];
       sum = a * sum + (b == 0 ? 0 : b * get(z, shape.y.type, i)) + get(bias, shape.y.type, c);

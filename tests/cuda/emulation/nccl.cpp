@@ -275,12 +275,12 @@ const char* ncclGetLastError(ncclComm_t) {
 }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int size, ncclUniqueId id, int rank, ncclConfig_t*) {
   const std::scoped_lock held{all_worlds};
-  std::shared_ptr<world>& place = worlds[std::string(id.internal, sizeof(id.internal))];
-  if (place == nullptr) {
-    place = std::make_shared<world>();
-    place->size = size;
+  std::shared_ptr<world>& entry = worlds[std::string(id.internal, sizeof(id.internal))];
+  if (entry == nullptr) {
+    entry = std::make_shared<world>();
+    entry->size = size;
   }
-  *communicator = join(place, rank);
+  *communicator = join(entry, rank);
   return ncclInProgress;
 }
 ncclResult_t ncclCommSplit(ncclComm_t communicator, int color, int key, ncclComm_t* made, ncclConfig_t*) {
@@ -288,14 +288,14 @@ ncclResult_t ncclCommSplit(ncclComm_t communicator, int color, int key, ncclComm
   division& parts = communicator->ranks->divisions[communicator->splits++];
   *made = nullptr;
   if (color != NCCL_SPLIT_NOCOLOR) {
-    std::shared_ptr<world>& place = parts.of_color[color];
-    if (place == nullptr) {
-      place = std::make_shared<world>();
-      place->divided = false;
+    std::shared_ptr<world>& entry = parts.of_color[color];
+    if (entry == nullptr) {
+      entry = std::make_shared<world>();
+      entry->divided = false;
     }
-    ++place->size;
-    place->keys.push_back(key);
-    *made = join(place, key);
+    ++entry->size;
+    entry->keys.push_back(key);
+    *made = join(entry, key);
   }
   if (++parts.arrived == communicator->ranks->size) {
     for (auto& [each, part] : parts.of_color) {

@@ -41,9 +41,9 @@ struct stream_state {
   bool working = false;
   int device = current_device();
 
-  /// Does the work up to a place, as far as it need not wait for other ranks. Returns whether all of it is done.
-  bool run_until(std::size_t place) {
-    while (done < place && !working) {
+  /// Does the work up to a position, as far as it need not wait for other ranks. Returns whether all of it is done.
+  bool run_until(std::size_t position) {
+    while (done < position && !working) {
       working = true;
       const bool over = waiting.front()();
       working = false;
@@ -53,7 +53,7 @@ struct stream_state {
       waiting.pop_front();
       ++done;
     }
-    return done >= place;
+    return done >= position;
   }
 };
 
@@ -106,7 +106,7 @@ struct CUgraphExec_st {
 };
 struct CUevent_st {
   std::shared_ptr<CUstream_st> stream;
-  std::size_t place = 0;
+  std::size_t position = 0;
   cudaGraph_t recorded = nullptr;
   std::shared_ptr<std::chrono::steady_clock::time_point> time;
   int device = current_device();
@@ -151,11 +151,11 @@ void give_back(void* pointer) {
 namespace emulation {
 
 /// Waits for other ranks too, which go on meanwhile.
-static void finish(const std::shared_ptr<CUstream_st>& stream, std::size_t place) {
+static void finish(const std::shared_ptr<CUstream_st>& stream, std::size_t position) {
   while (true) {
     {
       const lock held{everything};
-      if (stream->run_until(place)) {
+      if (stream->run_until(position)) {
         return;
       }
     }
@@ -189,7 +189,7 @@ struct fiber {
   std::jmp_buf left{};
   bool begun = false;
   bool over = false;  // its thread
-  grid_place place;
+  grid_position position;
 };
 constexpr std::size_t stack_bytes = 64 << 10;
 thread_local std::vector<std::unique_ptr<fiber>> fibers;
@@ -216,7 +216,7 @@ void run_fiber() {
 
 [[gnu::noinline]] void resume(fiber& one) {
   running = &one;
-  here = one.place;
+  here = one.position;
   if (_setjmp(scheduler) == 0) {
     if (one.begun) {
       _longjmp(one.left, 1);
@@ -233,35 +233,35 @@ void run_fiber() {
   running = nullptr;
 }
 
-void start(std::size_t number, const grid_place& place) {
+void start(std::size_t number, const grid_position& position) {
   if (number >= fibers.size()) {
     fibers.push_back(std::make_unique<fiber>());
     fibers.back()->stack = std::make_unique<char[]>(stack_bytes);
   }
   fiber& one = *fibers[number];
   one.over = false;
-  one.place = place;
+  one.position = position;
   resume(one);
 }
 
 /// One block: between barriers its threads run one after the other, from the first or from the last.
-void run_block(grid_place place) {
-  const dim3 extents = place.block_extents;
+void run_block(grid_position position) {
+  const dim3 extents = position.block_extents;
   const std::size_t count = std::size_t{extents.x} * extents.y * extents.z;
   waits = false;
   numbers = 0;
   bool backwards = false;
   std::size_t number = 0;
-  for (place.thread.z = 0; place.thread.z < extents.z; ++place.thread.z) {
-    for (place.thread.y = 0; place.thread.y < extents.y; ++place.thread.y) {
-      for (place.thread.x = 0; place.thread.x < extents.x; ++place.thread.x, ++number) {
+  for (position.thread.z = 0; position.thread.z < extents.z; ++position.thread.z) {
+    for (position.thread.y = 0; position.thread.y < extents.y; ++position.thread.y) {
+      for (position.thread.x = 0; position.thread.x < extents.x; ++position.thread.x, ++number) {
         if (number == 0 || waits) {
-          start(number, place);
+          start(number, position);
           if (number > 0 && fibers[number]->over) {
             give_up("a thread ended while others of its block wait for it");
           }
         } else {
-          here = place;
+          here = position;
           (*body)();
         }
       }
@@ -306,11 +306,11 @@ void launch(cudaStream_t stream, dim3 blocks, dim3 threads, std::function<void()
   }
   enqueue(stream, [=, thread = std::move(thread)] {
     body = &thread;
-    grid_place place{{}, {}, threads, blocks};
-    for (place.block.z = 0; place.block.z < blocks.z; ++place.block.z) {
-      for (place.block.y = 0; place.block.y < blocks.y; ++place.block.y) {
-        for (place.block.x = 0; place.block.x < blocks.x; ++place.block.x) {
-          run_block(place);
+    grid_position position{{}, {}, threads, blocks};
+    for (position.block.z = 0; position.block.z < blocks.z; ++position.block.z) {
+      for (position.block.y = 0; position.block.y < blocks.y; ++position.block.y) {
+        for (position.block.x = 0; position.block.x < blocks.x; ++position.block.x) {
+          run_block(position);
         }
       }
     }
@@ -554,7 +554,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->time = std::make_shared<std::chrono::steady_clock::time_point>();
     emulation::enqueue(stream, [time = event->time] { *time = std::chrono::steady_clock::now(); });
     event->stream = stream->self;
-    event->place = stream->begun;
+    event->position = stream->begun;
   }
   return cudaSuccess;
 }
@@ -563,13 +563,13 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     return error(cudaErrorCapturedEvent);
   }
   if (event->stream != nullptr) {
-    emulation::finish(event->stream, event->place);
+    emulation::finish(event->stream, event->position);
   }
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const lock held{everything};
-  if (event->stream == nullptr || event->stream->done >= event->place) {
+  if (event->stream == nullptr || event->stream->done >= event->position) {
     return cudaSuccess;
   }
   event->stream->run_until(event->stream->done + 1);
@@ -587,8 +587,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
       stream->recording->streams.push_back(stream->self);
     }
   } else if (event->stream != nullptr) {
-    emulation::enqueue_waiting(stream,
-                               [other = event->stream, place = event->place] { return other->run_until(place); });
+    emulation::enqueue_waiting(
+        stream, [other = event->stream, position = event->position] { return other->run_until(position); });
   }
   return cudaSuccess;
 }

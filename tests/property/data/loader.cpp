@@ -79,21 +79,21 @@ void check_loaders(const gradus::image_extents& shape, index_t examples, index_t
     }
     for (index_t b = 0; b < expected.batches(); ++b) {
       const auto whole = expected.batch(b);
-      std::size_t place = 0;
+      std::size_t position = 0;
       for (auto& loader : loaders) {
         const auto* batch = loader->next();
         BOOST_REQUIRE(batch != nullptr);
-        BOOST_TEST(batch->first_example == whole.first_example + place);
+        BOOST_TEST(batch->first_example == whole.first_example + position);
         BOOST_TEST(batch->global_examples == whole.global_examples);
         BOOST_TEST(batch->images.extent(0) == static_cast<index_t>(batch->labels.size()));
         BOOST_TEST(batch->images.extent(0) <= loader->local_batch_size());
         bool right = true;
         for (index_t n = 0; n < batch->images.extent(0); ++n) {
-          right = right && holds(*batch, n, whole.examples[place++]);
+          right = right && holds(*batch, n, whole.examples[position++]);
         }
         BOOST_TEST(right);
       }
-      BOOST_TEST(place == whole.examples.size());
+      BOOST_TEST(position == whole.examples.size());
     }
     for (auto& loader : loaders) {
       BOOST_TEST(loader->next() == nullptr);

@@ -129,16 +129,16 @@ BOOST_AUTO_TEST_CASE(ranks_together_see_the_batches_of_one_process) {
         BOOST_TEST(parts.back().batches() == one.batches());
         BOOST_TEST(parts.back().largest_share() == (options.global_batch_size + ranks - 1) / ranks);
       }
-      std::uint64_t place = 0;
+      std::uint64_t position = 0;
       for (index_t b = 0; b < one.batches(); ++b) {
         const auto whole = one.batch(b);
         std::vector<index_t> together;
         for (const auto& part : parts) {
           const auto mine = part.batch(b);
-          BOOST_TEST(mine.first_example == place);
+          BOOST_TEST(mine.first_example == position);
           BOOST_TEST(mine.global_examples == whole.global_examples);
           BOOST_TEST(static_cast<index_t>(mine.examples.size()) <= part.largest_share());
-          place += mine.examples.size();
+          position += mine.examples.size();
           together.insert(together.end(), mine.examples.begin(), mine.examples.end());
         }
         BOOST_TEST(std::equal(together.begin(), together.end(), whole.examples.begin(), whole.examples.end()));

@@ -179,7 +179,7 @@ const std::vector<conv::shape> shapes{
      .pad_bottom = 2,
      .pad_right = 5,
      .groups = 4},
-    // Pixels a power of two apart, which would meet in the same places of the cache.
+    // Pixels a power of two apart, which would meet in the same sets of the cache.
     {.batch = 2, .in = 1024, .height = 4, .width = 5, .out = 40},
     {.batch = 1, .in = 34, .height = 3, .width = 7, .out = 1024},
     padded({.batch = 1, .in = 512, .height = 8, .width = 9, .out = 20, .stride_height = 2, .stride_width = 2}, {3, 3},

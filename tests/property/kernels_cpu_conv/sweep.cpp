@@ -99,15 +99,15 @@ struct workplace {
   }
 };
 
-/// Calls body(place in the order n, c, h, w, place in memory).
+/// Calls body(index in the order n, c, h, w, offset in memory).
 template <class Body>
-void for_each_place(bool channels_last, const gradus::image_extents& e, const Body& body) {
+void for_each_coordinate(bool channels_last, const gradus::image_extents& e, const Body& body) {
   const auto [n_all, c_all, plane] = std::array{e.n, e.c, e.h * e.w};
-  std::size_t place = 0;
+  std::size_t index = 0;
   for (index_t n = 0; n < n_all; ++n) {
     for (index_t c = 0; c < c_all; ++c) {
-      for (index_t p = 0; p < plane; ++p, ++place) {
-        body(place, channels_last ? static_cast<std::size_t>((n * plane + p) * c_all + c) : place);
+      for (index_t p = 0; p < plane; ++p, ++index) {
+        body(index, channels_last ? static_cast<std::size_t>((n * plane + p) * c_all + c) : index);
       }
     }
   }
@@ -268,8 +268,8 @@ class sweep_call {
   [[nodiscard]] Stored* placed(unsigned array, const numbers& values, const gradus::image_extents& extents) {
     auto* const to = all_.arrays[array].template place<Stored>(values.size(), end_of(array));
     if (!values.empty()) {
-      for_each_place(channels_last_, extents, [&](std::size_t from, std::size_t place) {
-        to[place] = static_cast<Stored>(static_cast<gradus::parameter_element_t<Stored>>(values[from]));
+      for_each_coordinate(channels_last_, extents, [&](std::size_t from, std::size_t offset) {
+        to[offset] = static_cast<Stored>(static_cast<gradus::parameter_element_t<Stored>>(values[from]));
       });
     }
     return to;
@@ -296,10 +296,10 @@ class sweep_call {
                                      const gradus::image_extents& extents, double relative) const {
     std::size_t wrong = 0;
     std::ostringstream text;
-    for_each_place(channels_last_, extents, [&](std::size_t from, std::size_t place) {
+    for_each_coordinate(channels_last_, extents, [&](std::size_t from, std::size_t offset) {
       const auto right =
           static_cast<double>(static_cast<Stored>(static_cast<gradus::parameter_element_t<Stored>>(expected[from])));
-      const auto value = static_cast<double>(got[place]);
+      const auto value = static_cast<double>(got[offset]);
       const double bound = relative == 0.0 ? 0.0 : relative * p_.size + last_place<Stored> * std::abs(right);
       if (!(std::abs(value - right) <= bound) && wrong++ == 0) {
         text << name << '[' << from << "] is " << value << ", not " << right;

@@ -30,26 +30,26 @@ struct sweep_case {
   bool channels_last = false;
   conv::code code = code::portable;
   int threads = 1;
-  index_t planned = 0;         ///< images that the workspace is planned for beyond the batch
-  bool own_workspace = false;  ///< as large as this code needs it, not the largest of all instruction sets
-  bool bias = false;           ///< forward epilogue: there is one; weights: its gradient is asked for
-  bool residual = false;       ///< forward epilogue
-  bool relu = false;           ///< forward epilogue: act; backward epilogue: relu_output
-  unsigned bent = 0;           ///< with relu: 0 for ReLU, 1 for a leaky ReLU, 2 for one with a cap
-  bool accumulate = false;     ///< backward epilogue
-  bool winograd = true;        ///< allowed
-  bool transposed = false;     ///< a pass of the transposed convolution whose terms are those of `which`
-  unsigned fronts = 0;         ///< bit i: array i begins at a guarded page, and does not end at one
-  std::uint32_t numbers = 1;   ///< seed of the values
+  index_t planned = 0;                 ///< images that the workspace is planned for beyond the batch
+  bool own_workspace = false;          ///< as large as this code needs it, not the largest of all instruction sets
+  bool bias = false;                   ///< forward epilogue: there is one; weights: its gradient is asked for
+  bool residual = false;               ///< forward epilogue
+  bool relu = false;                   ///< forward epilogue: act; backward epilogue: relu_output
+  unsigned activation_parameters = 0;  ///< with relu: 0 for ReLU, 1 for a leaky ReLU, 2 for one with a cap
+  bool accumulate = false;             ///< backward epilogue
+  bool winograd = true;                ///< allowed
+  bool transposed = false;             ///< a pass of the transposed convolution whose terms are those of `which`
+  unsigned fronts = 0;                 ///< bit i: array i begins at a guarded page, and does not end at one
+  std::uint32_t numbers = 1;           ///< seed of the values
 };
 
 /// The activation of the epilogue.
 [[nodiscard]] inline gradus::kernels::activation activation_of(const sweep_case& c) {
   using gradus::kernels::activation;
-  return !c.relu       ? activation::identity
-         : c.bent == 1 ? activation::leaky_relu(0.125)
-         : c.bent == 2 ? activation{.slope = 0, .cap = 1}
-                       : activation::relu;
+  return !c.relu                        ? activation::identity
+         : c.activation_parameters == 1 ? activation::leaky_relu(0.125)
+         : c.activation_parameters == 2 ? activation{.slope = 0, .cap = 1}
+                                        : activation::relu;
 }
 
 /// True if a case computes y, with a bias, a residual and an activation; false for gradients.
@@ -267,7 +267,7 @@ inline void keep_what_fits(sweep_case& c) {
   const bool weights = c.which == gradus::kernels::pass::backward_weights;
   c.residual = c.residual && !weights && has_forward_epilogue(c);
   c.relu = c.relu && !weights;
-  c.bent = c.relu ? c.bent : 0;
+  c.activation_parameters = c.relu ? c.activation_parameters : 0;
   c.accumulate = c.accumulate && !weights && !has_forward_epilogue(c);
 }
 
@@ -292,7 +292,7 @@ inline sweep_case draw_call(draws& d, const shape& s) {
   c.bias = d.one_of(2);
   c.residual = d.one_of(2);
   c.relu = d.one_of(2);
-  c.bent = d.one_of(2) ? static_cast<unsigned>(d.in(1, 2)) : 0;
+  c.activation_parameters = d.one_of(2) ? static_cast<unsigned>(d.in(1, 2)) : 0;
   c.accumulate = d.one_of(2);
   keep_what_fits(c);
   c.winograd = !d.one_of(4);
@@ -409,7 +409,7 @@ class walk {
   flag("bias", c.bias, false);
   flag("residual", c.residual, false);
   flag("relu", c.relu, false);
-  number("bent", c.bent, 0);
+  number("activation_parameters", c.activation_parameters, 0);
   flag("accumulate", c.accumulate, false);
   flag("winograd", c.winograd, true);
   flag("transposed", c.transposed, false);

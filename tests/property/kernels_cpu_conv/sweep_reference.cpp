@@ -67,17 +67,17 @@ void for_each_run(const conv2d_geometry& g, index_t batch, const Body& body) {
   }
 }
 
-/// Along one axis, which places of the source some result meets, or which results meet the source.
-[[nodiscard]] std::vector<bool> places_that_meet(bool of_results, index_t taps, index_t dilation, index_t stride,
-                                                 index_t pad, index_t size, index_t results) {
-  std::vector<bool> places(static_cast<std::size_t>(of_results ? results : size));
+/// Along one axis, which positions of the source some result meets, or which results meet the source.
+[[nodiscard]] std::vector<bool> positions_that_meet(bool of_results, index_t taps, index_t dilation, index_t stride,
+                                                    index_t pad, index_t size, index_t results) {
+  std::vector<bool> positions(static_cast<std::size_t>(of_results ? results : size));
   for (index_t tap = 0; tap < taps; ++tap) {
     const met some = results_that_meet(tap * dilation, stride, pad, size, results);
     for (index_t p = some.begin; p < some.end; ++p) {
-      places[static_cast<std::size_t>(of_results ? p : p * stride - pad + tap * dilation)] = true;
+      positions[static_cast<std::size_t>(of_results ? p : p * stride - pad + tap * dilation)] = true;
     }
   }
-  return places;
+  return positions;
 }
 
 }  // namespace
@@ -134,10 +134,10 @@ void sweep_problem::compute(gradus::kernels::pass which, index_t batch) {
 void sweep_problem::spoil_what_is_not_read(const sweep_case& c) {
   const conv2d_geometry& g = geometry;
   const bool results = c.which == gradus::kernels::pass::backward_data;
-  const std::vector<bool> rows = places_that_meet(results, g.kernel_height, g.dilation_height, g.stride_height,
-                                                  g.pad_top, g.in_height, g.out_height);
-  const std::vector<bool> columns =
-      places_that_meet(results, g.kernel_width, g.dilation_width, g.stride_width, g.pad_left, g.in_width, g.out_width);
+  const std::vector<bool> rows = positions_that_meet(results, g.kernel_height, g.dilation_height, g.stride_height,
+                                                     g.pad_top, g.in_height, g.out_height);
+  const std::vector<bool> columns = positions_that_meet(results, g.kernel_width, g.dilation_width, g.stride_width,
+                                                        g.pad_left, g.in_width, g.out_width);
   if (c.which == gradus::kernels::pass::backward_weights && c.transposed && c.bias) {
     return;  // the gradient of the bias reads all of them
   }

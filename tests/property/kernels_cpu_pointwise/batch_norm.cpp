@@ -43,10 +43,10 @@ expected_forward reference(const plain_images& x, const std::vector<double>& gam
   expected_forward out{plain_images{shape}, std::vector<double>(channels), std::vector<double>(channels),
                        std::vector<double>(channels)};
   const auto count = static_cast<double>(shape.n * shape.h * shape.w);
-  for_each_place(shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  for_each_coordinate(shape, [&](index_t n, index_t c, index_t h, index_t w) {
     out.mean[static_cast<std::size_t>(c)] += x(n, c, h, w) / count;
   });
-  for_each_place(shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  for_each_coordinate(shape, [&](index_t n, index_t c, index_t h, index_t w) {
     const double d = x(n, c, h, w) - out.mean[static_cast<std::size_t>(c)];
     out.unbiased[static_cast<std::size_t>(c)] += d * d;
   });
@@ -54,7 +54,7 @@ expected_forward reference(const plain_images& x, const std::vector<double>& gam
     out.inverse[c] = 1 / std::sqrt(out.unbiased[c] / count + epsilon);
     out.unbiased[c] /= count > 1 ? count - 1 : count;
   }
-  for_each_place(shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  for_each_coordinate(shape, [&](index_t n, index_t c, index_t h, index_t w) {
     const auto i = static_cast<std::size_t>(c);
     double value = (x(n, c, h, w) - out.mean[i]) * out.inverse[i];
     value = variant.affine ? value * gamma[i] + beta[i] : value;
@@ -176,13 +176,13 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(batch_norm_agrees_with_its_formulas, Case, float_a
           plain_images inference{shape};
           plain_images dx{shape};
           plain_images dresidual{shape};
-          for_each_place(shape, [&](index_t n, index_t c, index_t h, index_t w) {
+          for_each_coordinate(shape, [&](index_t n, index_t c, index_t h, index_t w) {
             const auto i = static_cast<std::size_t>(c);
             g(n, c, h, w) = variant.relu && !(y(n, c, h, w) > 0) ? 0.0 : dy(n, c, h, w);
             dbeta[i] += g(n, c, h, w);
             dgamma[i] += g(n, c, h, w) * (x(n, c, h, w) - expected.mean[i]) * expected.inverse[i];
           });
-          for_each_place(shape, [&](index_t n, index_t c, index_t h, index_t w) {
+          for_each_coordinate(shape, [&](index_t n, index_t c, index_t h, index_t w) {
             const auto i = static_cast<std::size_t>(c);
             const double scale = variant.affine ? gamma[i] : 1.0;
             double value = (x(n, c, h, w) - mean[i]) / std::sqrt(variance[i] + epsilon) * scale;
@@ -252,7 +252,7 @@ BOOST_AUTO_TEST_CASE(a_nan_stays_visible) {
   const auto ones = std::vector<double>(3, 1.0);
   const auto r = run<float, nchw>(1, x, x, ones, ones, x, {true, false, true}, false, nullptr);
   const auto y = plain<nchw>(shape, r.y);
-  for_each_place(
+  for_each_coordinate(
       shape, [&](index_t n, index_t c, index_t h, index_t w) { BOOST_TEST(std::isnan(y(n, c, h, w)) == (c == 1)); });
   BOOST_TEST(std::isnan(r.running_mean[1]));
   BOOST_TEST(std::isnan(r.running_variance[1]));

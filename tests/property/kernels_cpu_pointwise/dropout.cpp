@@ -63,14 +63,14 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(dropout_forward_is_its_definition, Case, dropout_c
         BOOST_TEST((r.mask == three.mask));
         const auto scale = static_cast<element>(1.0 / (1.0 - rate));
         index_t wrong = 0;
-        index_t place = 0;
+        index_t index = 0;
         for (index_t n = 0; n < shape.n; ++n) {
-          place = 0;
+          index = 0;
           for (index_t c = 0; c < shape.c; ++c) {
             for (index_t h = 0; h < shape.h; ++h) {
-              for (index_t w = 0; w < shape.w; ++w, ++place) {
+              for (index_t w = 0; w < shape.w; ++w, ++index) {
                 const bool keeps = kernels::dropout_keeps(stream, step, first_example + static_cast<std::uint64_t>(n),
-                                                          place, kernels::dropout_threshold(rate));
+                                                          index, kernels::dropout_threshold(rate));
                 const auto i = static_cast<std::size_t>(at(n, c, h, w));
                 wrong += r.mask[i] != (keeps ? 1 : 0);
                 wrong += r.y[i] != (keeps ? x[i] * scale : element{0});

@@ -108,7 +108,7 @@ set_norm_results expected_set_norm(const set_norm_case& tested, const set_norm_i
     double count = 0, mean = 0, variance = 0, gradient = 0, product = 0;
   };
   std::map<index_t, sums> sets;
-  for_each_place(shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  for_each_coordinate(shape, [&](index_t n, index_t c, index_t h, index_t w) {
     sums& set = sets[set_of(n, c, h, w)];
     set.count += 1;
     set.mean += in.x(n, c, h, w);
@@ -116,7 +116,7 @@ set_norm_results expected_set_norm(const set_norm_case& tested, const set_norm_i
   for (auto& [number, set] : sets) {
     set.mean /= set.count;
   }
-  for_each_place(shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  for_each_coordinate(shape, [&](index_t n, index_t c, index_t h, index_t w) {
     sums& set = sets[set_of(n, c, h, w)];
     set.variance += std::pow(in.x(n, c, h, w) - set.mean, 2) / set.count;
   });
@@ -128,7 +128,7 @@ set_norm_results expected_set_norm(const set_norm_case& tested, const set_norm_i
   const auto scaled = [&](index_t n, index_t c, index_t h, index_t w) {
     return in.dy(n, c, h, w) * (affine ? affine_at(in.gamma, c, h, w) : 1.0);
   };
-  for_each_place(shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  for_each_coordinate(shape, [&](index_t n, index_t c, index_t h, index_t w) {
     double value = normal(n, c, h, w);
     value = affine ? value * affine_at(in.gamma, c, h, w) + affine_at(in.beta, c, h, w) : value;
     value += extra ? in.residual(n, c, h, w) : 0.0;
@@ -140,7 +140,7 @@ set_norm_results expected_set_norm(const set_norm_case& tested, const set_norm_i
     dgamma(0, c, whole ? h : 0, whole ? w : 0) += in.dy(n, c, h, w) * normal(n, c, h, w);
     dbeta(0, c, whole ? h : 0, whole ? w : 0) += in.dy(n, c, h, w);
   });
-  for_each_place(shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  for_each_coordinate(shape, [&](index_t n, index_t c, index_t h, index_t w) {
     const sums& set = sets[set_of(n, c, h, w)];
     double value =
         (scaled(n, c, h, w) - set.gradient - normal(n, c, h, w) * set.product) / std::sqrt(set.variance + added);
@@ -283,7 +283,7 @@ BOOST_AUTO_TEST_CASE(a_nan_stays_in_its_set) {
   const auto got = run_set_norm<float, nhwc>(1, tested, in, true, true);
   plain_images y{tested.shape};
   y.values = got.y;
-  for_each_place(tested.shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  for_each_coordinate(tested.shape, [&](index_t n, index_t c, index_t h, index_t w) {
     BOOST_TEST(std::isnan(y(n, c, h, w)) == (n == 1 && c < 2));
   });
 }

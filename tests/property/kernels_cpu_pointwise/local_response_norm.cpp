@@ -25,7 +25,7 @@ const std::vector<local_response_norm_parameters> parameters{{},
 
 plain_images reference(const plain_images& x, const local_response_norm_parameters& p) {
   plain_images y{x.shape};
-  for_each_place(x.shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  for_each_coordinate(x.shape, [&](index_t n, index_t c, index_t h, index_t w) {
     double sum = 0;
     for (index_t j = std::max(index_t{0}, c - p.radius); j <= std::min(x.shape.c - 1, c + p.radius); ++j) {
       sum += x(n, j, h, w) * x(n, j, h, w);

@@ -100,11 +100,12 @@ template <class Element, class Layout>
 max_result<Element, Layout> run_max(int threads, const pool_case& test, const std::vector<Element>& x) {
   cpu device{{.intra_op_threads = threads}};
   const auto out = test.shape.output(test.images);
-  max_result<Element, Layout> result{std::vector<Element>(places(out)), std::vector<std::uint8_t>(places(out))};
+  max_result<Element, Layout> result{std::vector<Element>(elements_of(out)),
+                                     std::vector<std::uint8_t>(elements_of(out))};
   max_pool2d_forward(device, test.shape,
                      image_view<const Element, Layout>{device, x.data(), test.shape.input(test.images)},
                      image_view<Element, Layout>{device, result.y.data(), out}, result.choice.data());
-  std::vector<Element> without(places(out));
+  std::vector<Element> without(elements_of(out));
   max_pool2d_forward(device, test.shape,
                      image_view<const Element, Layout>{device, x.data(), test.shape.input(test.images)},
                      image_view<Element, Layout>{device, without.data(), out}, nullptr);
@@ -123,7 +124,7 @@ void check_max(const pool_case& test, const plain_images& x) {
   const auto out = test.shape.output(test.images);
   const gradus::dense_mapping<Layout> at{out};
   index_t wrong = 0;
-  for_each_place(out, [&](index_t n, index_t c, index_t p, index_t q) {
+  for_each_coordinate(out, [&](index_t n, index_t c, index_t p, index_t q) {
     double best = 0;
     index_t chosen = -1;
     for_each_entry(test.shape, p, q, [&](index_t h, index_t w, index_t entry) {
@@ -189,7 +190,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(max_pool2d_backward_gives_to_the_chosen, Case, poo
           if (accumulate) {
             expected = before;
           }
-          for_each_place(out, [&](index_t n, index_t c, index_t p, index_t q) {
+          for_each_coordinate(out, [&](index_t n, index_t c, index_t p, index_t q) {
             const index_t chosen = choice[static_cast<std::size_t>(at(n, c, p, q))];
             for_each_entry(test.shape, p, q, [&](index_t h, index_t w, index_t entry) {
               expected(n, c, h, w) += entry == chosen ? dy(n, c, p, q) : 0.0;
@@ -235,7 +236,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(average_pool2d_is_its_definition, Case, pool_types
           if (epilogue) {
             expected = before;
           }
-          for_each_place(out, [&](index_t n, index_t c, index_t p, index_t q) {
+          for_each_coordinate(out, [&](index_t n, index_t c, index_t p, index_t q) {
             index_t entries = 0;
             for_each_entry(test.shape, p, q, [&](index_t h, index_t w, index_t) {
               y(n, c, p, q) += x(n, c, h, w);
@@ -254,7 +255,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(average_pool2d_is_its_definition, Case, pool_types
           std::vector<element> results[2];
           for (const int threads : {1, 3}) {
             cpu device{{.intra_op_threads = threads}};
-            auto& result = outputs[threads / 2] = std::vector<element>(places(out));
+            auto& result = outputs[threads / 2] = std::vector<element>(elements_of(out));
             average_pool2d_forward(device, test.shape, image_view<const element, layout>{device, input.data(), in},
                                    image_view<element, layout>{device, result.data(), out}, count_padding);
             auto& dx = results[threads / 2] = stored<element, layout>(before);

@@ -155,12 +155,12 @@ void check_conversions(gradus::kernels::instruction_set which) {
     different += std::bit_cast<std::uint32_t>(wide[i]) == std::bit_cast<std::uint32_t>(float{stored[i]}) ? 0 : 1;
   }
   std::uint64_t bits = 0;
-  const index_t place = 0;
+  const index_t offset = 0;
   while (bits < 0x100000000U) {
     for (std::size_t i = 0; i < wide.size(); ++i, bits += 997) {
       wide[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
     }
-    detail::store_rows<Element>(kernels, wide.data(), 1, 0, count, &place, {.c = stored.data()});
+    detail::store_rows<Element>(kernels, wide.data(), 1, 0, count, &offset, {.c = stored.data()});
     for (std::size_t i = 0; i < wide.size(); ++i) {
       different += stored[i].bits() == Element{wide[i]}.bits() ? 0 : 1;
     }

@@ -16,7 +16,7 @@
 #include "gradus/layout/layouts.hpp"
 #include "gradus/layout/mapping.hpp"
 #include "gradus/tensor/tensor_view.hpp"
-#include "image_places.hpp"
+#include "image_coordinates.hpp"
 
 namespace pointwise {
 
@@ -26,7 +26,7 @@ using gradus::image_view;
 using gradus::index_t;
 using gradus::nchw;
 using gradus::nhwc;
-using gradus_test::for_each_place;
+using gradus_test::for_each_coordinate;
 
 template <class Element, class Layout>
 struct test_case {
@@ -37,13 +37,13 @@ using float_and_double_cases =
     std::tuple<test_case<float, nchw>, test_case<float, nhwc>, test_case<double, nchw>, test_case<double, nhwc>>;
 using double_cases = std::tuple<test_case<double, nchw>, test_case<double, nhwc>>;
 
-[[nodiscard]] inline std::size_t places(const image_extents& shape) {
+[[nodiscard]] inline std::size_t elements_of(const image_extents& shape) {
   return static_cast<std::size_t>(shape.size());
 }
 
 /// Images in the order n, c, h, w, in double precision: what the references compute with.
 struct plain_images {
-  explicit plain_images(const image_extents& extents) : shape{extents}, values(places(extents)) {}
+  explicit plain_images(const image_extents& extents) : shape{extents}, values(elements_of(extents)) {}
   plain_images(const image_extents& extents, std::string_view name, double scale = 1, double offset = 0)
       : plain_images{extents} {
     const gradus::random_stream stream{11, name};
@@ -67,7 +67,7 @@ template <class Element, class Layout>
 [[nodiscard]] std::vector<Element> stored(const plain_images& images) {
   const gradus::dense_mapping<Layout> at{images.shape};
   std::vector<Element> memory(images.values.size());
-  for_each_place(images.shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  for_each_coordinate(images.shape, [&](index_t n, index_t c, index_t h, index_t w) {
     memory[static_cast<std::size_t>(at(n, c, h, w))] =
         static_cast<Element>(static_cast<gradus::parameter_element_t<Element>>(images(n, c, h, w)));
   });
@@ -78,7 +78,7 @@ template <class Layout, class Element>
 [[nodiscard]] plain_images plain(const image_extents& shape, const std::vector<Element>& memory) {
   const gradus::dense_mapping<Layout> at{shape};
   plain_images images{shape};
-  for_each_place(shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  for_each_coordinate(shape, [&](index_t n, index_t c, index_t h, index_t w) {
     images(n, c, h, w) = static_cast<double>(memory[static_cast<std::size_t>(at(n, c, h, w))]);
   });
   return images;

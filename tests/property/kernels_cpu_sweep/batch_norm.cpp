@@ -80,7 +80,7 @@ statistics statistics_of(const batch& test, const guarded_array<Element>& x) {
   };
   // Sums of at most some thousand multiples of 1/8 are exact.
   const auto count = static_cast<double>(std::max<index_t>(1, test.count));
-  for_each_place(test.shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  for_each_coordinate(test.shape, [&](index_t n, index_t c, index_t h, index_t w) {
     const auto i = static_cast<std::size_t>(c);
     const double from_first = value(n, c, h, w) - value(0, c, 0, 0);
     result.mean[i] += from_first;
@@ -214,7 +214,7 @@ void check_forward(sweep_case& test) {
                            const auto& variance, const auto& error) {
     std::vector<double> expected(got.size());
     std::vector<double> allowed(got.size());
-    for_each_place(sizes.shape, [&](index_t n, index_t c, index_t h, index_t w) {
+    for_each_coordinate(sizes.shape, [&](index_t n, index_t c, index_t h, index_t w) {
       const auto i = static_cast<std::size_t>(at(n, c, h, w));
       const auto channel = static_cast<std::size_t>(c);
       const double inverse = 1 / std::sqrt(variance(channel) + sizes.epsilon);
@@ -309,17 +309,17 @@ void check_backward(sweep_case& test) {
                       {.accumulate = accumulate, .relu_output = masks ? mask.data() : nullptr, .mask = masked_by},
                       workspace.elements());
   const gradus::dense_mapping<Layout> at{sizes.shape};
-  const auto places = static_cast<std::size_t>(channels);
-  std::vector<double> sums(places);
-  std::vector<double> products(places);
-  std::vector<double> sizes_of_sums(places);
-  std::vector<double> sizes_of_products(places);
+  const auto count = static_cast<std::size_t>(channels);
+  std::vector<double> sums(count);
+  std::vector<double> products(count);
+  std::vector<double> sizes_of_sums(count);
+  std::vector<double> sizes_of_products(count);
   const auto slope = [&](std::size_t i) {
     return sizes.act == activation::identity
                ? static_cast<double>(dy[i])
                : times_derivative(sizes.act, static_cast<double>(y[i]), static_cast<double>(dy[i]));
   };
-  for_each_place(sizes.shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  for_each_coordinate(sizes.shape, [&](index_t n, index_t c, index_t h, index_t w) {
     const auto i = static_cast<std::size_t>(at(n, c, h, w));
     const auto channel = static_cast<std::size_t>(c);
     const double product = slope(i) * (static_cast<double>(x[i]) - static_cast<double>(mean[channel]));
@@ -329,7 +329,7 @@ void check_backward(sweep_case& test) {
     sizes_of_products[channel] += std::abs(product);
   });
   const double inexact = inexact_of<real>(sizes.count);
-  for (std::size_t c = 0; c < places; ++c) {
+  for (std::size_t c = 0; c < count; ++c) {
     const auto scale = static_cast<double>(inverse[c]);
     agrees(test, "dgamma", static_cast<index_t>(c), wants_dgamma ? static_cast<double>(dgamma[c]) : 0.0,
            wants_dgamma ? products[c] * scale : 0.0, inexact * sizes_of_products[c] * scale);
@@ -340,7 +340,7 @@ void check_backward(sweep_case& test) {
   std::vector<double> allowed(static_cast<std::size_t>(size));
   std::vector<double> residual(static_cast<std::size_t>(size));
   const auto count = static_cast<double>(sizes.count);
-  for_each_place(sizes.shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  for_each_coordinate(sizes.shape, [&](index_t n, index_t c, index_t h, index_t w) {
     const auto i = static_cast<std::size_t>(at(n, c, h, w));
     const auto channel = static_cast<std::size_t>(c);
     const auto deviation = static_cast<double>(inverse[channel]);

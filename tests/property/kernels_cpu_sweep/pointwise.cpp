@@ -110,20 +110,20 @@ void check_copy_channels(sweep_case& test) {
   const index_t channels = test.between("channels", 0, from.c);
   const index_t first = test.between("first", 0, from.c - channels);
   const image_extents to{from.n, test.note("into", channels + test.below(9)), from.h, from.w};
-  const index_t place = test.between("at", 0, to.c - channels);
+  const index_t first = test.between("at", 0, to.c - channels);
   const bool accumulate = test.flip("accumulate");
   const auto source = filled<Element>(test, from.size(), test.once_in(4) ? 9 : 0);
   auto destination = accumulate ? filled<Element>(test, to.size()) : test.array<Element>(to.size());
   std::vector<double> expected = doubles(destination);
   const gradus::dense_mapping<Layout> in{from};
   const gradus::dense_mapping<Layout> out{to};
-  for_each_place({from.n, channels, from.h, from.w}, [&](index_t n, index_t c, index_t h, index_t w) {
-    double& value = expected[static_cast<std::size_t>(out(n, place + c, h, w))];
+  for_each_coordinate({from.n, channels, from.h, from.w}, [&](index_t n, index_t c, index_t h, index_t w) {
+    double& value = expected[static_cast<std::size_t>(out(n, first + c, h, w))];
     value = static_cast<double>(source[static_cast<std::size_t>(in(n, first + c, h, w))]) + (accumulate ? value : 0.0);
   });
   gradus::kernels::copy_channels<Element, Layout>(
       device, image_view<const Element, Layout>{device, source.data(), from}, first,
-      image_view<Element, Layout>{device, destination.data(), to}, place, channels, accumulate);
+      image_view<Element, Layout>{device, destination.data(), to}, first, channels, accumulate);
   all_equal(test, "destination", destination, rounded<Element>(expected));
 }
 
@@ -140,7 +140,7 @@ void check_dropout(sweep_case& test) {
   const double rate = static_cast<double>(test.between("rate/8", 0, 7)) / 8;
   const std::uint64_t step = test.bits() >> (test.once_in(2) ? 60U : 1U);
   // Four blocks of the stream are made at once unless the lower half of their number is about to overflow, which no
-  // place inside an example reaches: examples are counted in the upper half.
+  // index inside an example reaches: examples are counted in the upper half.
   const std::uint64_t example = test.bits() >> (test.once_in(2) ? 60U : 33U);
   const gradus::random_stream stream{test.bits(), "sweep"};
   const bool over = test.flip("in place", 3);
@@ -162,7 +162,7 @@ void check_dropout(sweep_case& test) {
   std::vector<double> expected(x.size());
   std::vector<double> kept(x.size());
   const auto scale = static_cast<real>(1 / (1 - rate));
-  for_each_place(shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  for_each_coordinate(shape, [&](index_t n, index_t c, index_t h, index_t w) {
     const auto i = static_cast<std::size_t>(at(n, c, h, w));
     kept[i] = gradus::kernels::dropout_keeps(stream, step, example + static_cast<std::uint64_t>(n),
                                              (c * shape.h + h) * shape.w + w, threshold)
@@ -301,7 +301,7 @@ void check_responses(sweep_case& test) {
   std::vector<double> expected(x.size());
   const auto first_of = [&](index_t c) { return std::max<index_t>(0, c - rule.radius); };
   const auto last_of = [&](index_t c) { return std::min(shape.c - 1, c + rule.radius); };
-  for_each_place(shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  for_each_coordinate(shape, [&](index_t n, index_t c, index_t h, index_t w) {
     double sum = 0;
     for (index_t j = first_of(c); j <= last_of(c); ++j) {
       const auto value = static_cast<double>(x[static_cast<std::size_t>(at(n, j, h, w))]);
@@ -320,14 +320,14 @@ void check_responses(sweep_case& test) {
   auto dx = accumulate ? filled<Element>(test, size) : test.array<Element>(size);
   std::vector<double> allowed(x.size());
   const std::vector<double> before = doubles(dx);
-  for_each_place(shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  for_each_coordinate(shape, [&](index_t n, index_t c, index_t h, index_t w) {
     const auto i = static_cast<std::size_t>(at(n, c, h, w));
     double sum = 0;
     double size_of_sum = 0;
     for (index_t j = first_of(c); j <= last_of(c); ++j) {
-      const auto place = static_cast<std::size_t>(at(n, j, h, w));
+      const auto offset = static_cast<std::size_t>(at(n, j, h, w));
       const double term =
-          static_cast<double>(dy[place]) * static_cast<double>(x[place]) * std::pow(divisor[place], -rule.beta - 1);
+          static_cast<double>(dy[offset]) * static_cast<double>(x[offset]) * std::pow(divisor[offset], -rule.beta - 1);
       sum += term;
       size_of_sum += std::abs(term);
     }

@@ -162,7 +162,7 @@ pooling draw_pooling(sweep_case& test, windows other) {
   return {shape.input(images), shape.output(images), shape};
 }
 
-/// Calls body(place of an entry inside the image, its number) for the window of (n, c, p, q), in the window's order.
+/// Calls body(offset of an entry inside the image, its number) for the window of (n, c, p, q), in the window's order.
 template <class Layout, class Body>
 void for_each_entry(const pooling& pool, const gradus::dense_mapping<Layout>& in, index_t n, index_t c, index_t p,
                     index_t q, const Body& body) {
@@ -188,7 +188,7 @@ void for_each_entry(const pooling& pool, const gradus::dense_mapping<Layout>& in
   }
 }
 
-/// The places of a window that are in the image or its padding.
+/// The positions of a window that are in the image or its padding.
 index_t counted(index_t output, index_t kernel, index_t stride, index_t padded) {
   index_t count = 0;
   for (index_t r = 0; r < kernel; ++r) {
@@ -243,22 +243,22 @@ void check_maximum(sweep_case& test) {
   std::vector<double> largest(y.size());
   std::vector<double> chosen(y.size());
   std::vector<double> sums(x.size());
-  for_each_place(pool.out, [&](index_t n, index_t c, index_t p, index_t q) {
+  for_each_coordinate(pool.out, [&](index_t n, index_t c, index_t p, index_t q) {
     const auto i = static_cast<std::size_t>(out(n, c, p, q));
     double best = 0;
     index_t entry = -1;
-    std::size_t place = 0;
+    std::size_t offset = 0;
     for_each_entry(pool, in, n, c, p, q, [&](std::size_t at, index_t number) {
       const auto value = static_cast<double>(x[at]);
       if (entry < 0 || value > best || (std::isnan(value) && !std::isnan(best))) {
         best = value;
         entry = number;
-        place = at;
+        offset = at;
       }
     });
     largest[i] = best;
     chosen[i] = static_cast<double>(entry);
-    sums[place] += static_cast<double>(dy[i]);
+    sums[offset] += static_cast<double>(dy[i]);
   });
   all_equal(test, "y", y, largest);
   for (std::size_t i = 0; i < y.size(); ++i) {  // of 0 and -0 the first too
@@ -296,7 +296,7 @@ void check_average(sweep_case& test) {
   std::vector<double> means(y.size());
   std::vector<double> sums(x.size());
   std::vector<double> sizes(x.size());
-  for_each_place(pool.out, [&](index_t n, index_t c, index_t p, index_t q) {
+  for_each_coordinate(pool.out, [&](index_t n, index_t c, index_t p, index_t q) {
     const auto i = static_cast<std::size_t>(out(n, c, p, q));
     double sum = 0;
     index_t entries = 0;

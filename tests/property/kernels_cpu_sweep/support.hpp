@@ -24,7 +24,7 @@
 #include "gradus/layout/mapping.hpp"
 #include "gradus/simd/isa.hpp"
 #include "gradus/tensor/tensor_view.hpp"
-#include "image_places.hpp"
+#include "image_coordinates.hpp"
 #include "sweep.hpp"
 
 namespace kernel_sweep {
@@ -38,7 +38,7 @@ using gradus::nhwc;
 using gradus::parameter_element_t;
 using gradus::kernels::activation;
 using gradus_test::chwn;
-using gradus_test::for_each_place;
+using gradus_test::for_each_coordinate;
 using gradus_test::guarded_array;
 using gradus_test::sweep_case;
 
@@ -181,14 +181,14 @@ inline double times_derivative(const activation& act, double y, double value) {
 
 /// The case fails unless got is expected, or differs by at most `allowed`; where a NaN is expected there must be one.
 template <class Element>
-bool agrees(sweep_case& test, std::string_view what, index_t place, Element got, double expected, double allowed = 0) {
+bool agrees(sweep_case& test, std::string_view what, index_t index, Element got, double expected, double allowed = 0) {
   const auto value = static_cast<double>(got);
   const bool fine =
       value == expected || std::abs(value - expected) <= allowed || (std::isnan(value) && std::isnan(expected));
   if (!fine) {
     std::ostringstream text;
     text.precision(17);
-    text << what << "[" << place << "] is " << value << ", not " << expected << " within " << allowed;
+    text << what << "[" << index << "] is " << value << ", not " << expected << " within " << allowed;
     test.fail(text.str());
   }
   return fine;

@@ -43,7 +43,7 @@ void check_layer(const image_case& shape, Build&& build) {
   BOOST_TEST_CONTEXT(Layout::name << " (" << shape.batch << ", " << shape.channels << ", " << shape.height << ", "
                                   << shape.width << ")\n"
                                   << net.describe()) {
-    BOOST_TEST(worst.relative < 1e-5, "relative difference " << worst.relative << " at " << worst.place);
+    BOOST_TEST(worst.relative < 1e-5, "relative difference " << worst.relative << " at " << worst.where);
   }
 }
 

@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-#include "../../support/image_places.hpp"
+#include "../../support/image_coordinates.hpp"
 #include "../../support/network_checks.hpp"
 #include "gradus/conformance/layer.hpp"
 #include "gradus/core/bfloat16.hpp"
@@ -62,7 +62,7 @@ std::vector<Element> golden_values(const gradus::image_extents& shape, index_t f
   const gradus::dense_mapping<Layout> at{shape};
   std::vector<Element> result(static_cast<std::size_t>(shape.size()));
   index_t i = 0;
-  gradus_test::for_each_place(shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  gradus_test::for_each_coordinate(shape, [&](index_t n, index_t c, index_t h, index_t w) {
     result[static_cast<std::size_t>(at(n, c, h, w))] = static_cast<Element>(golden_value(i++, first, offset));
   });
   return result;
@@ -76,7 +76,7 @@ void agrees(const std::string& name, const gradus::image_extents& shape, const s
   const gradus::dense_mapping<Layout> at{shape};
   double worst = 0;
   std::size_t i = 0;
-  gradus_test::for_each_place(shape, [&](index_t n, index_t c, index_t h, index_t w) {
+  gradus_test::for_each_coordinate(shape, [&](index_t n, index_t c, index_t h, index_t w) {
     const double want = found->second[i++];
     const double difference = std::abs(static_cast<double>(have[static_cast<std::size_t>(at(n, c, h, w))]) - want);
     worst = std::max(worst, std::isnan(difference) ? 1e300 : difference / std::max(1.0, std::abs(want)));
@@ -223,7 +223,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(norms_train_in_networks, Kind, norms::exact_kinds)
       BOOST_TEST((net.describe().find("norm") != std::string::npos));
       if constexpr (sizeof(element) == 8) {
         const auto worst = gradus_test::check_gradients(net, batch, 12);
-        BOOST_TEST(worst.relative < 1e-5, "relative difference " << worst.relative << " at " << worst.place);
+        BOOST_TEST(worst.relative < 1e-5, "relative difference " << worst.relative << " at " << worst.where);
       }
     }
   });

@@ -227,7 +227,7 @@ BOOST_AUTO_TEST_CASE(networks_have_the_gradients_of_finite_differences) {
     const gradus_test::random_batch<double, Layout> batch{device, {4, 2, 5, 3}, 3};
     const auto worst = gradus_test::check_gradients(net, batch);
     BOOST_TEST(worst.relative < 1e-5,
-               Layout::name << ": relative difference " << worst.relative << " at " << worst.place);
+               Layout::name << ": relative difference " << worst.relative << " at " << worst.where);
     return net.train_step(batch.images, batch.labels).loss;
   };
   const double nchw = check_network(gradus::nchw{}, false);

@@ -232,7 +232,7 @@ BOOST_AUTO_TEST_CASE(slopes_that_hide_the_sign_are_not_fused) {
     BOOST_TEST(net.plan().nodes[1].forward == (slope <= 0));
     const gradus_test::random_batch<double, gradus::nchw> batch{device, {2, 2, 4, 4}, 3};
     const auto worst = gradus_test::check_gradients(net, batch);
-    BOOST_TEST(worst.relative < 1e-6, worst.place);
+    BOOST_TEST(worst.relative < 1e-6, worst.where);
   }
   gradus::nn::network<double, gradus::nchw> net{device, {2, 4, 4}};
   std::string message;
@@ -295,7 +295,7 @@ BOOST_AUTO_TEST_CASE(a_layer_that_knows_only_relu_fuses_and_masks_only_relu) {
     BOOST_TEST((plan.nodes[2].targets[0].mask == (known ? duty::layer : duty::network)));
     const gradus_test::random_batch<double, gradus::nchw> batch{device, {2, 2, 4, 4}, 3};
     const auto worst = gradus_test::check_gradients(net, batch);
-    BOOST_TEST(worst.relative < 1e-6, worst.place);
+    BOOST_TEST(worst.relative < 1e-6, worst.where);
   };
   check(gradus::nn::relu{}, true);
   check(gradus::nn::relu6{}, false);

@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(networks_with_shortcuts, Layout, geometry_layouts)
   net.compile({.max_batch_size = 3, .seed = 5});
   const gradus_test::random_batch<double, Layout> batch{device, {2, 3, 5, 4}, 3};
   const auto worst = gradus_test::check_gradients(net, batch);
-  BOOST_TEST(worst.relative < 1e-5, "relative difference " << worst.relative << " at " << worst.place);
+  BOOST_TEST(worst.relative < 1e-5, "relative difference " << worst.relative << " at " << worst.where);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -54,8 +54,8 @@ std::vector<double> small_numbers(const gradus::image_extents& e, std::uint64_t 
 template <class Element, class Layout>
 std::vector<Element> stored_padding(const std::vector<double>& values, const gradus::image_extents& e) {
   std::vector<Element> memory(values.size());
-  gradus_test::for_each_logical<Layout>(e, [&](std::size_t index, std::size_t place) {
-    memory[place] = static_cast<Element>(static_cast<gradus::parameter_element_t<Element>>(values[index]));
+  gradus_test::for_each_logical<Layout>(e, [&](std::size_t index, std::size_t offset) {
+    memory[offset] = static_cast<Element>(static_cast<gradus::parameter_element_t<Element>>(values[index]));
   });
   return memory;
 }

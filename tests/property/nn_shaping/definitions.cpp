@@ -57,12 +57,12 @@ class chooser {
   std::uint64_t next_ = 0;
 };
 
-struct place_and_weight {
-  std::array<index_t, 3> place;  // c, h, w
+struct coordinates_and_weight {
+  std::array<index_t, 3> coordinates;  // c, h, w
   double weight = 1;
 };
 
-/// Compares a layer with y(p) = sum of weight * x(place) over sources(p), and with the gradient of that sum.
+/// Compares a layer with y(p) = sum of weight * x(coordinates) over sources(p), and with the gradient of that sum.
 template <class Case, class Options, class Sources>
 void check_linear(const std::string& what, const Options& options, const image_extents& shape, const Sources& sources) {
   using element = typename Case::element;
@@ -72,9 +72,9 @@ void check_linear(const std::string& what, const Options& options, const image_e
   const plain_images g = numbers_for_all(out.batch(shape.n), "g");
   plain_images y{g.shape};
   plain_images dx{shape};
-  gradus_test::for_each_place(g.shape, [&](index_t n, index_t c, index_t h, index_t w) {
-    for (const place_and_weight& each : sources(std::array{c, h, w})) {
-      const auto [a, b, d] = each.place;
+  gradus_test::for_each_coordinate(g.shape, [&](index_t n, index_t c, index_t h, index_t w) {
+    for (const coordinates_and_weight& each : sources(std::array{c, h, w})) {
+      const auto [a, b, d] = each.coordinates;
       y(n, c, h, w) += each.weight * x(n, a, b, d);
       dx(n, a, b, d) += each.weight * g(n, c, h, w);
     }
@@ -91,7 +91,7 @@ void check_linear(const std::string& what, const Options& options, const image_e
              what << " backward " << shape);
 }
 
-std::vector<place_and_weight> one(index_t c, index_t h, index_t w) {
+std::vector<coordinates_and_weight> one(index_t c, index_t h, index_t w) {
   return {{{c, h, w}, 1.0}};
 }
 
@@ -139,7 +139,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(upsample_bilinear_is_its_definition, Case, all_ele
       check_linear<Case>(align ? "aligned" : "bilinear",
                          nn::upsample2d{.size = size, .mode = nn::interpolation::bilinear, .align_corners = align},
                          shape, [&](const std::array<index_t, 3>& p) {
-                           std::vector<place_and_weight> result;
+                           std::vector<coordinates_and_weight> result;
                            for (const auto& [h, of_row] : taps_of(shape.h, size.height, align, p[1])) {
                              for (const auto& [w, of_column] : taps_of(shape.w, size.width, align, p[2])) {
                                result.push_back({{p[0], h, w}, of_row * of_column});
@@ -206,11 +206,11 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(permutations_and_reshapes_are_their_definitions, C
     std::array<gradus::axis, 3> axes{gradus::axis::c, gradus::axis::h, gradus::axis::w};
     do {
       check_linear<Case>("permute", nn::permute{.axes = axes}, shape, [&](const std::array<index_t, 3>& p) {
-        std::array<index_t, 4> place{};
+        std::array<index_t, 4> coordinates{};
         for (std::size_t k = 0; k < 3; ++k) {
-          place[static_cast<std::size_t>(axes[k])] = p[k];
+          coordinates[static_cast<std::size_t>(axes[k])] = p[k];
         }
-        return one(place[1], place[2], place[3]);
+        return one(coordinates[1], coordinates[2], coordinates[3]);
       });
     } while (std::next_permutation(axes.begin(), axes.end()));
     const index_t all = shape.c * shape.h * shape.w;
@@ -241,7 +241,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(products_are_their_definition, Case, all_element_c
       plain_images da{shape};
       plain_images db{other};
       double terms = 1;  // of a sum
-      gradus_test::for_each_place(shape, [&](index_t n, index_t c, index_t h, index_t w) {
+      gradus_test::for_each_coordinate(shape, [&](index_t n, index_t c, index_t h, index_t w) {
         const index_t row = other.h == 1 ? 0 : h;
         const index_t column = other.w == 1 ? 0 : w;
         y(n, c, h, w) = a(n, c, h, w) * b(n, c, row, column);

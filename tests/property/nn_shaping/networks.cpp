@@ -49,7 +49,7 @@ void check_shaping_gradients(const char* what, const auto& build, const nn::comp
   const gradus_test::random_batch<double, Layout> batch{device, {2, 2, 6, 5}, 3};
   const auto worst = gradus_test::check_gradients(net, batch);
   BOOST_TEST(worst.relative < 1e-5, what << ' ' << Layout::name << ": relative difference " << worst.relative << " at "
-                                         << worst.place << '\n'
+                                         << worst.where << '\n'
                                          << net.describe());
 }
 

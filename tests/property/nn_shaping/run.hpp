@@ -57,7 +57,7 @@ outcome run(const Options& options, const std::vector<plain_images>& inputs, con
     memory.push_back(pointwise::stored<Element, Layout>(each));
     gradients.push_back(blank(memory.back().size()));
   }
-  std::vector<Element> output = blank(pointwise::places(out.batch(batch)));
+  std::vector<Element> output = blank(pointwise::elements_of(out.batch(batch)));
   const std::vector<Element> slope = pointwise::stored<Element, Layout>(output_gradient);
   std::vector<nn::image_batch<const Element, cpu>> read;
   std::vector<nn::input_gradient<Element, cpu>> written;

@@ -53,7 +53,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(over_axes_of_images, Layout, layouts) {
   }
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(extremes_and_their_places, Layout, layouts) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(extremes_and_their_indices, Layout, layouts) {
   gradus::cpu device{{.intra_op_threads = 1}};
   for (const auto& shape : image_shapes()) {
     if (shape.size() == 0) {
@@ -61,25 +61,25 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(extremes_and_their_places, Layout, layouts) {
     }
     auto x = random_tensor<float, 4, Layout>(device, shape, "x");
     x = cast<float>(cast<std::int32_t>(x * 20));  // whole numbers: many equals
-    const gradus::tensor<std::int64_t, 2> places = argmax<axis::h, axis::w>(x);
+    const gradus::tensor<std::int64_t, 2> indices = argmax<axis::h, axis::w>(x);
     const gradus::tensor<float, 2> largest = max<axis::h, axis::w>(x);
     const gradus::tensor<float, 2> smallest = min<2, 3>(x);
     for (index_t n = 0; n < shape.n; ++n) {
       for (index_t c = 0; c < shape.c; ++c) {
         float best = -1e9F;
         float least = 1e9F;
-        std::int64_t place = -1;
+        std::int64_t index = -1;
         for (index_t i = 0; i < shape.h * shape.w; ++i) {
           const float value = x(n, c, i / shape.w, i % shape.w);
           if (value > best) {
             best = value;
-            place = i;
+            index = i;
           }
           least = std::min(least, value);
         }
         BOOST_TEST(largest(n, c) == best);
         BOOST_TEST(smallest(n, c) == least);
-        BOOST_TEST(places(n, c) == place);
+        BOOST_TEST(indices(n, c) == index);
       }
     }
   }

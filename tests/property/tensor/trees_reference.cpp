@@ -205,23 +205,23 @@ class evaluation {
   numbers& adjoint(int i) { return adjoints_[static_cast<std::size_t>(i)]; }
 
   /// For every element of all axes, its number among the elements of the axes in `mask`.
-  const std::vector<std::size_t>& places(unsigned mask) {
-    auto& found = places_[mask];
+  const std::vector<std::size_t>& positions(unsigned mask) {
+    auto& found = positions_[mask];
     if (found.empty()) {
       found.resize(full_);
       for (std::size_t i = 0; i < full_; ++i) {
         std::size_t rest = i;
         std::size_t stride = 1;
-        std::size_t place = 0;
+        std::size_t position = 0;
         for (int axis = tree_.rank - 1; axis >= 0; --axis) {
           const auto extent = static_cast<std::size_t>(of_.shape[static_cast<std::size_t>(axis)]);
           if ((mask >> static_cast<unsigned>(axis) & 1U) != 0) {
-            place += rest % extent * stride;
+            position += rest % extent * stride;
             stride *= extent;
           }
           rest /= extent;
         }
-        found[i] = place;
+        found[i] = position;
       }
     }
     return found;
@@ -241,7 +241,7 @@ class evaluation {
     if (node(of).mask == mask) {
       return value(of)[i];
     }
-    return node(of).mask == 0 ? value(of)[0] : value(of)[places(node(of).mask)[i]];
+    return node(of).mask == 0 ? value(of)[0] : value(of)[positions(node(of).mask)[i]];
   }
   /// Passes an adjoint in the shape of the user on to an operand.
   void pass(int to, unsigned mask, const numbers& adjoint_of_user) {
@@ -252,7 +252,7 @@ class evaluation {
     const std::size_t count = elements(node(to).mask);
     std::vector<sum_of_terms> totals(count);
     for (std::size_t i = 0; i < adjoint_of_user.size(); ++i) {
-      totals[node(to).mask == 0 ? 0 : places(node(to).mask)[i]].add(adjoint_of_user[i]);
+      totals[node(to).mask == 0 ? 0 : positions(node(to).mask)[i]].add(adjoint_of_user[i]);
     }
     adjoint(to).resize(count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -486,7 +486,7 @@ class evaluation {
   void reduce(int at) {
     const instruction& n = node(at);
     const numbers& from = value(n.of[0]);
-    const auto& place = places(n.mask);
+    const auto& position = positions(n.mask);
     const std::size_t count = elements(n.mask);
     const auto folded = static_cast<double>(full_ / count);
     numbers& out = value(at);
@@ -495,12 +495,12 @@ class evaluation {
       std::vector<bool> begun(count, false);
       std::vector<unsigned> zeros(count, 0U);
       for (std::size_t i = 0; i < full_; ++i) {
-        double& best = out[place[i]];
-        best = !begun[place[i]]        ? from[i]
+        double& best = out[position[i]];
+        best = !begun[position[i]]     ? from[i]
                : n.what == op::largest ? larger_of(best, from[i])
                                        : smaller_of(best, from[i]);
-        begun[place[i]] = true;
-        zeros[place[i]] |= from[i] == 0 ? std::signbit(from[i]) ? 2U : 1U : 0U;
+        begun[position[i]] = true;
+        zeros[position[i]] |= from[i] == 0 ? std::signbit(from[i]) ? 2U : 1U : 0U;
       }
       for (std::size_t k = 0; k < count; ++k) {
         if (out[k] == 0 && zeros[k] == 3U) {  // 0 or -0, whichever came first
@@ -514,7 +514,7 @@ class evaluation {
       const double term = n.what == op::norm_l1   ? std::abs(from[i])
                           : n.what == op::norm_l2 ? in_.times(from[i], from[i])
                                                   : from[i];
-      totals[place[i]].add(term);
+      totals[position[i]].add(term);
     }
     for (std::size_t k = 0; k < count; ++k) {
       if (n.what == op::mean) {
@@ -632,19 +632,19 @@ class evaluation {
     const numbers& g = adjoint(at);
     const numbers& r = value(at);
     const numbers& from = value(n.of[0]);
-    const auto& place = places(n.mask);
+    const auto& position = positions(n.mask);
     const std::size_t count = elements(n.mask);
     const auto folded = static_cast<double>(full_ / count);
     numbers ties(count, 0.0);
-    const auto is_extreme = [&](std::size_t i) { return from[i] == r[place[i]] || from[i] != from[i]; };
+    const auto is_extreme = [&](std::size_t i) { return from[i] == r[position[i]] || from[i] != from[i]; };
     if (n.what == op::largest || n.what == op::smallest) {
       for (std::size_t i = 0; i < full_; ++i) {
-        ties[place[i]] += is_extreme(i) ? 1 : 0;
+        ties[position[i]] += is_extreme(i) ? 1 : 0;
       }
     }
     numbers to(full_);
     for (std::size_t i = 0; i < full_; ++i) {
-      const double mine = g[place[i]];
+      const double mine = g[position[i]];
       switch (n.what) {
         case op::sum:
           to[i] = mine;
@@ -656,11 +656,11 @@ class evaluation {
           to[i] = from[i] < 0 ? -mine : from[i] == 0 ? 0.0 : mine;
           break;
         case op::norm_l2:
-          to[i] =
-              in_.times(r[place[i]] == 0 ? 0.0 : in_.over(in_.times(mine, 0.5), r[place[i]]), in_.times(2, from[i]));
+          to[i] = in_.times(r[position[i]] == 0 ? 0.0 : in_.over(in_.times(mine, 0.5), r[position[i]]),
+                            in_.times(2, from[i]));
           break;
         default:
-          to[i] = is_extreme(i) ? in_.over(mine, ties[place[i]]) : 0.0;
+          to[i] = is_extreme(i) ? in_.over(mine, ties[position[i]]) : 0.0;
       }
     }
     pass(n.of[0], tree_.all(), to);
@@ -697,7 +697,7 @@ class evaluation {
   std::vector<numbers> values_;
   std::vector<numbers> adjoints_;
   std::vector<numbers> inner_;  // the first of two products
-  std::array<std::vector<std::size_t>, 16> places_;
+  std::array<std::vector<std::size_t>, 16> positions_;
 };
 
 }  // namespace

@@ -164,8 +164,8 @@ template <class Options>
   for (index_t p = 0; p < window.outputs; ++p) {
     bool holds = false;
     for (index_t r = 0; r < kernel; ++r) {
-      const index_t place = p * stride + r * dilation - window.before;
-      holds = holds || (place >= 0 && place < input);
+      const index_t position = p * stride + r * dilation - window.before;
+      holds = holds || (position >= 0 && position < input);
     }
     if (!holds) {
       return false;

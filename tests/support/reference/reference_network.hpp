@@ -367,7 +367,7 @@ class reference_network {
     });
   }
 
-  /// The places of a window that are in the image or the padding around it; all of those of padding::same().
+  /// The positions of a window that are in the image or the padding around it; all of those of padding::same().
   [[nodiscard]] static index_t counted(const nn::average_pool2d& options, const nn::value_shape& in, index_t p,
                                        index_t q) {
     const auto along = [&](index_t output, index_t kernel, index_t stride, index_t padded) {

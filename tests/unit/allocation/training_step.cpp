@@ -24,7 +24,7 @@
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/synchronized_statistics.hpp"
-#include "gradus/train/step_end.hpp"
+#include "gradus/train/optimizer_step.hpp"
 
 #include "counter.hpp"
 
@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_step_with_frozen_layers_and_groups_allocates_not
   gradus::comm::self world;
   gradus::comm::link_of<gradus::comm::self> all{world};
   gradus::parallel::all_reduce::state<float> strategy{{}, world, parameters.flat()};
-  gradus::train::step_end_of<float> end{parameters, rule, strategy, all};
+  gradus::train::optimizer_step_of<float> end{parameters, rule, strategy, all};
   end.start();
   const auto step = [&](std::uint64_t number) {
     (void)net.train_step(batch.images, batch.labels, {.step = number}, &end);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Packing of facts, and the words about ranks and times. What ranks do with them: tests/conformance/comm.
+// Packing of properties, and the words about ranks and times. What ranks do with them: tests/conformance/comm.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>        // std::copy
@@ -54,7 +54,7 @@ class echo final : public comm::forwarding_link {
 };
 
 /// The message of two ranks that differ in one text.
-std::string message_of_difference(const std::string& from, const std::string& to, const comm::fact& one) {
+std::string message_of_difference(const std::string& from, const std::string& to, const comm::property& one) {
   comm::self alone;
   comm::link_of any{alone};
   echo group{any, from, to};
@@ -94,12 +94,13 @@ BOOST_AUTO_TEST_CASE(an_empty_value_has_words) {
 }
 
 BOOST_AUTO_TEST_CASE(any_text_can_be_packed) {
-  const std::vector<comm::fact> facts{{"", ""}, {"a:1", "12:34\n"}, {"zero"s + '\0' + "byte", "\xff\x80"}, {"7", ""}};
-  const auto copy = comm::detail::unpack(comm::detail::pack(facts));
-  BOOST_REQUIRE_EQUAL(copy.size(), facts.size());
-  for (std::size_t i = 0; i < facts.size(); ++i) {
-    BOOST_TEST(copy[i].name == facts[i].name);
-    BOOST_TEST(copy[i].value == facts[i].value);
+  const std::vector<comm::property> properties{
+      {"", ""}, {"a:1", "12:34\n"}, {"zero"s + '\0' + "byte", "\xff\x80"}, {"7", ""}};
+  const auto copy = comm::detail::unpack(comm::detail::pack(properties));
+  BOOST_REQUIRE_EQUAL(copy.size(), properties.size());
+  for (std::size_t i = 0; i < properties.size(); ++i) {
+    BOOST_TEST(copy[i].name == properties[i].name);
+    BOOST_TEST(copy[i].value == properties[i].value);
   }
   BOOST_TEST(comm::detail::unpack("").empty());
 }

@@ -29,7 +29,7 @@ static_assert(comm::makes_windows<comm::recorded<comm::threads>, float>);
 static_assert(!comm::makes_windows<comm::self, float>);
 static_assert(!comm::makes_windows<comm::recorded<comm::self>, float>);
 
-/// Every rank writes its number into its place of all arrays, twice as large in the second window.
+/// Every rank writes its number into its element of all arrays, twice as large in the second window.
 template <class Communicator>
 void require_that_ranks_reach_arrays(Communicator& world) {
   const auto rank = static_cast<std::size_t>(world.rank());

@@ -60,19 +60,19 @@ BOOST_AUTO_TEST_CASE(the_location_has_only_the_name_of_the_file) {
 
 BOOST_AUTO_TEST_CASE(a_line_of_the_library_gives_way_to_the_call) {
   gradus::shape_error failure = of_library();
-  BOOST_TEST(failure.place().in_library());
+  BOOST_TEST(failure.location().in_library());
   BOOST_TEST(std::string{failure.what()}.find("[extents.hpp:") != std::string::npos);
   const std::string message{failure.message()};
   const gradus::error_location own = gradus::error_location::current();
   BOOST_TEST(!own.in_library());
-  const gradus::error_location of_header = failure.place();
+  const gradus::error_location of_header = failure.location();
   failure.location_at_call(of_header);
-  BOOST_TEST(failure.place().in_library());
+  BOOST_TEST(failure.location().in_library());
   failure.location_at_call(own);
   BOOST_TEST(failure.what() == message + " [error.cpp:" + std::to_string(own.line()) + "]");
   BOOST_TEST(failure.message() == message);
   failure.location_at_call(gradus::error_location::current());
-  BOOST_TEST(failure.place().line() == own.line());  // it was a line of the program already
+  BOOST_TEST(failure.location().line() == own.line());  // it was a line of the program already
 }
 
 /// A class of the library whose constructor fails at the location of its caller.
@@ -94,12 +94,12 @@ BOOST_AUTO_TEST_CASE(a_line_of_the_standard_library_is_not_shown) {
   };
   const gradus::shape_error shown = refused([] { refuses_all{3}; });
   BOOST_TEST(std::string{shown.what()}.find(" [error.cpp:") != std::string::npos);
-  BOOST_TEST(!shown.place().in_standard_library());
+  BOOST_TEST(!shown.location().in_standard_library());
   for (gradus::shape_error failure : {refused([] { static_cast<void>(std::make_unique<refuses_all>(3)); }),
                                       refused([] { static_cast<void>(std::make_shared<refuses_all>(3)); }),
                                       refused([] { std::optional<refuses_all>{}.emplace(3); }),
                                       refused([] { std::vector<refuses_all>{}.emplace_back(3); })}) {
-    BOOST_TEST(failure.place().in_standard_library());
+    BOOST_TEST(failure.location().in_standard_library());
     BOOST_TEST(failure.what() == "refuses_all [1]: 3.");
     BOOST_TEST(failure.message() == "refuses_all [1]: 3.");
     const auto own = gradus::error_location::current();
@@ -110,19 +110,19 @@ BOOST_AUTO_TEST_CASE(a_line_of_the_standard_library_is_not_shown) {
   // A constructor that finds the mistake in a line of the library says neither.
   gradus::shape_error failure = of_library();
   const std::string message{failure.message()};
-  const gradus::error_location of_vector = refused([] { std::vector<refuses_all>{}.emplace_back(3); }).place();
+  const gradus::error_location of_vector = refused([] { std::vector<refuses_all>{}.emplace_back(3); }).location();
   failure.location_at_call(of_vector);
   BOOST_TEST(failure.what() == message);
 }
 
-BOOST_AUTO_TEST_CASE(at_call_returns_what_the_function_returns_or_places_its_error) {
+BOOST_AUTO_TEST_CASE(at_call_returns_what_the_function_returns_or_locates_its_error) {
   BOOST_TEST(gradus::at_call(gradus::error_location::current(), [] { return 3; }) == 3);
   const auto own = gradus::error_location::current();
   try {
     gradus::at_call(own, [] { throw of_library(); });
     BOOST_ERROR("no error");
   } catch (const gradus::shape_error& failure) {
-    BOOST_TEST(failure.place().line() == own.line());
+    BOOST_TEST(failure.location().line() == own.line());
   }
   BOOST_CHECK_THROW(gradus::at_call(own, [] { throw std::logic_error{"another"}; }), std::logic_error);
 }

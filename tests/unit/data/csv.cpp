@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE(inputs_are_normalized_and_loaded) {
   BOOST_TEST(batch->labels[1] == 1);
 }
 
-BOOST_AUTO_TEST_CASE(what_does_not_fit_is_named_with_its_place) {
+BOOST_AUTO_TEST_CASE(what_does_not_fit_is_named_with_its_position) {
   require_csv_refusal("a,b\n1,2\n\n3,x\n4,5", "line 4, column 2 ('b')", {.meaning = data::csv_targets::real});
   require_csv_refusal("a,b\n,2\n", "line 2, column 1 ('a'): expected a finite number, got ''. Hint: a missing value");
   require_csv_refusal("a,b\nnan,2\n", "expected a finite number, got 'nan'");

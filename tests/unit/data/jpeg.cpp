@@ -133,10 +133,10 @@ BOOST_AUTO_TEST_CASE(refuses_what_is_no_whole_image) {
 // A file of a few kilobytes that claims 190 MB: the rows that it does not have take no memory.
 BOOST_AUTO_TEST_CASE(only_the_pixels_that_are_there_take_memory) {
   const auto resident_mebibytes = [] {
-    std::ifstream facts{"/proc/self/statm"};
+    std::ifstream statm{"/proc/self/statm"};
     std::size_t all = 0;
     std::size_t resident = 0;
-    facts >> all >> resident;
+    statm >> all >> resident;
     return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) >> 20U;
   };
   const bytes content = claiming(photograph(64, 48), 8000);

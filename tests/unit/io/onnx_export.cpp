@@ -137,8 +137,8 @@ void write_numbered(gradus::io::file_system& files, int number) {
 /// The number of the model that is on a disk; 0: none, -1: its data are not those that it was saved with.
 [[nodiscard]] int number_on(gradus_test::simulated_disk& disk) {
   const auto text_at = [&](const std::string& name) {
-    gradus::io::file_facts facts;
-    if (disk.facts("folder/" + name, facts) != 0) {
+    gradus::io::file_status status;
+    if (disk.status("folder/" + name, status) != 0) {
       return std::string{};
     }
     const gradus_test::file_bytes& bytes = disk.at("folder/" + name);

@@ -77,8 +77,8 @@ class failing_files final : public gradus::io::file_system {
     return call([&] { return files_.rename(from, to, replace); });
   }
   int remove(const std::string& path) override { return files_.remove(path); }
-  int facts(int file, gradus::io::file_facts& into) override { return files_.facts(file, into); }
-  int facts(const std::string& path, gradus::io::file_facts& into) override { return files_.facts(path, into); }
+  int status(int file, gradus::io::file_status& into) override { return files_.status(file, into); }
+  int status(const std::string& path, gradus::io::file_status& into) override { return files_.status(path, into); }
   int list(const std::string& folder, std::vector<std::string>& into) override { return files_.list(folder, into); }
   int make_folder(const std::string& path) override { return files_.make_folder(path); }
   std::int64_t free_bytes(const std::string& folder) override { return files_.free_bytes(folder); }

@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(buffers_that_live_together_do_not_overlap) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(buffers_one_after_another_share_a_place) {
+BOOST_AUTO_TEST_CASE(buffers_one_after_another_share_an_offset) {
   const nn::buffer_lifetime buffers[] = {{.bytes = 1000, .first = 0, .last = 1},
                                          {.bytes = 1000, .first = 2, .last = 3},
                                          {.bytes = 900, .first = 4, .last = 5}};

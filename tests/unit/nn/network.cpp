@@ -341,7 +341,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_loss_of_a_program_may_end_a_network, Layout, lay
   net.loss(gradus_test::half_squares{}, net.add("conv2", nn::conv2d{.out_channels = 2, .kernel = {2, 2}}, x));
   net.compile({.max_batch_size = 5, .seed = 3, .micro_batch_size = 2});
   const auto worst = gradus_test::check_gradients(net, batch);
-  BOOST_TEST(worst.relative < 1e-5, worst.place);
+  BOOST_TEST(worst.relative < 1e-5, worst.where);
   const double trained = net.train_step(batch.images, batch.labels).loss;
   BOOST_TEST(trained > 0);
   BOOST_TEST(net.evaluate(batch.images, batch.labels).loss == trained, boost::test_tools::tolerance(1e-12));

@@ -150,7 +150,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_step_is_close_to_that_of_float, Kind, kinds) {
     }
     const double apart = relative_difference(narrow.parameters()[k].copy_gradient(), parameter.copy_gradient());
     BOOST_TEST(apart < 0.15 * share<Element>,
-               parameter.name() << " " << apart);  // some maxima are at other places, some ReLUs closed
+               parameter.name() << " " << apart);  // some maxima are at other positions, some ReLUs closed
   }
   const auto statistics = [](auto& net) {
     return std::vector<float>(net.buffer_values().begin(), net.buffer_values().end());

@@ -170,13 +170,13 @@ BOOST_AUTO_TEST_CASE(a_step_that_is_not_finite_changes_nothing_but_the_scale) {
   const std::vector<float> velocities_before = velocities();
   index_t skipped = 0;
   // First and last, in vectors and behind them, of both segments.
-  for (const std::size_t place : {0U, 5U, 31U, 32U, 36U, 48U, 52U}) {
+  for (const std::size_t index : {0U, 5U, 31U, 32U, 36U, 48U, 52U}) {
     for (const float bad : {INFINITY, -INFINITY, NAN}) {
       std::vector<float> gradients = some_numbers(1);
-      gradients[place] = bad;
+      gradients[index] = bad;
       const double before = state->scale().factor;
       state.update(device, two_segments, values.data(), gradients.data(), 0.1);
-      BOOST_TEST((values == values_before), "place " << place << ", " << bad);
+      BOOST_TEST((values == values_before), "index " << index << ", " << bad);
       BOOST_TEST((velocities() == velocities_before));
       BOOST_TEST(state->report()->skipped_steps == ++skipped);
       BOOST_TEST(state->scale().factor == std::max(1.0, before / 2));

@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE(parameters_are_those_of_the_compiled_network) {
   BOOST_TEST(graph.transfer(0).seconds == 14.0);
 }
 
-BOOST_AUTO_TEST_CASE(a_part_that_may_be_late_overtakes_nothing) {
+BOOST_AUTO_TEST_CASE(a_part_with_a_deferred_update_overtakes_nothing) {
   network_outline outline{{1, 6, 5}};
   build(outline);
   outline.graph().compile({.max_batch_size = 1, .seed = 1}, sizeof(float));

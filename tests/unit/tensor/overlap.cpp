@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Assignments to memory that the expression reads at other places.
+// Assignments to memory that the expression reads at other offsets.
 #include <boost/test/unit_test.hpp>
 
 #include "gradus/device/cpu.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The file of a timeline, read back by a JSON library: names, times, rows, arrows and facts are as they were.
+// The file of a timeline, read back by a JSON library: names, times, rows, arrows and properties are as they were.
 #include <boost/test/unit_test.hpp>
 
 #include <cstdint>      // std::int64_t, std::uint8_t
@@ -24,9 +24,9 @@ class string_sink final : public trace::text_sink {
   std::string text;
 };
 
-nlohmann::json written(const trace::timeline& all, const trace::program_facts& facts = {}) {
+nlohmann::json written(const trace::timeline& all, const trace::program_properties& properties = {}) {
   string_sink out;
-  trace::write_chrome(out, all, facts);
+  trace::write_chrome(out, all, properties);
   return nlohmann::json::parse(out.text);
 }
 
@@ -67,13 +67,13 @@ BOOST_AUTO_TEST_CASE(hostile_names_come_back) {
                               .dropped = 3,
                               .clock_error = 1500}}};
   const auto have = written(all, {.model = hostile, .batch_size_per_rank = 4, .threads = 2});
-  const auto& facts = have.at("otherData");
-  BOOST_TEST(facts.at("model").get<std::string>() == hostile);
-  BOOST_TEST(facts.at("hosts").at(0).get<std::string>() == hostile);
-  BOOST_TEST(facts.at("batch_size").get<int>() == 4);
-  BOOST_TEST(facts.at("threads").get<int>() == 2);
-  BOOST_TEST(facts.at("dropped").at(0).get<int>() == 3);
-  BOOST_TEST(facts.at("clock_error_us").at(0).get<double>() == 1.5);
+  const auto& properties = have.at("otherData");
+  BOOST_TEST(properties.at("model").get<std::string>() == hostile);
+  BOOST_TEST(properties.at("hosts").at(0).get<std::string>() == hostile);
+  BOOST_TEST(properties.at("batch_size").get<int>() == 4);
+  BOOST_TEST(properties.at("threads").get<int>() == 2);
+  BOOST_TEST(properties.at("dropped").at(0).get<int>() == 3);
+  BOOST_TEST(properties.at("clock_error_us").at(0).get<double>() == 1.5);
   const auto spans = gradus_test::spans_of(have);
   BOOST_TEST_REQUIRE((spans.size() == 1 && spans.begin()->first == std::pair{0, 1}));
   const auto& one = spans.begin()->second.front();

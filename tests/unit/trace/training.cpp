@@ -65,11 +65,11 @@ void train_on(Communicator& world, const Set& set, bool late, const Rule& rule, 
   x = net.add("scores", nn::dense{.out_features = 4}, x);
   net.loss(nn::softmax_cross_entropy{}, x);
   net.compile({.max_batch_size = loader.local_batch_size(), .seed = 5});
-  gradus::parallel::compressed_all_reduce<> travelling;
-  travelling.bucket_bytes = 100;
-  travelling.first_bucket_bytes = 100;
-  travelling.overlap_forward = late;
-  train::trainer trainer{net, rule, world, travelling};
+  gradus::parallel::compressed_all_reduce<> compressed;
+  compressed.bucket_bytes = 100;
+  compressed.first_bucket_bytes = 100;
+  compressed.overlap_forward = late;
+  train::trainer trainer{net, rule, world, compressed};
   long unused = 0;
   trainer.fit(loader, {.epochs = epochs, .learning_rate = 0.1},
               allocation_watch{.to = world.rank() == 0 ? &have.allocations : &unused},
@@ -143,14 +143,14 @@ BOOST_AUTO_TEST_CASE(everything_a_step_does_is_there) {
     BOOST_TEST(count(rank, "input", "batch") >= steps + 7);            // by the threads of both loaders
     BOOST_TEST(count(rank, "input", "read") >= 7);                     // of the one of which several read
     int beside = 0;
-    for (const auto& [place, of_place] : spans) {
-      beside += place.first == rank && place.second % 8 == 3 ? static_cast<int>(of_place.size()) : 0;
+    for (const auto& [track, of_track] : spans) {
+      beside += track.first == rank && track.second % 8 == 3 ? static_cast<int>(of_track.size()) : 0;
     }
     BOOST_TEST(beside == count(rank, "input", "batch") + count(rank, "input", "read"));
     int told_apart = 0;
-    for (const auto& [place, of_place] : spans) {
-      for (const auto& one : of_place) {
-        told_apart += place.first == rank && one.args.contains("all_arrived_us") ? 1 : 0;
+    for (const auto& [track, of_track] : spans) {
+      for (const auto& one : of_track) {
+        told_apart += track.first == rank && one.args.contains("all_arrived_us") ? 1 : 0;
       }
     }
     BOOST_TEST(told_apart > 2 * steps);
@@ -247,9 +247,9 @@ BOOST_AUTO_TEST_CASE(collectives_of_messages_are_seen_and_waited_for) {
     BOOST_TEST(gradus_test::count_spans(spans, rank, "wait", "wait values") == 5);
     BOOST_TEST(gradus_test::count_spans(spans, rank, "wait", "wait barrier") == 1);
     int told = 0;
-    for (const auto& [place, of_place] : spans) {
-      for (const auto& one : of_place) {
-        told += place.first == rank && one.name == "all_reduce values" && one.args.contains("all_arrived_us") ? 1 : 0;
+    for (const auto& [track, of_track] : spans) {
+      for (const auto& one : of_track) {
+        told += track.first == rank && one.name == "all_reduce values" && one.args.contains("all_arrived_us") ? 1 : 0;
       }
     }
     BOOST_TEST(told == 5);

@@ -123,12 +123,12 @@ BOOST_AUTO_TEST_CASE(every_pass_is_there_in_the_order_of_the_schedule) {
       int layers = 0;
       int outside = 0;
       int nameless = 0;
-      for (const auto& [place, of_place] : spans) {
-        for (const gradus_test::traced_span& one : of_place) {
-          const bool own = place.first == rank;
+      for (const auto& [track, of_track] : spans) {
+        for (const gradus_test::traced_span& one : of_track) {
+          const bool own = track.first == rank;
           const bool message = one.args.contains("step") && one.args.contains("operation") &&
                                (one.args.at("operation") == "send" || one.args.at("operation") == "receive");
-          layers += own && place.second % 8 == 1 && one.category == "forward" ? 1 : 0;
+          layers += own && track.second % 8 == 1 && one.category == "forward" ? 1 : 0;
           nameless += own && message && !one.args.contains("bucket") ? 1 : 0;
           if (own && one.category == "wait") {
             for (const gradus_test::traced_span& pass : spans.at({rank, 0})) {

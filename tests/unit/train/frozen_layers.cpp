@@ -79,7 +79,7 @@ frozen_outcome train_frozen(Communicator& world, const Strategy& strategy, const
   (void)trainer.evaluate(loader);
   result.weights.assign(net.values().begin(), net.values().end());
   result.frozen.assign(frozen.begin(), frozen.end());
-  for (const parallel::travelling_memory& each : trainer.strategy().travelling()) {
+  for (const parallel::transfer_buffer& each : trainer.strategy().transfer_buffers()) {
     result.bytes += each.bytes.size();
   }
   for (const optim::state_buffer& each : trainer.rule().buffers()) {

@@ -33,8 +33,8 @@
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/all_reduce.hpp"
+#include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/progress.hpp"
-#include "gradus/train/step_end.hpp"
 #include "gradus/train/trainer.hpp"
 
 namespace {
@@ -246,7 +246,7 @@ BOOST_AUTO_TEST_CASE(number_metrics_of_ranks_are_those_of_one_process) {
             check_measured);
 }
 
-// The evaluations of a trainer that is made with a step_end have them too.
+// The evaluations of a trainer that is made with an optimizer_step have them too.
 BOOST_AUTO_TEST_CASE(a_trainer_of_parts_evaluates_metrics) {
   const measured_examples examples{20};
   const auto set = examples.classes(true);
@@ -261,7 +261,7 @@ BOOST_AUTO_TEST_CASE(a_trainer_of_parts_evaluates_metrics) {
         device, {}, static_cast<index_t>(parameters.values.size())};
     gradus::parallel::all_reduce::state<float> strategy{{}, world, parameters.flat()};
     gradus::comm::link_of all{world};
-    train::step_end_of<float> end{parameters, rule, strategy, all};
+    train::optimizer_step_of<float> end{parameters, rule, strategy, all};
     end.start();
     train::trainer trainer{net, end, end.group()};
     const auto [report, top1, matrix] =

@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(gradients_are_divided_by_the_deviation) {
   net.compile({.max_batch_size = 4, .seed = 5});
   const gradus_test::random_batch<double, gradus::nhwc> batch{device, {3, 2, 4, 5}, 3};
   const auto worst = gradus_test::check_gradients(net, batch);
-  BOOST_TEST(worst.relative < 1e-5, worst.relative << " at " << worst.place);
+  BOOST_TEST(worst.relative < 1e-5, worst.relative << " at " << worst.where);
   BOOST_TEST((numbers_of(net) == rounded_numbers<fixed_nn::network<double>>()));
 }
 

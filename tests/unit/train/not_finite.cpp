@@ -87,23 +87,23 @@ void require_one_with(const std::vector<std::string>& messages, const std::strin
 
 BOOST_AUTO_TEST_SUITE(not_finite)
 
-// Example 13 is at place 5 of the second batch.
+// Example 13 is at position 5 of the second batch.
 BOOST_AUTO_TEST_CASE(a_target_that_is_not_finite_is_named) {
   few_examples spoiled;
   spoiled.targets[13] = not_a_number;
   const std::string target = "first not finite: the target of example ";
-  const std::string place = "it is at position 13 in the order of the epoch";
+  const std::string position = "it is at position 13 in the order of the epoch";
   const auto alone = messages_of_training(1, shard_of_rank, spoiled, 0.01);
   require_one_with(alone, "training step 1 (epoch 1, rank 0): expected a finite loss, got nan, " + target +
                               "5 of the batch on this rank. Hint: correct the data, or leave the example out: " +
-                              place + ", both counted from 0. The learning rate is not the cause");
-  for (const std::string& part : {target + "1 ", place}) {
+                              position + ", both counted from 0. The learning rate is not the cause");
+  for (const std::string& part : {target + "1 ", position}) {
     require_one_with(messages_of_training(2, shard_of_rank, spoiled, 0.01), part);
     require_one_with(
         messages_of_training(2, nested_shard, spoiled, 0.01, gradus::parallel::reproducible<>{.virtual_workers = 4}),
         part);
   }
-  for (const std::string& part : {target + "5 ", place}) {
+  for (const std::string& part : {target + "5 ", position}) {
     require_one_with(messages_of_training(2, all_examples, spoiled, 0.01, gradus::parallel::hybrid{.stages = 2}), part);
   }
 }

@@ -80,9 +80,9 @@ BOOST_AUTO_TEST_CASE(the_metric_is_that_of_the_evaluation_where_there_is_one) {
 BOOST_AUTO_TEST_CASE(a_state_that_cannot_be_is_refused) {
   constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
   for (const double bad : {not_a_number, -1.0, 2e9, 1e300}) {
-    for (const std::size_t place : {1U, 2U}) {
+    for (const std::size_t index : {1U, 2U}) {
       std::vector<double> numbers{0.5, 1, 2, 3, 0, 0.25};
-      numbers[place] = bad;
+      numbers[index] = bad;
       gradus::train::callback_state state;
       state.put("reduce_on_plateau", numbers);
       reduce_on_plateau rate{{.initial = 1}};

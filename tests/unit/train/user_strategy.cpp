@@ -27,7 +27,7 @@
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
 #include "gradus/parallel/strategy.hpp"
-#include "gradus/train/step_end.hpp"
+#include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/trainer.hpp"
 
 namespace {
@@ -174,7 +174,7 @@ std::string end_of(const Strategy& options, const Rule& rule, gradus::index_t el
         device, rule, elements < 0 ? static_cast<gradus::index_t>(parameters.values.size()) : elements);
     const auto strategy = parallel::make_strategy<float>(options, alone, parameters.flat());
     comm::link_of all{alone};
-    const train::step_end_of<float> end{parameters, *updates, *strategy, all};
+    const train::optimizer_step_of<float> end{parameters, *updates, *strategy, all};
   });
 }
 
@@ -232,7 +232,7 @@ BOOST_AUTO_TEST_CASE(parts_that_are_chosen_at_run_time_train_as_a_trainer_does) 
           strategy = std::make_unique<plain_all_reduce::state<float>>(plain_all_reduce{}, ranks, parameters.flat());
         }
         comm::link_of all{ranks};
-        train::step_end_of<float> end{parameters, *rule, *strategy, all};
+        train::optimizer_step_of<float> end{parameters, *rule, *strategy, all};
         end.start();
         train::trainer trainer{net, end, end.group()};
         int epochs = 0;

@@ -267,7 +267,7 @@ void copy_masked(index_t count, index_t run, index_t step, const void* from, con
   for (index_t j = 0; j < count; ++j) {
     for (index_t i = 0; i < run; ++i) {
       const auto value = static_cast<real>(source[j * run + i]);
-      target[j * step + i] = static_cast<Element>(held.bent(static_cast<real>(masks[j * step + i]), value));
+      target[j * step + i] = static_cast<Element>(held.with_parameters(static_cast<real>(masks[j * step + i]), value));
     }
   }
 }

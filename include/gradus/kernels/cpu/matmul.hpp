@@ -31,8 +31,9 @@ class product {
  public:
   GRADUS_COLD product(const tile_kernels<real>& kernels, const matmul_shape& s, index_t threads)
       : kernels_{kernels}, terms_{units_of<Element>(kernels, s.k)}, all_terms_{s.k}, threads_{threads} {
-    const side a{.count = s.m, .step = s.transpose_a ? 1 : s.k, .term_step = s.transpose_a ? s.m : 1, .place = s.n};
-    const side b{.count = s.n, .step = s.transpose_b ? s.k : 1, .term_step = s.transpose_b ? 1 : s.n, .place = 1};
+    const side a{
+        .count = s.m, .step = s.transpose_a ? 1 : s.k, .term_step = s.transpose_a ? s.m : 1, .result_step = s.n};
+    const side b{.count = s.n, .step = s.transpose_b ? s.k : 1, .term_step = s.transpose_b ? 1 : s.n, .result_step = 1};
     swapped_ = cost(b, a) + 3.0 * static_cast<double>(s.m * s.n) < cost(a, b);
     rows_ = swapped_ ? b : a;
     columns_ = swapped_ ? a : b;
@@ -101,7 +102,7 @@ class product {
       for_each_task(device, groups * blocks.count(), [&, this](index_t, index_t task) {
         const index_t begin = task % groups * group_;
         const term_block part = blocks[task / groups];
-        pack_panels(column_side, begin, std::min(begin + group_, panels), part, shared + shared_place(begin, part));
+        pack_panels(column_side, begin, std::min(begin + group_, panels), part, shared + shared_offset(begin, part));
       });
     }
     std::byte* const workers = workspace + shared_bytes();
@@ -207,7 +208,7 @@ class product {
     }
   }
   /// Offset of a panel of a block of terms if all panels are packed first; the panels of a block follow each other.
-  [[nodiscard]] index_t shared_place(index_t panel, const term_block& part) const {
+  [[nodiscard]] index_t shared_offset(index_t panel, const term_block& part) const {
     return part.offset * padded_columns(kernels_, columns_.count) + panel * kernels_.width * part.length;
   }
 
@@ -221,13 +222,13 @@ class product {
     const index_t panel_begin = part_begin(all_panels, column_parts_, column_part);
     const index_t panel_end = part_begin(all_panels, column_parts_, column_part + 1);
     for (index_t i = 0; i < rows; ++i) {
-      m.c_row[i] = (row + i) * rows_.place;
+      m.c_row[i] = (row + i) * rows_.result_step;
     }
     for (index_t i = 0; i < std::max(rows, kernels_.rows); ++i) {
       m.a_row[i] = packs_rows_ ? i : (row + i) * rows_.step;
     }
     for (index_t j = 0; j < std::min(group_, panel_end - panel_begin) * kernels_.width; ++j) {
-      m.c_column[j] = j * columns_.place;
+      m.c_column[j] = j * columns_.result_step;
     }
     const index_t no_segment = 0;
     const term_blocks blocks = blocks_of_terms();
@@ -262,7 +263,7 @@ class product {
         panel.terms = part.length;
         panel.sums = m.sums + (p - panel_begin) * kernels_.width * rows;
         panel.tile = m.tile;
-        panel.c_column = columns_.place == 1 ? nullptr : m.c_column;
+        panel.c_column = columns_.result_step == 1 ? nullptr : m.c_column;
         panel.first = i == 0;
         panel.last = i + 1 == blocks.count();
         panel.packed_terms = packs_rows_ ? part.length : 0;
@@ -278,13 +279,13 @@ class product {
         call.segment_count = 1;
         call.segment_length = part.length;
         if (shared_) {
-          call.b = shared + shared_place(p, part);
+          call.b = shared + shared_offset(p, part);
         } else {
           pack_panels(column_side, p, end, part, m.panels);
           call.b = m.panels;
         }
         call.c_row = m.c_row;
-        tile_output<Result> stored = shifted(output, column * columns_.place);
+        tile_output<Result> stored = shifted(output, column * columns_.result_step);
         if (output.bias != nullptr) {
           stored.bias = output.bias + (swapped_ ? row : column);
           stored.bias_of_rows = swapped_;

@@ -42,7 +42,7 @@ void fold_copies(const fold_call& call) {
   on_target([&](auto target) {
     for (index_t first = 0; first < call.count; first += block) {
       const index_t length = std::min(block, call.count - first);
-      const index_t place = call.place + first;
+      const index_t offset = call.offset + first;
       std::fill_n(sums, length, computed<Element>{});
       for (index_t row = 0; row < call.rows.count(); ++row) {
         for (index_t column = 0; column < call.columns.count(); ++column) {
@@ -50,7 +50,7 @@ void fold_copies(const fold_call& call) {
           add_run(target, static_cast<const Element*>(call.dy) + call.image + pixel * call.run + first, length, sums);
         }
       }
-      store_rows(target, sums, 1, 0, length, &place, output);
+      store_rows(target, sums, 1, 0, length, &offset, output);
     }
   });
 }

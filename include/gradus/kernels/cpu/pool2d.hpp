@@ -39,7 +39,7 @@ struct pool_band {
   index_t lanes;
   pool_range rows;
 
-  [[nodiscard]] index_t place(const pool_places& at) const noexcept { return n * at.n + c * at.c; }
+  [[nodiscard]] index_t offset(const pool_strides& at) const noexcept { return n * at.n + c * at.c; }
 };
 
 /// The size of bands.
@@ -81,8 +81,8 @@ void for_each_band(cpu& device, const pool_plan& plan, index_t rows, const pool_
 }
 
 template <class Element>
-[[nodiscard]] backward_epilogue<Element> epilogue_from(backward_epilogue<Element> epilogue, index_t place) noexcept {
-  epilogue.relu_output += epilogue.relu_output == nullptr ? 0 : place;
+[[nodiscard]] backward_epilogue<Element> epilogue_from(backward_epilogue<Element> epilogue, index_t offset) noexcept {
+  epilogue.relu_output += epilogue.relu_output == nullptr ? 0 : offset;
   return epilogue;
 }
 
@@ -122,9 +122,9 @@ void pool_row(const pool_plan& plan, const pool_forward<Element>& call, index_t 
 template <class Element>
 void pool_plain_band(const pool_plan& plan, const pool_forward<Element>& call, const pool_band& band) {
   for (index_t p = band.rows.begin; p < band.rows.end; ++p) {
-    const index_t row = band.place(plan.out) + p * plan.out.h;
+    const index_t row = band.offset(plan.out) + p * plan.out.h;
     pool_row<Element>(plan,
-                      {call.run, call.x + band.place(plan.in), call.y + row,
+                      {call.run, call.x + band.offset(plan.in), call.y + row,
                        call.choice == nullptr ? nullptr : call.choice + row, call.average},
                       p, band.lanes, plan.in.h, plan.in.w, plan.out.w);
   }
@@ -140,7 +140,7 @@ void pool_transposed_band(const pool_plan& plan, const pool_forward<Element>& ca
   const index_t first = rows.window(band.rows.begin).begin;
   const index_t in_h = plan.columns.inputs * transposed_lanes;
   const index_t out_h = plan.columns.outputs * transposed_lanes;
-  turn(pixel_rows<const Element>{call.x + band.place(plan.in) + first * plan.in.h, band.lanes, plan.in.c,
+  turn(pixel_rows<const Element>{call.x + band.offset(plan.in) + first * plan.in.h, band.lanes, plan.in.c,
                                  rows.window(band.rows.end - 1).end - first, plan.in.h, plan.columns.inputs, plan.in.w},
        transposed.data());
   for (index_t p = band.rows.begin; p < band.rows.end; ++p) {
@@ -151,7 +151,7 @@ void pool_transposed_band(const pool_plan& plan, const pool_forward<Element>& ca
                       p, band.lanes, in_h, transposed_lanes, transposed_lanes);
   }
   const auto target = [&]<class Type>(Type* data) {
-    return pixel_rows<Type>{data + band.place(plan.out) + band.rows.begin * plan.out.h,
+    return pixel_rows<Type>{data + band.offset(plan.out) + band.rows.begin * plan.out.h,
                             band.lanes,
                             plan.out.c,
                             band.rows.size(),
@@ -180,8 +180,8 @@ template <class Body>
 void for_each_two_by_two_plane(cpu& device, const pool_plan& plan, const Body& body) {
   const two_by_two_plane plane{plan.rows.inputs, plan.columns.inputs, plan.rows.outputs, plan.columns.outputs};
   for_each_band(device, plan, 1, {1, 1}, plane.in_height * plane.in_width, [&](const pool_band& band) {
-    const index_t in = band.place(plan.in);
-    const index_t out = band.place(plan.out);
+    const index_t in = band.offset(plan.in);
+    const index_t out = band.offset(plan.out);
     // A part of a vector of AVX2 takes longer than vectors of 16 bytes.
     if (plane.out_width < 8 && current_instruction_set() == instruction_set::avx2) {
       body(portable::target{}, plane, in, out);
@@ -226,10 +226,10 @@ void plain_band_of_gradients(const pool_plan& plan, const pool_backward<Element>
     call.row(plan, call,
              {.columns = plan.columns,
               .p = p,
-              .output = band.place(plan.out) + p.begin * plan.out.h,
+              .output = band.offset(plan.out) + p.begin * plan.out.h,
               .row_step = plan.out.h,
               .column_step = plan.out.w,
-              .input = band.place(plan.in) + h * plan.in.h,
+              .input = band.offset(plan.in) + h * plan.in.h,
               .input_step = plan.in.w,
               .lanes = band.lanes},
              h);
@@ -245,7 +245,7 @@ void transposed_band_of_gradients(const pool_plan& plan, const pool_backward<Ele
   const pool_axis& rows = plan.rows;
   const index_t first = rows.windows_with(band.rows.begin).begin;
   const auto source = [&]<class Type>(const Type* data) {
-    return pixel_rows<const Type>{data + band.place(plan.out) + first * plan.out.h,
+    return pixel_rows<const Type>{data + band.offset(plan.out) + first * plan.out.h,
                                   band.lanes,
                                   plan.out.c,
                                   rows.windows_with(band.rows.end - 1).end - first,
@@ -272,7 +272,7 @@ void transposed_band_of_gradients(const pool_plan& plan, const pool_backward<Ele
               .lanes = band.lanes},
              h);
   }
-  const index_t target = band.place(plan.in) + band.rows.begin * plan.in.h;
+  const index_t target = band.offset(plan.in) + band.rows.begin * plan.in.h;
   turn_back_gradients(sums.data(),
                       pixel_rows<Element>{call.target.dx + target, band.lanes, plan.in.c, band.rows.size(), plan.in.h,
                                           plan.columns.inputs, plan.in.w},

@@ -30,7 +30,7 @@ template <class Layout, class Element>
 __global__ void pad_kernel(device_images<Layout> in, device_images<Layout> out, std::int32_t top, std::int32_t left,
                            const Element* x, Element* y) {
   for_each_in_images(out.examples, out.image_size(), [&](index_t n, std::uint32_t i) {
-    const image_place at = out.place(i);
+    const image_position at = out.position(i);
     const std::uint32_t h = at.h - static_cast<std::uint32_t>(top);  // wraps around above and left of the image
     const std::uint32_t w = at.w - static_cast<std::uint32_t>(left);
     y[n * out.image_size() + i] =
@@ -43,15 +43,15 @@ template <class Layout, class Element>
 __global__ void crop_kernel(device_images<Layout> in, device_images<Layout> out, std::int32_t top, std::int32_t left,
                             const Element* padded, Element* dx, device_epilogue<Element> epilogue) {
   for_each_in_images(in.examples, in.image_size(), [&](index_t n, std::uint32_t i) {
-    const image_place at = in.place(i);
+    const image_position at = in.position(i);
     const std::uint32_t h = at.h + static_cast<std::uint32_t>(top);
     const std::uint32_t w = at.w + static_cast<std::uint32_t>(left);
     device_real<Element> gradient = 0;
     if (h < out.height && w < out.width) {
       gradient = widen(padded[n * out.image_size() + out.offset(at.c, h, w)]);
     }
-    const index_t place = n * in.image_size() + i;
-    dx[place] = epilogue.apply(gradient, dx, place);
+    const index_t offset = n * in.image_size() + i;
+    dx[offset] = epilogue.apply(gradient, dx, offset);
   });
 }
 

@@ -28,15 +28,15 @@ __global__ void dropout_kernel(device_images<Layout> images, const Element* x, E
     first_example = recorded->first_example;
   }
   for_each_in_images(images.examples, images.image_size(), [&](index_t n, std::uint32_t i) {
-    const image_place at = images.place(i);
+    const image_position at = images.position(i);
     const std::uint32_t logical = (at.c * images.height + at.h) * images.width + at.w;
     const bool kept = dropout_keeps(stream, step, first_example + static_cast<std::uint64_t>(n),
                                     static_cast<index_t>(logical), threshold);
-    const index_t place = n * images.image_size() + i;
-    const device_real<Element> value = widen(x[place]);
-    y[place] = narrow<Element>(value * (kept ? scale : device_real<Element>{0}));  // 0 * NaN is NaN
+    const index_t offset = n * images.image_size() + i;
+    const device_real<Element> value = widen(x[offset]);
+    y[offset] = narrow<Element>(value * (kept ? scale : device_real<Element>{0}));  // 0 * NaN is NaN
     if (mask != nullptr) {
-      mask[place] = kept ? 1 : 0;
+      mask[offset] = kept ? 1 : 0;
     }
   });
 }

@@ -40,12 +40,12 @@ struct device_response {
     return c + radius < end ? c + radius : end;
   }
 
-  __device__ real value(const Element* image, std::int32_t c, const image_place& at) const {
+  __device__ real value(const Element* image, std::int32_t c, const image_position& at) const {
     return widen(image[images.offset(static_cast<std::uint32_t>(c), at.h, at.w)]);
   }
 
   /// d(c) of kernels/local_response_norm.hpp.
-  __device__ real divisor(const Element* image, std::int32_t c, const image_place& at) const {
+  __device__ real divisor(const Element* image, std::int32_t c, const image_position& at) const {
     real sum = 0;
     for (std::int32_t j = first(c); j <= last(c); ++j) {
       const real x = value(image, j, at);
@@ -60,7 +60,7 @@ __global__ void response_norm_kernel(device_response<Layout, Element> norm, cons
   const device_images<Layout>& images = norm.images;
   for_each_in_images(images.examples, images.image_size(), [&](index_t n, std::uint32_t i) {
     const Element* const image = x + n * images.image_size();
-    const image_place at = images.place(i);
+    const image_position at = images.position(i);
     const auto d = norm.divisor(image, static_cast<std::int32_t>(at.c), at);
     y[n * images.image_size() + i] = narrow<Element>(widen(image[i]) * ::pow(d, -norm.beta));
   });
@@ -74,7 +74,7 @@ __global__ void response_norm_backward_kernel(device_response<Layout, Element> n
   for_each_in_images(images.examples, images.image_size(), [&](index_t n, std::uint32_t i) {
     const Element* const image = x + n * images.image_size();
     const Element* const gradient = dy + n * images.image_size();
-    const image_place at = images.place(i);
+    const image_position at = images.position(i);
     const auto own = static_cast<std::int32_t>(at.c);
     real sum = 0;
     real result = 0;
@@ -87,8 +87,8 @@ __global__ void response_norm_backward_kernel(device_response<Layout, Element> n
         result = g * power;
       }
     }
-    const index_t place = n * images.image_size() + i;
-    dx[place] = epilogue.apply(result - 2 * norm.alpha * norm.beta * widen(image[i]) * sum, dx, place);
+    const index_t offset = n * images.image_size() + i;
+    dx[offset] = epilogue.apply(result - 2 * norm.alpha * norm.beta * widen(image[i]) * sum, dx, offset);
   });
 }
 

@@ -22,7 +22,7 @@ template <class Layout, class Element>
 __global__ void pad2d_kernel(device_images<Layout> in, device_images<Layout> out, padded_axis rows, padded_axis columns,
                              device_real<Element> value, const Element* x, Element* y) {
   for_each_in_images(out.examples, out.image_size(), [&](index_t n, std::uint32_t i) {
-    const image_place at = out.place(i);
+    const image_position at = out.position(i);
     const index_t h = rows.source(at.h);
     const index_t w = columns.source(at.w);
     Element result = narrow<Element>(value);
@@ -38,7 +38,7 @@ template <class Layout, class Element>
 __global__ void fold2d_kernel(device_images<Layout> in, device_images<Layout> out, padded_axis rows,
                               padded_axis columns, const Element* dy, Element* dx, device_epilogue<Element> epilogue) {
   for_each_in_images(in.examples, in.image_size(), [&](index_t n, std::uint32_t i) {
-    const image_place at = in.place(i);
+    const image_position at = in.position(i);
     const padded_axis::copies h = rows.copies_of(at.h);
     const padded_axis::copies w = columns.copies_of(at.w);
     const Element* const image = dy + n * out.image_size();
@@ -62,8 +62,8 @@ __global__ void fold2d_kernel(device_images<Layout> in, device_images<Layout> ou
     for (index_t row = h.high; row < h.high_end; ++row) {
       add_row(row);
     }
-    const index_t place = n * in.image_size() + i;
-    dx[place] = epilogue.apply(gradient, dx, place);
+    const index_t offset = n * in.image_size() + i;
+    dx[offset] = epilogue.apply(gradient, dx, offset);
   });
 }
 

@@ -101,13 +101,13 @@ __device__ std::int32_t divisor_of(const device_windows& all, const device_image
 struct covering_windows {
   std::int32_t first, last;
 
-  __device__ covering_windows(std::uint32_t place, std::int32_t pad, std::int32_t kernel, std::int32_t stride,
+  __device__ covering_windows(std::uint32_t coordinate, std::int32_t pad, std::int32_t kernel, std::int32_t stride,
                               std::int32_t dilation, std::uint32_t inputs, std::uint32_t outputs, bool adaptive) {
     if (adaptive) {
-      first = share_below(place, outputs, inputs);
-      last = share_above(std::int64_t{place} + 1, outputs, inputs) - 1;
+      first = share_below(coordinate, outputs, inputs);
+      last = share_above(std::int64_t{coordinate} + 1, outputs, inputs) - 1;
     } else {
-      const std::int32_t padded = static_cast<std::int32_t>(place) + pad;
+      const std::int32_t padded = static_cast<std::int32_t>(coordinate) + pad;
       const std::int32_t reach = (kernel - 1) * dilation + 1;
       first = padded < reach ? 0 : (padded - reach) / stride + 1;
       last = device_window::least(padded / stride, static_cast<std::int32_t>(outputs) - 1);
@@ -131,7 +131,7 @@ template <class Layout, class Element>
 __global__ void max_pool_kernel(device_windows windows, device_images<Layout> in, device_images<Layout> out,
                                 const Element* x, Element* y, std::uint8_t* choice) {
   for_each_in_images(out.examples, out.image_size(), [&](index_t n, std::uint32_t i) {
-    const image_place at = out.place(i);
+    const image_position at = out.position(i);
     const device_window rows = device_window::rows(windows, in, out, at.h);
     const device_window columns = device_window::columns(windows, in, out, at.w);
     const Element* const image = x + n * in.image_size();
@@ -148,10 +148,10 @@ __global__ void max_pool_kernel(device_windows windows, device_images<Layout> in
         }
       }
     }
-    const index_t place = n * out.image_size() + i;
-    y[place] = narrow<Element>(largest);
+    const index_t offset = n * out.image_size() + i;
+    y[offset] = narrow<Element>(largest);
     if (choice != nullptr) {
-      choice[place] = static_cast<std::uint8_t>(best);
+      choice[offset] = static_cast<std::uint8_t>(best);
     }
   });
 }
@@ -161,13 +161,13 @@ __global__ void max_pool_backward_kernel(device_windows windows, device_images<L
                                          const Element* dy, const std::uint8_t* choice, Element* dx,
                                          device_epilogue<Element> epilogue) {
   for_each_in_images(in.examples, in.image_size(), [&](index_t n, std::uint32_t i) {
-    const image_place at = in.place(i);
+    const image_position at = in.position(i);
     const covering_windows rows = covering_windows::rows(windows, in, out, at.h);
     const covering_windows columns = covering_windows::columns(windows, in, out, at.w);
     device_real<Element> sum = 0;
     for (std::int32_t p = rows.first; p <= rows.last; ++p) {
       for (std::int32_t q = columns.first; q <= columns.last; ++q) {
-        const index_t place =
+        const index_t offset =
             n * out.image_size() + out.offset(at.c, static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(q));
         const std::int32_t row = static_cast<std::int32_t>(at.h) -
                                  device_window::rows(windows, in, out, static_cast<std::uint32_t>(p)).first;
@@ -175,13 +175,13 @@ __global__ void max_pool_backward_kernel(device_windows windows, device_images<L
                                     device_window::columns(windows, in, out, static_cast<std::uint32_t>(q)).first;
         const bool entry = row % windows.dilation_height == 0 && column % windows.dilation_width == 0;
         if (entry &&
-            choice[place] == row / windows.dilation_height * windows.kernel_width + column / windows.dilation_width) {
-          sum += widen(dy[place]);
+            choice[offset] == row / windows.dilation_height * windows.kernel_width + column / windows.dilation_width) {
+          sum += widen(dy[offset]);
         }
       }
     }
-    const index_t place = n * in.image_size() + i;
-    dx[place] = epilogue.apply(sum, dx, place);
+    const index_t offset = n * in.image_size() + i;
+    dx[offset] = epilogue.apply(sum, dx, offset);
   });
 }
 
@@ -189,7 +189,7 @@ template <class Layout, class Element>
 __global__ void average_pool_kernel(device_windows windows, device_images<Layout> in, device_images<Layout> out,
                                     const Element* x, Element* y, bool count_padding) {
   for_each_in_images(out.examples, out.image_size(), [&](index_t n, std::uint32_t i) {
-    const image_place at = out.place(i);
+    const image_position at = out.position(i);
     const device_window rows = device_window::rows(windows, in, out, at.h);
     const device_window columns = device_window::columns(windows, in, out, at.w);
     const Element* const image = x + n * in.image_size();
@@ -209,7 +209,7 @@ __global__ void average_pool_backward_kernel(device_windows windows, device_imag
                                              device_images<Layout> out, const Element* dy, Element* dx,
                                              bool count_padding, device_epilogue<Element> epilogue) {
   for_each_in_images(in.examples, in.image_size(), [&](index_t n, std::uint32_t i) {
-    const image_place at = in.place(i);
+    const image_position at = in.position(i);
     const covering_windows rows = covering_windows::rows(windows, in, out, at.h);
     const covering_windows columns = covering_windows::columns(windows, in, out, at.w);
     device_real<Element> sum = 0;
@@ -222,8 +222,8 @@ __global__ void average_pool_backward_kernel(device_windows windows, device_imag
                static_cast<device_real<Element>>(entries);
       }
     }
-    const index_t place = n * in.image_size() + i;
-    dx[place] = epilogue.apply(sum, dx, place);
+    const index_t offset = n * in.image_size() + i;
+    dx[offset] = epilogue.apply(sum, dx, offset);
   });
 }
 

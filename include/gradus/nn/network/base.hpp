@@ -145,13 +145,13 @@ class network_base : public compiled_network<Element, Device> {
 
     void after_layer(std::size_t layer, phase /*which*/) override {
       const Element* const output = net_.memory().value(layer + 1);
-      if (place.empty() && output != nullptr &&
+      if (where.empty() && output != nullptr &&
           !net_.memory().all_finite(output, net_.graph_.batch_extents(layer + 1, examples_).size())) {
-        place = net_.graph_.describe(layer);
+        where = net_.graph_.describe(layer);
       }
     }
 
-    std::string place;
+    std::string where;
 
    private:
     network_base& net_;
@@ -257,18 +257,18 @@ class network_base : public compiled_network<Element, Device> {
       return found;
     }
     const detail::readers_or_writer::reading weights = this->current_weights();
-    std::string place;
-    for (index_t first = 0; first < batch.examples() && place.empty(); first += graph_.examples_at_once()) {
+    std::string where;
+    for (index_t first = 0; first < batch.examples() && where.empty(); first += graph_.examples_at_once()) {
       const batch_type part = part_of(batch, first, at_once(batch, first));
       non_finite_checker observer{*this, part.examples()};
       step_context context = training_context(options);
       context.communicates = false;
       context.training = !graph_.inference();
       this->pass_over(phase::forward, part, context).run_all(&observer);
-      place = std::move(observer.place);
+      where = std::move(observer.where);
       options.first_example += static_cast<std::uint64_t>(part.examples());
     }
-    return {std::move(place)};
+    return {std::move(where)};
   }
 
   void check(std::string_view operation, const batch_type& batch, const targets_type& batch_targets) const {

@@ -235,7 +235,7 @@ class compiled_network : public network_structure {
       }
       const compile_options before = graph_.options();
       const stage_cuts stages_before = graph_.stages();
-      const places_of_parameters kept{graph_, execution_.memory()};
+      const parameter_pointers kept{graph_, execution_.memory()};
       graph_.compile(options, sizeof(parameter_element_type), false, &stages);
       execution_type made{device(), execution_.layers()};
       try {
@@ -294,18 +294,18 @@ class compiled_network : public network_structure {
   friend struct detail::use_of;
 
   /// Where the values of parameters and buffers are, while the graph gets other offsets.
-  class places_of_parameters {
+  class parameter_pointers {
    public:
     /// @param memory  null: nowhere
-    places_of_parameters(const graph& net, memory_type* memory) {
+    parameter_pointers(const graph& net, memory_type* memory) {
       if (memory == nullptr) {
         return;
       }
-      places_ = dynamic_array<places>(net.nodes().size());
-      for (std::size_t i = 0; i < places_.size(); ++i) {
+      layers_ = dynamic_array<layer_pointers>(net.nodes().size());
+      for (std::size_t i = 0; i < layers_.size(); ++i) {
         const graph::node& n = net.nodes()[i];
         if (n.here) {
-          places_[i] = {memory->parameters().data() + n.first_parameter,
+          layers_[i] = {memory->parameters().data() + n.first_parameter,
                         memory->buffer_memory().data() + n.first_buffer};
         }
       }
@@ -313,29 +313,29 @@ class compiled_network : public network_structure {
 
     /// Copies the values of layers that this rank has run, and runs.
     void copy_to(Device& device, const graph& net, memory_type& memory) const {
-      for (std::size_t i = 0; i < places_.size(); ++i) {
+      for (std::size_t i = 0; i < layers_.size(); ++i) {
         const graph::node& n = net.nodes()[i];
-        if (!n.here || places_[i].parameters == nullptr) {
+        if (!n.here || layers_[i].parameters == nullptr) {
           continue;
         }
         for (std::size_t k = 0; k < n.parameters.size(); ++k) {
           copy_or_add(device, n.parameters[k].shape.size(),
-                      static_cast<const parameter_element_type*>(places_[i].parameters[k].value),
+                      static_cast<const parameter_element_type*>(layers_[i].parameters[k].value),
                       memory.parameters()[n.first_parameter + k].value, false);
         }
         for (std::size_t k = 0; k < n.buffers.size(); ++k) {
-          copy_or_add(device, n.buffers[k].size, static_cast<const parameter_element_type*>(places_[i].buffers[k]),
+          copy_or_add(device, n.buffers[k].size, static_cast<const parameter_element_type*>(layers_[i].buffers[k]),
                       memory.buffer_memory()[n.first_buffer + k], false);
         }
       }
     }
 
    private:
-    struct places {
+    struct layer_pointers {
       const parameter_memory<parameter_element_type>* parameters = nullptr;
       parameter_element_type* const* buffers = nullptr;
     };
-    dynamic_array<places> places_;  // of each layer
+    dynamic_array<layer_pointers> layers_;  // of each layer
   };
 
   [[nodiscard]] static std::size_t bytes_of(index_t elements) noexcept {

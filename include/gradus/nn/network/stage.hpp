@@ -219,7 +219,7 @@ class network_stage {
     }
     non_finite_checker search{*this, batch.examples};
     forward(batch, true, &search);
-    return {std::move(search.place)};
+    return {std::move(search.where)};
   }
 
  private:
@@ -233,13 +233,13 @@ class network_stage {
 
     void after_layer(std::size_t layer, phase /*which*/) override {
       const Element* const output = of_.memory().value(layer + 1);
-      if (place.empty() && output != nullptr &&
+      if (where.empty() && output != nullptr &&
           !of_.memory().all_finite(output, of_.structure().batch_extents(layer + 1, examples_).size())) {
-        place = of_.structure().describe(layer);
+        where = of_.structure().describe(layer);
       }
     }
 
-    std::string place;
+    std::string where;
 
    private:
     network_stage& of_;

@@ -75,7 +75,7 @@ class parameter_offsets {
   /// Gives each parameter its offset, a multiple of memory_plan::alignment, and each buffer its name. Replaces what an
   /// earlier call has assigned.
   /// @param nodes   outlive this object and keep their addresses
-  /// @param stages  those of a rank that runs some layers only: the others get no place; null: all layers run
+  /// @param stages  those of a rank that runs some layers only: the others get no offsets; null: all layers run
   void assign(std::span<graph_node> nodes, std::size_t element_bytes, const stage_cuts* stages = nullptr) {
     *this = {};
     // Gradients end behind those that are trained and those that a frozen layer writes nevertheless.

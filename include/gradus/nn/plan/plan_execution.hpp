@@ -291,7 +291,7 @@ class plan_builder {
       }
     }
     dynamic_array<buffer_lifetime> others;  // all buffers except values
-    dynamic_array<std::size_t*> other_places;
+    dynamic_array<std::size_t*> other_offsets;
     for (std::size_t s = 1; s < slots; ++s) {
       auto& slot = plan_.slots[s];
       if (is_activated(s) && slot.has_gradient) {
@@ -308,7 +308,7 @@ class plan_builder {
       if (plan_.slots[s].has_gradient && states_[s].gradient_of == s) {
         others.push_back(
             {.bytes = lifetimes_[s].bytes, .first = states_[s].gradient_first, .last = states_[s].gradient_last});
-        other_places.push_back(&plan_.slots[s].gradient_offset);
+        other_offsets.push_back(&plan_.slots[s].gradient_offset);
       }
     }
     for (std::size_t i = 0; i < count_; ++i) {
@@ -316,7 +316,7 @@ class plan_builder {
         // A layer that does not run backward needs its state only to run forward again.
         const bool kept = plan_.nodes[i].backward || options_.recompute != nullptr;
         others.push_back({.bytes = graph_.nodes[i].state_bytes, .first = i, .last = kept ? backward_time(i) : i});
-        other_places.push_back(&plan_.nodes[i].state_offset);
+        other_offsets.push_back(&plan_.nodes[i].state_offset);
       }
     }
     if (options_.recompute != nullptr) {
@@ -330,19 +330,19 @@ class plan_builder {
       plan_.streams = options_.side_by_side(graph_, plan_, gradient_of, options_.streams);
     }
     dynamic_array<buffer_lifetime> buffers;
-    dynamic_array<std::size_t*> places;
+    dynamic_array<std::size_t*> offsets;
     for (std::size_t s = 1; s < slots; ++s) {
       const value_lifetime& value = lifetimes_[s];
       buffers.push_back({.bytes = value.bytes, .first = value.first, .last = value.kept_last});
-      places.push_back(&plan_.slots[s].value_offset);
+      offsets.push_back(&plan_.slots[s].value_offset);
       if (value.again_first != execution_plan::none) {
         buffers.push_back({.bytes = value.bytes, .first = value.again_first, .last = value.again_last});
-        places.push_back(&plan_.slots[s].backward_offset);
+        offsets.push_back(&plan_.slots[s].backward_offset);
       }
     }
     for (std::size_t b = 0; b < others.size(); ++b) {
       buffers.push_back(others[b]);
-      places.push_back(other_places[b]);
+      offsets.push_back(other_offsets[b]);
     }
     // A region writes no memory that it frees: its branches do not run in the order of time.
     for (const stream_schedule::region& region : plan_.streams.regions) {
@@ -358,8 +358,8 @@ class plan_builder {
       }
     }
     const memory_plan memory = options_.place(buffers);
-    for (std::size_t b = 0; b < places.size(); ++b) {
-      *places[b] = memory.offsets[b];
+    for (std::size_t b = 0; b < offsets.size(); ++b) {
+      *offsets[b] = memory.offsets[b];
       plan_.unshared_bytes += buffers[b].bytes;
     }
     for (std::size_t s = 1; s < slots; ++s) {

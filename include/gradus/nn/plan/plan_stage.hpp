@@ -142,7 +142,7 @@ class stage_planner {
     if (depth_.splits_backward) {
       choose_later_weights();
     }
-    place();
+    place_buffers();
     return std::move(result_);
   }
 
@@ -330,7 +330,7 @@ class stage_planner {
     options_.recompute(own, result_.plan, {values_.data(), values_.size()}, others);
   }
 
-  void place() {
+  void place_buffers() {
     execution_plan& plan = result_.plan;
     const std::size_t slots = plan.slots.size();
     for (std::size_t s = 0; s < slots; ++s) {
@@ -338,14 +338,14 @@ class stage_planner {
       values_[s].kept_last = std::max(values_[s].forward_last, values_[s].backward_last);
     }
     dynamic_array<buffer_lifetime> others;  // all memory except values
-    dynamic_array<std::size_t*> other_places;
+    dynamic_array<std::size_t*> other_offsets;
     dynamic_array<buffer_lifetime> crossing;  // gradients that come from another stage, or go there
-    dynamic_array<std::size_t*> crossing_places;
+    dynamic_array<std::size_t*> crossing_offsets;
     for (std::size_t s = 1; s < slots; ++s) {
       const span_of_use& used = gradients_[s];
       if (used.used()) {
         (crosses_[s] != 0 ? crossing : others).push_back({.bytes = used.bytes, .first = used.first, .last = used.last});
-        (crosses_[s] != 0 ? crossing_places : other_places).push_back(&plan.slots[s].gradient_offset);
+        (crosses_[s] != 0 ? crossing_offsets : other_offsets).push_back(&plan.slots[s].gradient_offset);
       }
     }
     for (std::size_t i = 0; i < count_; ++i) {
@@ -357,14 +357,14 @@ class stage_planner {
                           .last = !kept                           ? i
                                   : result_.later_weights[i] != 0 ? after_backward()
                                                                   : backward_time(i)});
-        other_places.push_back(&plan.nodes[i].state_offset);
+        other_offsets.push_back(&plan.nodes[i].state_offset);
       }
     }
     if (options_.recompute != nullptr) {
       recompute({others.data(), others.size()});
     }
     dynamic_array<buffer_lifetime> received;
-    dynamic_array<std::size_t*> received_places;
+    dynamic_array<std::size_t*> received_offsets;
     for (std::size_t s = 0; s < slots; ++s) {
       const value_lifetime& value = values_[s];
       if (value.bytes == 0 || (s == 0 && received_[s] == 0)) {
@@ -372,17 +372,17 @@ class stage_planner {
       }
       (received_[s] != 0 ? received : others)
           .push_back({.bytes = value.bytes, .first = value.first, .last = value.kept_last});
-      (received_[s] != 0 ? received_places : other_places).push_back(&plan.slots[s].value_offset);
+      (received_[s] != 0 ? received_offsets : other_offsets).push_back(&plan.slots[s].value_offset);
       if (value.again_first != execution_plan::none) {
         others.push_back({.bytes = value.bytes, .first = value.again_first, .last = value.again_last});
-        other_places.push_back(&plan.slots[s].backward_offset);
+        other_offsets.push_back(&plan.slots[s].backward_offset);
       }
     }
-    place_regions(others, other_places);
+    place_regions(others, other_offsets);
     result_.value_copies = depth_.stored + 1;
     result_.gradient_copies = std::max(depth_.gradients, depth_.splits_backward ? depth_.stored + 1 : std::size_t{1});
-    place_together(received, received_places, result_.value_copies);
-    place_together(crossing, crossing_places, result_.gradient_copies);
+    place_together(received, received_offsets, result_.value_copies);
+    place_together(crossing, crossing_offsets, result_.gradient_copies);
     for (std::size_t s = 0; s < slots; ++s) {
       execution_plan::slot& slot = plan.slots[s];
       if (slot.gradient_of != execution_plan::none) {
@@ -397,38 +397,38 @@ class stage_planner {
 
   /// Places what no other stage sees. With one micro-batch at a time all of it shares memory; with more, what is kept
   /// from forward to backward has a copy for each, and what is not is there once.
-  void place_regions(const dynamic_array<buffer_lifetime>& buffers, const dynamic_array<std::size_t*>& places) {
+  void place_regions(const dynamic_array<buffer_lifetime>& buffers, const dynamic_array<std::size_t*>& offsets) {
     const std::size_t backward = is_last() ? count_ : backward_time(result_.end - 1);
     dynamic_array<buffer_lifetime> lists[2];
-    dynamic_array<std::size_t*> list_places[2];
+    dynamic_array<std::size_t*> list_offsets[2];
     for (std::size_t b = 0; b < buffers.size(); ++b) {
       // The first part of backward may be over for several micro-batches whose second part has not begun.
       const bool stored =
           (buffers[b].first < backward && buffers[b].last >= backward) || (buffers[b].last == after_backward());
       const std::size_t list = stored && depth_.stored > 1 ? 1 : 0;
       lists[list].push_back(buffers[b]);
-      list_places[list].push_back(places[b]);
+      list_offsets[list].push_back(offsets[b]);
     }
     for (const std::size_t list : {std::size_t{0}, std::size_t{1}}) {
       const memory_rule rule = list == 0 ? options_.place : &plan_memory;
-      add_region(rule({lists[list].data(), lists[list].size()}), list_places[list], list == 0 ? 1 : depth_.stored);
+      add_region(rule({lists[list].data(), lists[list].size()}), list_offsets[list], list == 0 ? 1 : depth_.stored);
     }
   }
 
   /// Places buffers that are in use at the same time, as a region with some copies.
-  void place_together(const dynamic_array<buffer_lifetime>& buffers, const dynamic_array<std::size_t*>& places,
+  void place_together(const dynamic_array<buffer_lifetime>& buffers, const dynamic_array<std::size_t*>& offsets,
                       std::size_t copies) {
     memory_plan memory;
     for (const buffer_lifetime& buffer : buffers) {
       memory.offsets.push_back(memory.bytes);
       memory.bytes = sum_of_bytes(memory.bytes, memory_plan::aligned(buffer.bytes));
     }
-    add_region(memory, places, copies);
+    add_region(memory, offsets, copies);
   }
 
-  void add_region(const memory_plan& memory, const dynamic_array<std::size_t*>& places, std::size_t copies) {
-    for (std::size_t b = 0; b < places.size(); ++b) {
-      *places[b] = end_ + memory.offsets[b];
+  void add_region(const memory_plan& memory, const dynamic_array<std::size_t*>& offsets, std::size_t copies) {
+    for (std::size_t b = 0; b < offsets.size(); ++b) {
+      *offsets[b] = end_ + memory.offsets[b];
     }
     result_.regions.push_back({.begin = end_, .bytes = memory.bytes, .copies = copies});
     end_ = sum_of_bytes(end_, bytes_of_copies(copies, memory.bytes));

@@ -237,7 +237,7 @@ class distributed_replicated_state final : public server_strategy<Element> {
   [[nodiscard]] const parameter_server_plan& plan() const noexcept { return master_.plan(); }
 
   /// As parameter_server: what the first worker of a node sends and receives.
-  [[nodiscard]] dynamic_array<travelling_memory> travelling() const override { return master_.travelling(); }
+  [[nodiscard]] dynamic_array<transfer_buffer> transfer_buffers() const override { return master_.transfer_buffers(); }
 
   /// What each server has done so far. For a worker that is the first of its node, between steps.
   [[nodiscard]] std::vector<server_summary> summary() { return master_.summary(); }

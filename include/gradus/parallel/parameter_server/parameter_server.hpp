@@ -206,9 +206,9 @@ inline void require_threads(const comm::any_communicator& communicator) {
 /// Compared by all ranks, workers and servers.
 template <class Element>
 void require_same_plan(comm::link& ranks, const std::string& plan, const std::string& rule) {
-  const comm::fact facts[] = {
+  const comm::property properties[] = {
       {"element type", std::string{element_name<Element>}}, {"update rule", rule}, {"plan", plan}};
-  comm::require_agreement(ranks, "parameter_server", facts);
+  comm::require_agreement(ranks, "parameter_server", properties);
 }
 
 /// What a worker does with its gradients; the rank may be a server too.
@@ -279,7 +279,7 @@ class parameter_server_state final : public server_strategy<Element> {
   /// Waits for the values; the update has been made elsewhere.
   void finish(const update_call& update) override { finish_until(0, parameters_.segments.size(), update); }
 
-  [[nodiscard]] bool may_be_late() const noexcept override { return options_.overlap_forward; }
+  [[nodiscard]] bool has_deferred_update() const noexcept override { return options_.overlap_forward; }
 
   /// Waits for the values of segments [first, first + count). Returns whether all are there.
   bool finish_until(std::size_t first, std::size_t count, const update_call& /*update*/) override {
@@ -329,8 +329,8 @@ class parameter_server_state final : public server_strategy<Element> {
   [[nodiscard]] const parameter_server_plan& plan() const noexcept { return plan_; }
 
   /// The gradients and the values of every part, by the name of the parameter or its part.
-  [[nodiscard]] dynamic_array<travelling_memory> travelling() const override {
-    dynamic_array<travelling_memory> result;
+  [[nodiscard]] dynamic_array<transfer_buffer> transfer_buffers() const override {
+    dynamic_array<transfer_buffer> result;
     worker_.visit_parts([&](std::string_view name, std::span<const std::byte> memory) {
       result.push_back({.name = std::string{name}, .bytes = memory});
     });

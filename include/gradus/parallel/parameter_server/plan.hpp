@@ -130,13 +130,13 @@ namespace detail {
   dynamic_array<index_t> filled(who.servers.size(), index_t{0});
   for (const placed_part* const each : sorted) {
     const optim::segment& segment = segments[order[each->variable]];
-    index_t& place_on_server = filled[static_cast<std::size_t>(each->server)];
+    index_t& filled_rows = filled[static_cast<std::size_t>(each->server)];
     plan.parts.push_back({.segment = order[each->variable],
                           .offset = segment.offset + each->first_row,
                           .size = each->rows,
                           .server = each->server,
-                          .server_offset = place_on_server});
-    place_on_server += each->rows;
+                          .server_offset = filled_rows});
+    filled_rows += each->rows;
     std::string name = segment.name;
     if (each->rows != segment.size) {
       append_text(name, {"[", each->first_row, ", ", each->first_row + each->rows, ")"});

@@ -82,8 +82,8 @@ class pipeline_runner {
   }
 
   /// What crosses the cuts of this rank's stages, by the names of the layers whose results or gradients they are.
-  [[nodiscard]] dynamic_array<travelling_memory> travelling() {
-    dynamic_array<travelling_memory> result;
+  [[nodiscard]] dynamic_array<transfer_buffer> transfer_buffers() {
+    dynamic_array<transfer_buffer> result;
     for (const auto& each : own_) {
       for (const crossing* const way : {&each->values, &each->gradients}) {
         for (const nn::stage_transfer& transfer : way->in) {
@@ -250,7 +250,7 @@ class pipeline_runner {
   }
 
   void append_memory(own_stage& own, const crossing& way, const nn::stage_transfer& transfer,
-                     dynamic_array<travelling_memory>& result) {
+                     dynamic_array<transfer_buffer>& result) {
     const std::size_t value = transfer.value_of;
     const std::string name =
         gradus::join({way.what(), " of '", value == 0 ? std::string{"input"} : net_->structure().name(value - 1), "'"});
@@ -471,9 +471,9 @@ class pipeline_runner {
       pending.wait();
     } catch (error& failure) {
       const std::size_t stage = own.number;
-      const std::string place = gradus::join(
+      const std::string context = gradus::join(
           {"stage ", stage, ", ", way.pass(), " of micro-batch ", m, ", ", way.what(), " ", side, " stage ", peer});
-      failure.add_context(place, error_location::current());
+      failure.add_context(context, error_location::current());
       throw;
     }
   }

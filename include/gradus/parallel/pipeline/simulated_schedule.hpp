@@ -82,9 +82,9 @@ class pipeline_progress {
 
   [[nodiscard]] double& end_of(const pipeline_action& action) noexcept {
     const auto stage = static_cast<std::size_t>(action.stage);
-    const std::size_t place =
+    const std::size_t index =
         stage * static_cast<std::size_t>(micro_batches_) + static_cast<std::size_t>(action.micro_batch);
-    return ends_[4 * place + static_cast<std::size_t>(action.pass)];
+    return ends_[4 * index + static_cast<std::size_t>(action.pass)];
   }
   [[nodiscard]] bool done(const pipeline_action& action) noexcept { return end_of(action) >= 0; }
 
@@ -200,7 +200,7 @@ class pipeline_run {
       return false;
     }
     const pipeline_action& action = actions[next];
-    require_place(action, rank);
+    require_valid(action, rank);
     pipeline_action missing;
     const double ready = progress_.ready(action, costs_, missing);
     if (ready < 0) {
@@ -214,7 +214,7 @@ class pipeline_run {
     return true;
   }
 
-  void require_place(const pipeline_action& action, int rank) {
+  void require_valid(const pipeline_action& action, int rank) {
     if (!progress_.covers(action) || schedule_.rank_of(action.stage) != rank) {
       raise<configuration_error>(operation_,
                                  {"stages 0 to ", schedule_.stages() - 1, ", each on rank stage mod ",

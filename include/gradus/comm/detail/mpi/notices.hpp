@@ -147,13 +147,13 @@ class mpi_notices {
   /// Removes notices that are sent. True if none is left.
   bool sweep() {
     const std::scoped_lock lock{mutex_};
-    for (std::unique_ptr<letter>* place = &outbox_; *place != nullptr;) {
+    for (std::unique_ptr<letter>* slot = &outbox_; *slot != nullptr;) {
       int sent = 0;
-      enter([&] { return MPI_Test(&(*place)->sending, &sent, MPI_STATUS_IGNORE); });
+      enter([&] { return MPI_Test(&(*slot)->sending, &sent, MPI_STATUS_IGNORE); });
       if (sent != 0) {
-        *place = std::unique_ptr<letter>{std::move((*place)->next)};
+        *slot = std::unique_ptr<letter>{std::move((*slot)->next)};
       } else {
-        place = &(*place)->next;
+        slot = &(*slot)->next;
       }
     }
     return outbox_ == nullptr;

@@ -31,18 +31,18 @@
 namespace gradus::comm::detail {
 
 /// Maps new private pages; null if there is not enough memory or the system has no such calls.
-/// @param place  whole pages that they replace; null for any address
-[[nodiscard]] inline std::byte* own_pages(std::byte* place, std::size_t bytes) noexcept {
+/// @param at     whole pages that they replace; null for any address
+[[nodiscard]] inline std::byte* own_pages(std::byte* at, std::size_t bytes) noexcept {
 #if defined(__linux__)
-  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (place == nullptr ? 0 : MAP_FIXED);
-  void* const pages = mmap(place, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (at == nullptr ? 0 : MAP_FIXED);
+  void* const pages = mmap(at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (pages == MAP_FAILED) {
     return nullptr;
   }
   madvise(pages, bytes, MADV_HUGEPAGE);  // as gradus::cpu does; only a hint
   return static_cast<std::byte*>(pages);
 #else
-  static_cast<void>(place);
+  static_cast<void>(at);
   static_cast<void>(bytes);
   return nullptr;
 #endif
@@ -192,18 +192,18 @@ class mpi_registered_memory {
     const std::shared_ptr<registered_arrays>& arrays = registered_arrays::of_process();
     registered_arrays::finding known = arrays->find(begin, bytes, pool.get());
     // The offset of the memory in its page may differ between ranks.
-    const place own{known.number, known.next, static_cast<std::int64_t>(address(begin) % page_bytes())};
+    const registration own{known.number, known.next, static_cast<std::int64_t>(address(begin) % page_bytes())};
     int size = 1;
     MPI_Comm_size(ranks, &size);
-    const dynamic_array<place> places = call([ranks, size, own] {
-      dynamic_array<place> all(static_cast<std::size_t>(size));
+    const dynamic_array<registration> registrations = call([ranks, size, own] {
+      dynamic_array<registration> all(static_cast<std::size_t>(size));
       check_mpi(MPI_Allgather(&own, 3, MPI_INT64_T, all.data(), 3, MPI_INT64_T, ranks), what, "MPI_Allgather");
       return all;
     });
     std::int64_t number = known.next;
     bool known_to_none = true;
     bool known_to_all = own.number > 0;
-    for (const place& each : places) {
+    for (const registration& each : registrations) {
       number = std::max(number, each.next);
       known_to_none = known_to_none && each.number == registered_arrays::none;
       known_to_all = known_to_all && each.number == own.number;
@@ -215,7 +215,7 @@ class mpi_registered_memory {
       return nullptr;
     }
     auto memory = std::make_shared<mpi_registered_memory>(rank, pool, number, begin, bytes);
-    if (!memory->share(ranks, places, call)) {
+    if (!memory->share(ranks, registrations, call)) {
       return nullptr;
     }
     arrays->add(begin, bytes, pool.get(), number, memory);
@@ -253,7 +253,7 @@ class mpi_registered_memory {
   static constexpr std::string_view what = "comm::mpi_shared.register_memory";
 
   /// What a rank sends to the others about its memory.
-  struct place {
+  struct registration {
     std::int64_t number = 0;  // see registered_arrays::finding
     std::int64_t next = 0;
     std::int64_t shift = 0;  // offset in its page, in bytes
@@ -275,11 +275,11 @@ class mpi_registered_memory {
   }
 
   /// Called by all ranks. False on all of them if sharing is not possible.
-  bool share(MPI_Comm ranks, const dynamic_array<place>& places, const mpi_blocking_calls& call) {
-    const index_t shift = places[static_cast<std::size_t>(rank_)].shift;
+  bool share(MPI_Comm ranks, const dynamic_array<registration>& registrations, const mpi_blocking_calls& call) {
+    const index_t shift = registrations[static_cast<std::size_t>(rank_)].shift;
     own_ = whole_pages(shift);
     interval common = own_;
-    for (const place& each : places) {
+    for (const registration& each : registrations) {
       common.first = std::max(common.first, whole_pages(each.shift).first);
       common.last = std::min(common.last, whole_pages(each.shift).last);
     }
@@ -305,8 +305,8 @@ class mpi_registered_memory {
     }
     shared_ = common;
     populate_pages(begin_ + own_.first, own_.size());
-    for (std::size_t other = 0; other < places.size(); ++other) {
-      const index_t from = places[other].shift;
+    for (std::size_t other = 0; other < registrations.size(); ++other) {
+      const index_t from = registrations[other].shift;
       origins_.push_back(memory_->of(static_cast<int>(other)) + from);
       if (static_cast<int>(other) != rank_) {
         const interval pages = whole_pages(from);

@@ -255,7 +255,7 @@ class mpi_shared_channel {
   void find_memory(shared_collective& mine) noexcept {
     const shared_task& task = mine.task;
     mine.memory = nullptr;
-    std::uint64_t place = 0;
+    std::uint64_t location = 0;
     if (!registrations_.empty() && steps_.goes_directly(task.what, task.element->bytes)) {
       for (const std::shared_ptr<mpi_registration>& each : registrations_) {
         const mpi_registered_memory* const memory = each->memory();
@@ -264,11 +264,11 @@ class mpi_shared_channel {
         if (offset >= 0) {
           mine.memory = memory;
           mine.offset = offset;
-          place = memory->number() << packed_call::offset_bits | static_cast<std::uint64_t>(offset);
+          location = memory->number() << packed_call::offset_bits | static_cast<std::uint64_t>(offset);
         }
       }
     }
-    mine.packed = packed_call{task.what, place};
+    mine.packed = packed_call{task.what, location};
   }
 
   void require_working(const call_description& what) {

@@ -137,7 +137,7 @@ class shared_steps {
 
   [[nodiscard]] packed_call begun_by_other(const shared_collective& mine) const noexcept {
     const mpi_shared_window::slot_head& head = window_.head(mine.seen, mine.first);
-    return {head.call_head, head.call_count, head.call_place};
+    return {head.call_head, head.call_count, head.call_location};
   }
 
   /// The ranks for which a collective waits.
@@ -261,7 +261,7 @@ class shared_steps {
     if (step == mine.first) {
       head.call_head = mine.packed.head;
       head.call_count = mine.packed.count;
-      head.call_place = mine.packed.place;
+      head.call_location = mine.packed.location;
     }
     head.filled.store(step + 1, std::memory_order_release);
   }
@@ -282,7 +282,7 @@ class shared_steps {
           return false;
         }
         const mpi_shared_window::slot_head& head = window_.head(mine.seen, step);
-        if (packed_call{head.call_head, head.call_count, head.call_place} != mine.packed) {
+        if (packed_call{head.call_head, head.call_count, head.call_location} != mine.packed) {
           mine.disagrees = true;
           return false;
         }
@@ -316,8 +316,9 @@ class shared_steps {
             reduce_in_place(mine, step);
           } else {
             const interval own = part_of(rank_, all.count, size);
-            std::byte* const place = task.output + (all.begin + own.begin) * size;
-            reduce(task, place, place, step, own.begin * size, window_.data(rank_, step) + own.begin * size, own.count);
+            std::byte* const own_block = task.output + (all.begin + own.begin) * size;
+            reduce(task, own_block, own_block, step, own.begin * size, window_.data(rank_, step) + own.begin * size,
+                   own.count);
           }
           window_.state(rank_).reduced.store(step + 1, std::memory_order_release);
           return;

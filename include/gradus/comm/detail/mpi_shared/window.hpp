@@ -34,7 +34,7 @@ namespace gradus::comm::detail {
 struct packed_call {
   std::uint64_t head = 0;  // kind, reduction, element type, root
   std::uint64_t count = 0;
-  std::uint64_t place = 0;  // of its data in registered memory: the number of the memory, and the offset of the data
+  std::uint64_t location = 0;  // of its data in registered memory: the number of the memory, and the offset of the data
 
   static constexpr unsigned offset_bits = 44;  // 16 TiB
 
@@ -51,7 +51,7 @@ struct packed_call {
                                                             element_name<std::uint8_t>};
 
   explicit packed_call(const call_description& what, std::uint64_t in_memory = 0) noexcept
-      : count{static_cast<std::uint64_t>(what.count)}, place{in_memory} {
+      : count{static_cast<std::uint64_t>(what.count)}, location{in_memory} {
     std::uint64_t element = 0;
     while (element + 1 < elements.size() && elements[element] != what.element) {
       ++element;
@@ -60,7 +60,7 @@ struct packed_call {
            static_cast<std::uint64_t>(what.peer) << 32U;
   }
   packed_call(std::uint64_t first, std::uint64_t second, std::uint64_t third) noexcept
-      : head{first}, count{second}, place{third} {}
+      : head{first}, count{second}, location{third} {}
 
   [[nodiscard]] std::string describe() const {
     const call_description what{.kind = static_cast<call_kind>(head & 0xffU),
@@ -69,9 +69,9 @@ struct packed_call {
                                 .count = static_cast<index_t>(count),
                                 .element = elements[std::min<std::size_t>(head >> 16U & 0xffU, elements.size() - 1)]};
     std::string text = what.describe();
-    if (place != 0) {
-      append_text(text, {" at byte ", place & ((std::uint64_t{1} << offset_bits) - 1), " of registered memory ",
-                         place >> offset_bits});
+    if (location != 0) {
+      append_text(text, {" at byte ", location & ((std::uint64_t{1} << offset_bits) - 1), " of registered memory ",
+                         location >> offset_bits});
     }
     return text;
   }
@@ -97,7 +97,7 @@ class mpi_shared_window {
     word filled{0};  // number of the step after the one whose data are in the slot
     std::uint64_t call_head = 0;
     std::uint64_t call_count = 0;
-    std::uint64_t call_place = 0;
+    std::uint64_t call_location = 0;
   };
   struct alignas(line) rank_state {
     word reduced{0};              // steps in which the rank has reduced its part

@@ -63,14 +63,14 @@ class nccl_operation final : public operation {
   /// Page-locked memory for the next buffer. A copy from or to other host memory would wait for the stream, and so for
   /// other ranks.
   [[nodiscard]] void* staging(std::size_t bytes) {
-    const std::size_t place = buffers_.size();
-    if (place == staging_.size()) {
+    const std::size_t slot = buffers_.size();
+    if (slot == staging_.size()) {
       staging_.emplace_back();
     }
-    if (staging_[place].size() < bytes) {
-      staging_[place] = pinned_memory{bytes};
+    if (staging_[slot].size() < bytes) {
+      staging_[slot] = pinned_memory{bytes};
     }
-    return staging_[place].data();
+    return staging_[slot].data();
   }
 
   bool test(const std::source_location& where) override;

@@ -50,7 +50,7 @@ class schedule_book {
       }
       if (static_cast<int>(i) == self) {
         nodes_.own_node = static_cast<int>(at);
-        nodes_.own_place = static_cast<int>(nodes_.nodes[at].size());
+        nodes_.own_position = static_cast<int>(nodes_.nodes[at].size());
       }
       nodes_.nodes[at].push_back(ranks_[i]);
     }

@@ -26,19 +26,19 @@ namespace gradus::comm::detail {
 }
 
 /// A ring through all positions of a group in steps of `stride`, which has no common divisor with their number.
-struct ring_place {
-  index_t place = 0;  ///< position of this rank along the ring
-  int next = 0;       ///< the next rank
-  int previous = 0;   ///< the previous rank
+struct ring_position {
+  index_t position = 0;  ///< position of this rank along the ring
+  int next = 0;          ///< the next rank
+  int previous = 0;      ///< the previous rank
 };
 
-[[nodiscard]] inline ring_place place_on_ring(const rank_group& group, int stride) noexcept {
+[[nodiscard]] inline ring_position position_on_ring(const rank_group& group, int stride) noexcept {
   const int size = group.size();
-  ring_place own{.place = 0,
-                 .next = group.rank((group.self + stride) % size),
-                 .previous = group.rank((group.self + size - stride % size) % size)};
+  ring_position own{.position = 0,
+                    .next = group.rank((group.self + stride) % size),
+                    .previous = group.rank((group.self + size - stride % size) % size)};
   for (int position = 0; position != group.self; position = (position + stride) % size) {
-    ++own.place;
+    ++own.position;
   }
   return own;
 }
@@ -54,18 +54,18 @@ struct ring_place {
   return strides;
 }
 
-/// Adds step `step` of p - 1 of the reduce phase of a ring: at the end, chunk place + 1 is complete on this rank.
-inline void add_ring_reduce_step(schedule& plan, const ring_place& own, const element_range& whole, int ranks,
+/// Adds step `step` of p - 1 of the reduce phase of a ring: at the end, chunk position + 1 is complete on this rank.
+inline void add_ring_reduce_step(schedule& plan, const ring_position& own, const element_range& whole, int ranks,
                                  int step) {
-  plan.send(own.next, chunk_of(whole, ranks, own.place - step));
-  plan.receive(own.previous, chunk_of(whole, ranks, own.place - step - 1), arrival::combine);
+  plan.send(own.next, chunk_of(whole, ranks, own.position - step));
+  plan.receive(own.previous, chunk_of(whole, ranks, own.position - step - 1), arrival::combine);
 }
 
-/// Adds step `step` of p - 1 of the gather phase: the rank has chunk place + `offset` and receives all others.
-inline void add_ring_gather_step(schedule& plan, const ring_place& own, const element_range& whole, int ranks, int step,
-                                 int offset) {
-  plan.send(own.next, chunk_of(whole, ranks, own.place + offset - step));
-  plan.receive(own.previous, chunk_of(whole, ranks, own.place + offset - step - 1), arrival::replace);
+/// Adds step `step` of p - 1 of the gather phase: the rank has chunk position + `offset` and receives all others.
+inline void add_ring_gather_step(schedule& plan, const ring_position& own, const element_range& whole, int ranks,
+                                 int step, int offset) {
+  plan.send(own.next, chunk_of(whole, ranks, own.position + offset - step));
+  plan.receive(own.previous, chunk_of(whole, ranks, own.position + offset - step - 1), arrival::replace);
 }
 
 /// All-reduce over `rings` rings at the same time, each for its own part of the array. For any number of ranks and
@@ -78,7 +78,7 @@ inline void add_ring_all_reduce(schedule& plan, const rank_group& group, const e
   for (int half = 0; half < 2; ++half) {
     for (int step = 0; step < ranks - 1; ++step) {
       for (int ring = 0; ring < rings; ++ring) {
-        const ring_place own = place_on_ring(group, strides[static_cast<std::size_t>(ring)]);
+        const ring_position own = position_on_ring(group, strides[static_cast<std::size_t>(ring)]);
         const element_range slice = chunk_of(whole, rings, ring);
         if (half == 0) {
           add_ring_reduce_step(plan, own, slice, ranks, step);
@@ -93,8 +93,8 @@ inline void add_ring_all_reduce(schedule& plan, const rank_group& group, const e
 /// At the end, the rank at position i of the group has chunk i of p reduced.
 inline void add_ring_reduce_scatter(schedule& plan, const rank_group& group, const element_range& whole) {
   const int ranks = group.size();
-  ring_place own = place_on_ring(group, 1);
-  own.place -= 1;  // so that chunk `self` is the last to arrive
+  ring_position own = position_on_ring(group, 1);
+  own.position -= 1;  // so that chunk `self` is the last to arrive
   for (int step = 0; step < ranks - 1; ++step) {
     add_ring_reduce_step(plan, own, whole, ranks, step);
   }
@@ -123,7 +123,7 @@ inline void add_paired_reduce_scatter(schedule& plan, const rank_group& group, c
 /// At the begin, the rank at position i has chunk i of p; at the end all ranks have all chunks.
 inline void add_ring_all_gather(schedule& plan, const rank_group& group, const element_range& whole) {
   const int ranks = group.size();
-  const ring_place own = place_on_ring(group, 1);
+  const ring_position own = position_on_ring(group, 1);
   for (int step = 0; step < ranks - 1; ++step) {
     add_ring_gather_step(plan, own, whole, ranks, step, 0);
   }
@@ -325,7 +325,7 @@ inline void add_dissemination_barrier(schedule& plan, const rank_group& group) {
 struct node_map {
   dynamic_array<dynamic_array<int>> nodes;
   int own_node = 0;
-  int own_place = 0;  ///< position in its node
+  int own_position = 0;  ///< position in its node
 
   /// True if all nodes have the same number of ranks.
   [[nodiscard]] bool even() const noexcept {
@@ -343,11 +343,11 @@ struct node_map {
 /// node is its leader.
 inline void add_hierarchical(schedule& plan, const node_map& map, const element_range& whole, bool ring_between) {
   const auto& node = map.nodes[static_cast<std::size_t>(map.own_node)];
-  const rank_group local{{node.data(), node.size()}, map.own_place};
-  const auto between = [&](int place, const element_range& range) {
+  const rank_group local{{node.data(), node.size()}, map.own_position};
+  const auto between = [&](int position, const element_range& range) {
     dynamic_array<int> ranks;
     for (const auto& each : map.nodes) {
-      ranks.push_back(each[static_cast<std::size_t>(place)]);
+      ranks.push_back(each[static_cast<std::size_t>(position)]);
     }
     const rank_group across{{ranks.data(), ranks.size()}, map.own_node};
     if (ring_between) {
@@ -358,12 +358,12 @@ inline void add_hierarchical(schedule& plan, const node_map& map, const element_
   };
   if (map.even()) {
     add_ring_reduce_scatter(plan, local, whole);
-    between(map.own_place, chunk_of(whole, local.size(), map.own_place));
+    between(map.own_position, chunk_of(whole, local.size(), map.own_position));
     add_ring_all_gather(plan, local, whole);
     return;
   }
   add_tree_reduce(plan, local, whole, 0);
-  if (map.own_place == 0) {
+  if (map.own_position == 0) {
     between(0, whole);
   }
   add_tree_broadcast(plan, local, whole, 0);

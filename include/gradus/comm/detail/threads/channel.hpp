@@ -279,12 +279,12 @@ class thread_channel {
         departed_(static_cast<std::size_t>(world_->size())),
         positions_(static_cast<std::size_t>(world_->size())),
         boxes_(departed_.size() * departed_.size()) {
-    constexpr std::size_t places_at_first = 8;
-    thread_collective* const first = add_places(places_at_first, nullptr);
-    places_.front()->following = first;
+    constexpr std::size_t collectives_at_first = 8;
+    thread_collective* const first = add_collectives(collectives_at_first, nullptr);
+    collectives_.front()->following = first;
     first->begin_circle();
     for (position& each : positions_) {
-      each.place = first;
+      each.current = first;
     }
   }
 
@@ -350,9 +350,9 @@ class thread_channel {
 
  private:
   struct alignas(64) position {
-    thread_collective* place = nullptr;  // the rank's last collective
-    std::uint64_t number = 0;            // the number of the rank's last collective
-    std::size_t windows = 0;             // number of windows that the rank has made
+    thread_collective* current = nullptr;  // the rank's last collective
+    std::uint64_t number = 0;              // the number of the rank's last collective
+    std::size_t windows = 0;               // number of windows that the rank has made
   };
 
   /// A window for which some ranks may not have the arrays yet.
@@ -372,29 +372,29 @@ class thread_channel {
                                                index_t elements, index_t element_bytes,
                                                std::chrono::milliseconds limit) {
     require_working(one.what);
-    thread_collective& place = next_place(positions_[static_cast<std::size_t>(rank)]);
-    thread_collective::entry& mine = place.at(rank);
+    thread_collective& meeting = next_collective(positions_[static_cast<std::size_t>(rank)]);
+    thread_collective::entry& mine = meeting.at(rank);
     mine.what = one.what;
     mine.element = one.element;
     mine.work = work;
     mine.elements = elements;
     mine.element_bytes = element_bytes;
     mine.limit = limit;
-    place.set_arrays(rank, one.input, one.output);
-    place.arrive(mine, [&, this] {
+    meeting.set_arrays(rank, one.input, one.output);
+    meeting.arrive(mine, [&, this] {
       if (one.what.kind == call_kind::duplicate) {
-        make_channel(place);
+        make_channel(meeting);
       }
     });
     return mine;
   }
 
   /// Inserts vacant meetings before `next` and returns the first of them.
-  GRADUS_COLD thread_collective* add_places(std::size_t count, thread_collective* next) {
+  GRADUS_COLD thread_collective* add_collectives(std::size_t count, thread_collective* next) {
     for (; count > 0; --count) {
-      places_.push_back(std::make_unique<thread_collective>(*world_, departed_));
-      places_.back()->following.store(next, std::memory_order_release);
-      next = places_.back().get();
+      collectives_.push_back(std::make_unique<thread_collective>(*world_, departed_));
+      collectives_.back()->following.store(next, std::memory_order_release);
+      next = collectives_.back().get();
     }
     return next;
   }
@@ -402,33 +402,33 @@ class thread_channel {
   /// All ranks go around a circle of meetings in the same order. The first rank of a collective opens the next one, or
   /// doubles the circle if the next is still in use. How many are in use depends on how late ranks are, and
   /// steady-state steps must not allocate.
-  thread_collective& next_place(position& here) {
+  thread_collective& next_collective(position& here) {
     const std::uint64_t number = here.number + 1;
-    thread_collective* next = here.place->following.load(std::memory_order_acquire);
+    thread_collective* next = here.current->following.load(std::memory_order_acquire);
     if (next->number() != number) {
-      const std::scoped_lock lock{places_mutex_};
-      next = here.place->following.load(std::memory_order_acquire);
+      const std::scoped_lock lock{collectives_mutex_};
+      next = here.current->following.load(std::memory_order_acquire);
       if (next->number() != number) {
         if (!next->vacant()) {
-          next = add_places(places_.size(), next);
+          next = add_collectives(collectives_.size(), next);
           next->open(number);
-          here.place->following.store(next, std::memory_order_release);
+          here.current->following.store(next, std::memory_order_release);
         } else {
           next->open(number);
         }
       }
     }
-    here.place->move_on();
-    here.place = next;
+    here.current->move_on();
+    here.current = next;
     here.number = number;
     return *next;
   }
 
-  GRADUS_COLD void make_channel(thread_collective& place) {
+  GRADUS_COLD void make_channel(thread_collective& meeting) {
     try {
       const auto channel = std::make_shared<thread_channel>(world_);
       for (int rank = 0; rank < world_->size(); ++rank) {
-        place.at(rank).new_channel = channel;
+        meeting.at(rank).new_channel = channel;
       }
     } catch (const std::exception& failure) {
       world_->fail(0, failure.what());
@@ -460,8 +460,8 @@ class thread_channel {
   dynamic_array<std::atomic<bool>> departed_;
   dynamic_array<position> positions_;
   dynamic_array<thread_message::mailbox> boxes_;
-  std::mutex places_mutex_;
-  dynamic_array<std::unique_ptr<thread_collective>> places_;
+  std::mutex collectives_mutex_;
+  dynamic_array<std::unique_ptr<thread_collective>> collectives_;
   std::mutex windows_mutex_;
   dynamic_array<meeting_window> windows_;
   std::mutex pool_mutex_;

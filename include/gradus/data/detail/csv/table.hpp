@@ -129,7 +129,7 @@ class csv_table {
   }
 
  private:
-  struct line_place {
+  struct line_position {
     std::size_t first;   // of fields_
     std::size_t number;  // of the file, from 1
   };
@@ -184,9 +184,9 @@ class csv_table {
   /// Adds the field that begins there. @return its end: a separator, the end of the line or of the file
   std::size_t take_field(std::size_t at, char separator, std::size_t& number) {
     const std::string_view text{text_};
-    const auto ends = [&](std::size_t place) {
-      return place >= text.size() || text[place] == separator || text[place] == '\n' ||
-             text.substr(place, 2) == "\r\n" || (text[place] == '\r' && place + 1 == text.size());
+    const auto ends = [&](std::size_t position) {
+      return position >= text.size() || text[position] == separator || text[position] == '\n' ||
+             text.substr(position, 2) == "\r\n" || (text[position] == '\r' && position + 1 == text.size());
     };
     if (at < text.size() && text[at] == '"') {
       const std::size_t begin = number;
@@ -225,7 +225,7 @@ class csv_table {
   std::string text_;
   std::deque<std::string> quoted_;  // fields in quotes, without these
   std::vector<std::string_view> fields_;
-  std::vector<line_place> lines_;
+  std::vector<line_position> lines_;
   std::vector<std::string> names_;
   std::size_t first_ = 0;  // the first line of data
 };

@@ -53,7 +53,7 @@ class batch_memory : public loader_base {
   /// @throws device_error if there is not enough memory
   template <class Dataset>
   batch_memory(cpu& device, const Dataset& set, const loader_options& options, batch_strides strides)
-      : batch_memory{device, facts_of<plane_element>(set), source_of<plane_element>(set, options.augment), options,
+      : batch_memory{device, properties_of<plane_element>(set), source_of<plane_element>(set, options.augment), options,
                      strides} {
     planes_ = dynamic_array<plane_element>(plane_elements());
     start(
@@ -70,7 +70,7 @@ class batch_memory : public loader_base {
   }
 
   /// A loader that does not start: the derived class does.
-  batch_memory(cpu& device, const set_facts& set, const set_source<plane_element>& source,
+  batch_memory(cpu& device, const dataset_properties& set, const set_source<plane_element>& source,
                const loader_options& options, batch_strides strides)
       : loader_base{set, options},
         source_{source},
@@ -95,7 +95,7 @@ class batch_memory : public loader_base {
     return static_cast<std::size_t>(largest_batch() * target().size()) * sizeof(plane_element);
   }
   [[nodiscard]] std::size_t weight_bytes() const noexcept {
-    return facts().weighted ? static_cast<std::size_t>(largest_batch()) * sizeof(plane_element) : 0;
+    return properties().weighted ? static_cast<std::size_t>(largest_batch()) * sizeof(plane_element) : 0;
   }
 
   /// The next batch of the epoch, or nullptr after the last.
@@ -117,8 +117,8 @@ class batch_memory : public loader_base {
     const auto count = static_cast<index_t>(mine.examples.size());
     const index_t chosen = mine.examples[k];
     target_memory<plane_element> to;
-    if (facts().labels > 0) {
-      to.labels = labels_.data() + number * labels_of_slot() + k * static_cast<std::size_t>(facts().labels);
+    if (properties().labels > 0) {
+      to.labels = labels_.data() + number * labels_of_slot() + k * static_cast<std::size_t>(properties().labels);
     }
     plane_element weight = 1;
     to.weight = &weight;
@@ -141,10 +141,10 @@ class batch_memory : public loader_base {
         target_order.scatter(planes, values);
       }
     }
-    for (index_t i = 0; i < facts().labels; ++i) {
+    for (index_t i = 0; i < properties().labels; ++i) {
       check_label(to.labels[i], chosen);
     }
-    if (facts().weighted) {
+    if (properties().weighted) {
       check_weight(static_cast<double>(weight), chosen);
       weights_[number * static_cast<std::size_t>(largest_batch()) + k] = weight;
     }
@@ -157,11 +157,11 @@ class batch_memory : public loader_base {
     filled_[number] = {
         .images = images_at(number),
         .shape = batch_of(example(), examples),
-        .labels = {labels_.data() + number * labels_of_slot(), count * static_cast<std::size_t>(facts().labels)},
+        .labels = {labels_.data() + number * labels_of_slot(), count * static_cast<std::size_t>(properties().labels)},
         .targets = target().c > 0 ? targets_at(number) : nullptr,
         .target_shape = target().c > 0 ? batch_of(target(), examples) : image_extents{},
-        .weights = {weights_.data() + (facts().weighted ? number * static_cast<std::size_t>(largest_batch()) : 0),
-                    facts().weighted ? count : 0},
+        .weights = {weights_.data() + (properties().weighted ? number * static_cast<std::size_t>(largest_batch()) : 0),
+                    properties().weighted ? count : 0},
         .first_example = mine.first_example,
         .global_examples = mine.global_examples};
   }
@@ -204,7 +204,7 @@ class batch_memory : public loader_base {
   }
 
   [[nodiscard]] std::size_t labels_of_slot() const noexcept {
-    return static_cast<std::size_t>(largest_batch() * facts().labels);
+    return static_cast<std::size_t>(largest_batch() * properties().labels);
   }
   [[nodiscard]] Element* images_at(std::size_t number) noexcept {
     return images_.data() + static_cast<index_t>(number) * images_.extent(1);

@@ -113,7 +113,7 @@ class loader_base {
   /// The epoch of the batch that is being prepared. For the functions that fill it.
   [[nodiscard]] std::uint64_t epoch_of_fill() const noexcept { return epoch_of_fill_; }
 
-  loader_base(const set_facts& set, const loader_options& options)
+  loader_base(const dataset_properties& set, const loader_options& options)
       : set_{set},
         global_batch_size_{std::min(options.global_batch_size, std::max(set.size, index_t{1}))},
         fixed_shard_{options.shard != loader_options{}.shard},
@@ -188,7 +188,7 @@ class loader_base {
   }
 
   /// The properties of the data set.
-  [[nodiscard]] const set_facts& facts() const noexcept { return set_; }
+  [[nodiscard]] const dataset_properties& properties() const noexcept { return set_; }
 
   /// @throws format_error if a label is out of range
   void check_label(std::int32_t label, index_t example) const {
@@ -214,7 +214,7 @@ class loader_base {
     return gradus::join({"rank ", part.rank, " of ", part.ranks});
   }
 
-  GRADUS_COLD static std::string describe(const set_facts& set, const loader_options& options) {
+  GRADUS_COLD static std::string describe(const dataset_properties& set, const loader_options& options) {
     const image_extents& one = set.example;
     std::string text = gradus::join({set.size, " examples of ", one.c, "x", one.h, "x", one.w});
     if (set.classes > 0) {
@@ -300,7 +300,7 @@ class loader_base {
     }
   }
 
-  set_facts set_;
+  dataset_properties set_;
   index_t global_batch_size_;
   bool fixed_shard_;       // the options set it
   data::shard shard_;      // written only by the consumer, under the mutex while the producer runs

@@ -14,7 +14,7 @@
 namespace gradus::data::detail {
 
 /// The properties of a data set.
-struct set_facts {
+struct dataset_properties {
   index_t size = 0;
   image_extents example = {};  // (1, c, h, w)
   int classes = 0;             // 0: the targets are real numbers
@@ -44,39 +44,39 @@ struct set_source {
 };
 
 template <class Plane, class Dataset>
-[[nodiscard]] set_facts facts_of(const Dataset& set) {
+[[nodiscard]] dataset_properties properties_of(const Dataset& set) {
   static_assert(explain_dataset<Dataset, Plane>());
-  set_facts facts{.size = static_cast<index_t>(set.size()),
-                  .example = set.example(),
-                  .hash = static_cast<std::uint64_t>(set.hash())};
+  dataset_properties properties{.size = static_cast<index_t>(set.size()),
+                                .example = set.example(),
+                                .hash = static_cast<std::uint64_t>(set.hash())};
   if constexpr (has_labels<Dataset>) {
-    facts.classes = static_cast<int>(set.classes());
-    facts.labels = 1;
+    properties.classes = static_cast<int>(set.classes());
+    properties.labels = 1;
   } else if constexpr (has_label_maps<Dataset>) {
     const image_extents map = set.label_map();
-    facts.classes = static_cast<int>(set.classes());
-    facts.labels = map.h * map.w;
+    properties.classes = static_cast<int>(set.classes());
+    properties.labels = map.h * map.w;
   }
   if constexpr (has_real_targets<Dataset, Plane>) {
-    facts.target = set.target();
+    properties.target = set.target();
   }
   if constexpr (requires { set.ignored_label().has_value(); }) {
-    facts.ignores = set.ignored_label().has_value();
-    facts.ignored = set.ignored_label().value_or(0);
+    properties.ignores = set.ignored_label().has_value();
+    properties.ignored = set.ignored_label().value_or(0);
   } else if constexpr (requires { set.ignored_label(); }) {
-    facts.ignores = true;
-    facts.ignored = static_cast<std::int32_t>(set.ignored_label());
+    properties.ignores = true;
+    properties.ignored = static_cast<std::int32_t>(set.ignored_label());
   }
   if constexpr (requires { set.held(); }) {
-    facts.held = set.held();
+    properties.held = set.held();
   }
-  facts.weighted = requires {
+  properties.weighted = requires {
     set.weight(index_t{});
   };
   if constexpr (requires { set.weighted(); }) {
-    facts.weighted = facts.weighted && set.weighted();
+    properties.weighted = properties.weighted && set.weighted();
   }
-  return facts;
+  return properties;
 }
 
 /// Reads all targets of an example. @tparam Varied  those of the epoch, where the set has them

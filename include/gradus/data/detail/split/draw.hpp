@@ -81,14 +81,14 @@ inline void require_shares(std::span<const double> shares) {
   }
   const auto label_of = [&](index_t i) { return labels.empty() ? 0 : labels[static_cast<std::size_t>(i)]; };
   if (!labels.empty()) {
-    std::vector<std::pair<std::int32_t, std::size_t>> places(examples);  // a label, and a place in the drawn order
+    std::vector<std::pair<std::int32_t, std::size_t>> positions(examples);  // (label, position in the drawn order)
     for (std::size_t i = 0; i < examples; ++i) {
-      places[i] = {label_of(order[i]), i};
+      positions[i] = {label_of(order[i]), i};
     }
-    std::sort(places.begin(), places.end());
+    std::sort(positions.begin(), positions.end());
     const std::vector<index_t> drawn = order;
     for (std::size_t i = 0; i < examples; ++i) {
-      order[i] = drawn[places[i].second];
+      order[i] = drawn[positions[i].second];
     }
   }
 

@@ -68,16 +68,16 @@ inline void remove_left_over(file_system& files, const std::string& folder, cons
   for (const std::string& name : names) {
     const std::string path = path_in(folder, name);
     const std::string_view other = job_of_temporary(name);
-    file_facts facts;
-    if (other.empty() || path == own || uninterrupted([&] { return files.facts(path, facts); }) != 0 ||
-        !facts.regular) {
+    file_status status;
+    if (other.empty() || path == own || uninterrupted([&] { return files.status(path, status); }) != 0 ||
+        !status.regular) {
       continue;
     }
     if (other == family.job) {
       (void)uninterrupted([&] { return files.remove(path); });
       continue;
     }
-    const std::int64_t age = now - facts.modified;
+    const std::int64_t age = now - status.modified;
     const std::int64_t stays = family.has(other) ? ancestor_stays : stranger_stays;
     if (age < std::min(stays, stale_after)) {
       continue;
@@ -110,9 +110,10 @@ inline void remove_left_over(file_system& files, const std::string& folder, cons
   }
   for (const std::string& name : names) {
     const auto number = step_of_name(name);
-    file_facts facts;
+    file_status status;
     std::string path = path_in(folder, name);
-    if (!number || *number > step || uninterrupted([&] { return files.facts(path, facts); }) != 0 || !facts.regular) {
+    if (!number || *number > step || uninterrupted([&] { return files.status(path, status); }) != 0 ||
+        !status.regular) {
       continue;
     }
     try {

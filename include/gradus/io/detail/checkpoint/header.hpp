@@ -80,8 +80,8 @@ struct checkpoint_layout {
   return at + before.size();
 }
 
-/// The checksum of the header, from the first byte of the file to the last byte before the tensors, with zeros in the
-/// place of the eight digits at `position`.
+/// The checksum of the header, from the first byte of the file to the last byte before the tensors, with zeros for the
+/// eight digits at `position`.
 [[nodiscard]] inline std::uint32_t header_checksum(std::string_view head, std::size_t position) {
   const auto bytes = [](std::string_view text) {
     return std::span{reinterpret_cast<const std::byte*>(text.data()), text.size()};

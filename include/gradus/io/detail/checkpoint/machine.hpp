@@ -35,8 +35,8 @@ namespace gradus::io::detail {
 /// A text that is the same on two ranks only if they have opened one file. Equal paths on two machines may be two
 /// files, also with equal numbers: the machine is part of it. One file of a network file system has a text on each
 /// machine.
-[[nodiscard]] inline std::string file_identity(const std::string& machine, const file_facts& facts) {
-  return join({machine, " ", facts.device, " ", facts.number});
+[[nodiscard]] inline std::string file_identity(const std::string& machine, const file_status& status) {
+  return join({machine, " ", status.device, " ", status.number});
 }
 
 }  // namespace gradus::io::detail

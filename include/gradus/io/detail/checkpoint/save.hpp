@@ -233,9 +233,9 @@ class checkpoint_save {
     }  // some file systems have no locks: then age alone protects the file
     require(uninterrupted([&, this] { return files_.resize(file_.number(), plan_.layout.header.file_size()); }),
             {"ftruncate to ", plan_.layout.header.file_size(), " bytes"}, temporary_);
-    file_facts facts;
-    if (uninterrupted([&, this] { return files_.facts(file_.number(), facts); }) == 0) {
-      remove_left_over(files_, target_.folder, temporary_, family_, facts.modified, target_.stale_after);
+    file_status status;
+    if (uninterrupted([&, this] { return files_.status(file_.number(), status); }) == 0) {
+      remove_left_over(files_, target_.folder, temporary_, family_, status.modified, target_.stale_after);
     }
   }
 
@@ -396,10 +396,10 @@ class checkpoint_save {
     constexpr std::string_view hint =
         "each job needs a folder of its own, or resumes from what is there; move the file away to save this step";
     std::string whose;
-    file_facts facts;
+    file_status status;
     try {
       const checkpoint_reader there{path, files_};
-      if (uninterrupted([&, this] { return files_.facts(path, facts); }) == 0 && facts.regular &&
+      if (uninterrupted([&, this] { return files_.status(path, status); }) == 0 && status.regular &&
           family_.has(there.job())) {
         return;
       }

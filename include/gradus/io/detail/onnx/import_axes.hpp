@@ -134,11 +134,11 @@ class onnx_axes_operators : public onnx_resize_operators {
       while (in_order > 0) {
         // A run of axes that are neighbors now moves as one.
         std::size_t first = in_order - 1;
-        const auto place = [&](std::size_t k) { return std::find(now.begin(), now.end(), axes[k]) - now.begin(); };
-        while (first > 0 && place(first - 1) + 1 == place(first)) {
+        const auto position = [&](std::size_t k) { return std::find(now.begin(), now.end(), axes[k]) - now.begin(); };
+        while (first > 0 && position(first - 1) + 1 == position(first)) {
           --first;
         }
-        const auto begin = now.begin() + place(first);
+        const auto begin = now.begin() + position(first);
         const auto end = begin + static_cast<std::ptrdiff_t>(in_order - first);
         nn::value_shape parts{1, 1, 1};
         for (auto each = now.begin(); each != now.end(); ++each) {

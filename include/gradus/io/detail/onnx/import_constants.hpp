@@ -248,9 +248,9 @@ class onnx_constant_operators : public onnx_context {
     const std::vector<index_t> extents = extents_of(of);
     all.insert(all.end(), extents.begin(), extents.end());
     const auto count = static_cast<index_t>(all.size());
-    const auto place = [&](index_t k) { return std::clamp<index_t>(k < 0 ? k + count : k, 0, count); };
-    const index_t begin = place(integer("start", 0));
-    const index_t end = std::max(begin, place(integer("end", count)));
+    const auto clamped = [&](index_t k) { return std::clamp<index_t>(k < 0 ? k + count : k, 0, count); };
+    const index_t begin = clamped(integer("start", 0));
+    const index_t end = std::max(begin, clamped(integer("end", count)));
     computed({.dims = {end - begin}, .integers = {all.begin() + begin, all.begin() + end}});
   }
 
@@ -355,14 +355,14 @@ class onnx_constant_operators : public onnx_context {
     const index_t rows = from.dims[0];
     const index_t columns = rows == 0 ? 0 : static_cast<index_t>(from.integers.size()) / rows;
     const bool back = steps[0] < 0;
-    const auto place = [&](index_t k) {
+    const auto clamped = [&](index_t k) {
       const index_t from_begin = k >= 0 ? k : k < -rows ? index_t{-1} : k + rows;
       return back ? std::clamp<index_t>(from_begin, -1, rows - 1) : std::clamp<index_t>(from_begin, 0, rows);
     };
     onnx_constant result{.dims = from.dims};
     result.dims[0] = 0;
-    const index_t last = place(end[0]);
-    for (index_t k = place(begin[0]); back ? k > last : k < last; k += steps[0]) {
+    const index_t last = clamped(end[0]);
+    for (index_t k = clamped(begin[0]); back ? k > last : k < last; k += steps[0]) {
       const auto first = from.integers.begin() + k * columns;
       result.integers.insert(result.integers.end(), first, first + columns);
       ++result.dims[0];

@@ -32,7 +32,7 @@ class onnx_pooling_operators : public onnx_choice_operators {
     const std::string& type = op_->op_type;
     if (type == "MaxPool") {
       require_image();
-      ignore({"storage_order"});  // of the places of the maxima, which are refused
+      ignore({"storage_order"});  // of the positions of the maxima, which are refused
       nn::max_pool2d pool{.kernel = pair("kernel_shape", {0, 1}), .stride = pair("strides", {1, 1})};
       pool.dilation = pair("dilations", {1, 1});
       pool.padding = padding_of(pool.kernel, pool.stride, pool.dilation);

@@ -318,8 +318,8 @@ class onnx_shape_operators : public onnx_gather_operators {
       const index_t extent = which == 1   ? (value().rank == 2 ? in.size() : in.channels)
                              : which == 2 ? in.height
                                           : in.width;
-      const auto place = [&](index_t i) { return std::clamp<index_t>(i < 0 ? i + extent : i, 0, extent); };
-      const nn::index_range range{place(begin[k]), place(end[k])};
+      const auto clamped = [&](index_t i) { return std::clamp<index_t>(i < 0 ? i + extent : i, 0, extent); };
+      const nn::index_range range{clamped(begin[k]), clamped(end[k])};
       if (steps[k] < 1) {
         refuse("steps of at least 1", {steps[k]});
       }

@@ -9,7 +9,7 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/io/detail/output/place.hpp"
+#include "gradus/io/detail/output/target.hpp"
 #include "gradus/io/file_system.hpp"
 #include "gradus/io/output_file.hpp"
 
@@ -24,9 +24,9 @@ class onnx_model_files {
   explicit onnx_model_files(const std::filesystem::path& path, file_system& files = operating_system())
       : files_{files}, path_{path.string()} {
     // Behind links: the model refers to a file in its own folder.
-    if (const output_place place = files.place_of_output(path_); place.error == 0) {
-      path_ = place.path;
-      in_place_ = place.in_place;
+    if (const output_target target = files.resolve_output(path_); target.error == 0) {
+      path_ = target.path;
+      in_place_ = target.in_place;
     }
     name_ = std::filesystem::path{path_}.filename().string();
   }
@@ -41,8 +41,8 @@ class onnx_model_files {
       raise<format_error>({"write '", path_, "'"}, "a regular file for a model with external data",
                           "a pipe or a device", "save to a file");
     }
-    file_facts facts;
-    for (number_ = 0; files_.facts(data_path(number_), facts) == 0; ++number_) {
+    file_status status;
+    for (number_ = 0; files_.status(data_path(number_), status) == 0; ++number_) {
       if (number_ + 1 == most_names) {
         raise<format_error>({"write '", path_, "'"}, "a name for its data that no file has",
                             {"files up to '", data_path(number_), "'"}, "remove those that no model refers to");

@@ -77,13 +77,13 @@ class inference_weights {
       : options_{options},
         strides_{strides},
         of_layers_(plan.nodes.size()),
-        places_(plan.nodes.size()),
+        offsets_(plan.nodes.size()),
         copies_{device, extents<1>{0}} {
     for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
       if (!plan.nodes[i].forward || net.nodes()[i].parameters.empty()) {
         continue;
       }
-      place& at = places_[i];
+      copy_offsets& at = offsets_[i];
       at.prepared = take(at.prepared_bytes = options.prepares ? layers[i].prepared_bytes(device) : 0);
       at.folded = plan.nodes[i].folded;
       if (at.folded != execution_plan::none) {
@@ -127,7 +127,7 @@ class inference_weights {
   using bytes_tensor = tensor<std::uint8_t, 1, row_major, Device>;
 
   /// The copies of a layer, as offsets in bytes.
-  struct place {
+  struct copy_offsets {
     std::size_t prepared = 0;
     std::size_t prepared_bytes = 0;
     std::size_t weight = 0;
@@ -150,8 +150,8 @@ class inference_weights {
       copies_ = bytes_tensor{device, extents<1>{static_cast<index_t>(bytes_)}};
     }
     const bytes_tensor spare{device, extents<1>{static_cast<index_t>(spare_bytes_)}};
-    for (std::size_t i = 0; i < places_.size(); ++i) {
-      const place& at = places_[i];
+    for (std::size_t i = 0; i < offsets_.size(); ++i) {
+      const copy_offsets& at = offsets_[i];
       layer_for_inference<number>& layer = of_layers_[i];
       const graph::node& n = net.nodes()[i];
       std::span<const parameter_memory<number>> parameters =
@@ -229,7 +229,7 @@ class inference_weights {
   copy_options options_;
   strides_of_extents strides_;
   dynamic_array<layer_for_inference<number>> of_layers_;
-  dynamic_array<place> places_;
+  dynamic_array<copy_offsets> offsets_;
   std::size_t bytes_ = 0;
   std::size_t spare_bytes_ = 0;  // of the largest folded weight that is kept only in prepared form
   bytes_tensor copies_;

@@ -270,7 +270,7 @@ class shared_memory_update final : public partial_strategy<Element> {
   }
 
   /// The gradients of all ranks become their sums: in the order of the ranks, or in the communicator's own
-  /// (comm::tree_ordered).
+  /// (comm::pairwise_sums).
   void sum(index_t begin, index_t end) const noexcept {
     const auto source = [this](int rank) { return static_cast<const Element*>(gradients_of(rank)); };
     const auto store = [this](index_t i, const Element* sums, auto count) {
@@ -299,8 +299,8 @@ class shared_memory_update final : public partial_strategy<Element> {
   }
 
   static void copy(const shared_array& array, index_t begin, index_t end, int from, int to) noexcept {
-    const auto place = as_size(begin * array.element_bytes - array.bytes->first());
-    std::memcpy(array.bytes->of(to).data() + place, array.bytes->of(from).data() + place,
+    const auto offset = as_size(begin * array.element_bytes - array.bytes->first());
+    std::memcpy(array.bytes->of(to).data() + offset, array.bytes->of(from).data() + offset,
                 as_size((end - begin) * array.element_bytes));
   }
 

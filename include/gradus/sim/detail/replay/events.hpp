@@ -95,7 +95,7 @@ class event_queue {
     return a.time != b.time ? a.time > b.time : a.order > b.order;
   }
 
-  /// From the last place.
+  /// From the last position.
   void sift_up(const event& added) noexcept {
     std::size_t at = heap_.size() - 1;
     while (at > 0 && later(heap_[(at - 1) / children], added)) {
@@ -105,7 +105,7 @@ class event_queue {
     heap_[at] = added;
   }
 
-  /// From the first place.
+  /// From the first position.
   void sift_down(const event& added) noexcept {
     std::size_t at = 0;
     for (std::size_t child = 1; child < heap_.size(); child = children * at + 1) {

@@ -151,7 +151,7 @@ class replay {
   enum class what : std::uint32_t { timer, reach, arrive, processed, retry, complete, sent, taken };
 
   /// A message between its beginning and its arrival.
-  struct travelling {
+  struct message_in_flight {
     flight at;
     double bytes = 0;
     std::int32_t from = 0;
@@ -178,7 +178,7 @@ class replay {
       slot = free_slots_.back();
       free_slots_.pop_back();
     }
-    travelling& one = travels_[slot];
+    message_in_flight& one = travels_[slot];
     one = {.at = ports_.leave(begins, from, way, bytes),
            .bytes = bytes,
            .from = from,
@@ -201,7 +201,7 @@ class replay {
       case what::timer:
         return on_timer(next.time, rank, next.item);
       case what::reach: {
-        const travelling& one = travels_[next.run];
+        const message_in_flight& one = travels_[next.run];
         queue_.push(lane(one.to, arriving), ports_.arrive(one.to, one.way, one.bytes, one.at),
                     static_cast<std::uint32_t>(what::arrive), next.rank, next.run);
         return;
@@ -209,7 +209,7 @@ class replay {
       case what::arrive:
         return arrive(next.time, next.run);
       case what::taken: {
-        const travelling one = travels_[next.run];
+        const message_in_flight one = travels_[next.run];
         free_slots_.push_back(next.run);
         return on_message(next.time, one.to, one.from, static_cast<std::uint32_t>(one.item));
       }
@@ -235,7 +235,7 @@ class replay {
     finish(now, number, rank);
   }
 
-  [[nodiscard]] double taking(const travelling& one) const noexcept {
+  [[nodiscard]] double taking(const message_in_flight& one) const noexcept {
     return of_.message_seconds + (one.way == route::inside ? 0.0 : carried(one.bytes)) +
            (one.adds ? one.bytes / of_.adding : 0.0);
   }
@@ -245,7 +245,7 @@ class replay {
   }
 
   void arrive(double now, std::uint32_t slot) {
-    const travelling one = travels_[slot];
+    const message_in_flight one = travels_[slot];
     if (one.run == no_run) {
       queue_.push(lane(one.to, processing), carry(notices(now, one.to), one.to, taking(one)),
                   static_cast<std::uint32_t>(what::taken), static_cast<std::uint32_t>(one.to), slot);
@@ -339,7 +339,7 @@ class replay {
   std::vector<char> computes_;
   std::vector<collective_run> runs_;
   std::vector<std::uint32_t> idle_;
-  std::vector<travelling> travels_;
+  std::vector<message_in_flight> travels_;
   std::vector<std::uint32_t> free_slots_;
   double now_ = 0;
 };

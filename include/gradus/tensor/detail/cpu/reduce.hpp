@@ -27,7 +27,7 @@ template <int Rank>
 struct reduction_loop {
   struct loop_axis {
     index_t extent;
-    index_t place;  // stride in the logical order of the kept, or of the reduced, elements
+    index_t step;  // stride in the logical order of the kept, or of the reduced, elements
     bool reduced;
   };
   std::array<loop_axis, static_cast<std::size_t>(Rank) + 1> axes{};
@@ -38,7 +38,7 @@ struct reduction_loop {
   /// The row and the logical index of its first element for an index over the slower axes of one kind.
   struct position {
     index_t row = 0;
-    index_t place = 0;
+    index_t index = 0;
   };
   [[nodiscard]] position locate(index_t index, bool reduced) const noexcept {
     position result;
@@ -49,7 +49,7 @@ struct reduction_loop {
         const index_t coordinate = index % axis.extent;
         index /= axis.extent;
         result.row += coordinate * row_stride;
-        result.place += coordinate * axis.place;
+        result.index += coordinate * axis.step;
       }
       row_stride *= axis.extent;
     }
@@ -68,25 +68,25 @@ struct reduction_loop {
 template <class Layout, unsigned Reduced, int Rank>
 [[nodiscard]] reduction_loop<Rank> make_reduction_loop(const extents<Rank>& shape, bool join) noexcept {
   reduction_loop<Rank> loop;
-  std::array<index_t, static_cast<std::size_t>(Rank)> places{};
-  index_t kept_place = 1;
-  index_t reduced_place = 1;
+  std::array<index_t, static_cast<std::size_t>(Rank)> steps{};
+  index_t kept_step = 1;
+  index_t reduced_step = 1;
   for (int axis = Rank - 1; axis >= 0; --axis) {
-    index_t& place = (Reduced >> static_cast<unsigned>(axis) & 1U) != 0 ? reduced_place : kept_place;
-    places[static_cast<std::size_t>(axis)] = place;
-    place *= shape[axis];
+    index_t& step = (Reduced >> static_cast<unsigned>(axis) & 1U) != 0 ? reduced_step : kept_step;
+    steps[static_cast<std::size_t>(axis)] = step;
+    step *= shape[axis];
   }
   for (const int axis : memory_order<Layout, Rank>) {
     const bool reduced = (Reduced >> static_cast<unsigned>(axis) & 1U) != 0;
-    const index_t place = places[static_cast<std::size_t>(axis)];
+    const index_t step = steps[static_cast<std::size_t>(axis)];
     if (loop.count > 0) {
       auto& before = loop.axes[static_cast<std::size_t>(loop.count - 1)];
-      if (join && before.reduced == reduced && before.place == place * shape[axis]) {
-        before = {before.extent * shape[axis], place, reduced};
+      if (join && before.reduced == reduced && before.step == step * shape[axis]) {
+        before = {before.extent * shape[axis], step, reduced};
         continue;
       }
     }
-    loop.axes[static_cast<std::size_t>(loop.count++)] = {shape[axis], place, reduced};
+    loop.axes[static_cast<std::size_t>(loop.count++)] = {shape[axis], step, reduced};
   }
   if (loop.count == 0) {
     loop.axes[static_cast<std::size_t>(loop.count++)] = {1, 1, true};
@@ -96,7 +96,7 @@ template <class Layout, unsigned Reduced, int Rank>
 
 /// Folds `count` elements from `begin` on into one state, in a fixed number of chains.
 template <class Kind, bool Vectorizable, class Cursor, class State>
-void fold_range(const Cursor& cursor, index_t begin, index_t count, index_t place, index_t step,
+void fold_range(const Cursor& cursor, index_t begin, index_t count, index_t index, index_t step,
                 State& state) noexcept {
   using element = typename Kind::element_type;
   constexpr index_t block = 64;
@@ -110,11 +110,11 @@ void fold_range(const Cursor& cursor, index_t begin, index_t count, index_t plac
     for (; k + 4 <= size; k += 4) {
       for (std::size_t chain = 0; chain < 4; ++chain) {
         Kind::add(chains[chain], values[static_cast<std::size_t>(k) + chain],
-                  place + (i + k + static_cast<index_t>(chain)) * step);
+                  index + (i + k + static_cast<index_t>(chain)) * step);
       }
     }
     for (; k < size; ++k) {
-      Kind::add(chains[0], values[static_cast<std::size_t>(k)], place + (i + k) * step);
+      Kind::add(chains[0], values[static_cast<std::size_t>(k)], index + (i + k) * step);
     }
   }
   for (const State& chain : chains) {
@@ -124,7 +124,7 @@ void fold_range(const Cursor& cursor, index_t begin, index_t count, index_t plac
 
 /// Folds each of `count` elements into its own state.
 template <class Kind, bool Vectorizable, class Cursor, class State>
-void fold_each(const Cursor& cursor, index_t begin, index_t count, index_t place, State* states) noexcept {
+void fold_each(const Cursor& cursor, index_t begin, index_t count, index_t index, State* states) noexcept {
   using element = typename Kind::element_type;
   constexpr index_t block = 64;
   std::array<element, block> values;
@@ -132,7 +132,7 @@ void fold_each(const Cursor& cursor, index_t begin, index_t count, index_t place
     const index_t size = std::min(block, count - i);
     write_range<Vectorizable>(cursor, begin + i, size, values.data());
     for (index_t k = 0; k < size; ++k) {
-      Kind::add(states[i + k], values[static_cast<std::size_t>(k)], place);
+      Kind::add(states[i + k], values[static_cast<std::size_t>(k)], index);
     }
   }
 }
@@ -190,18 +190,18 @@ template <class Kind, unsigned Reduced, class Node>
       const auto cursor = node.row(Node::linear ? 0 : row);
       const index_t offset = (Node::linear ? row * length : 0) + begin;
       if (along_row) {
-        fold_range<Kind, writes_packets<Node>>(cursor, offset, count, reduced.place + begin * loop.fastest().place,
-                                               loop.fastest().place, *states);
+        fold_range<Kind, writes_packets<Node>>(cursor, offset, count, reduced.index + begin * loop.fastest().step,
+                                               loop.fastest().step, *states);
       } else {
-        fold_each<Kind, writes_packets<Node>>(cursor, offset, count, reduced.place, states);
+        fold_each<Kind, writes_packets<Node>>(cursor, offset, count, reduced.index, states);
       }
     }
   };
 
   const auto write = [&](index_t group, const state* states) {
-    const index_t place = loop.locate(group, false).place;
+    const index_t index = loop.locate(group, false).index;
     for (index_t i = 0; i < width; ++i) {
-      result.data()[place + i * loop.fastest().place] = Kind::finish(states[i], folded);
+      result.data()[index + i * loop.fastest().step] = Kind::finish(states[i], folded);
     }
   };
   if (groups == 1 && width == 1 && blocks <= 1) {  // one task

@@ -76,9 +76,9 @@ class shared_buffer {
   shared_buffer(Device& device, std::size_t bytes) {
     if constexpr (std::same_as<Device, cpu>) {
       if (bytes <= block_cache::block_bytes - block_cache::alignment) {
-        void* const place = block_cache::take();
-        head_ = std::construct_at(static_cast<head*>(place), &device,
-                                  static_cast<void*>(static_cast<char*>(place) + block_cache::alignment), bytes, true);
+        void* const block = block_cache::take();
+        head_ = std::construct_at(static_cast<head*>(block), &device,
+                                  static_cast<void*>(static_cast<char*>(block) + block_cache::alignment), bytes, true);
         return;
       }
     }

@@ -92,9 +92,9 @@ struct reordering {
     index_t offset = 0;
     GRADUS_KEEP_LOOP
     for (std::size_t axis = Rank; axis-- > 1;) {
-      const division place = divide(rest, shape[axis], narrow);
-      offset += place.remainder * strides[axis];
-      rest = place.quotient;
+      const division coordinate = divide(rest, shape[axis], narrow);
+      offset += coordinate.remainder * strides[axis];
+      rest = coordinate.quotient;
     }
     out[item] = from[offset + rest * strides[0]];
   }

@@ -26,11 +26,11 @@ struct axis_walk {
   struct walked_axis {
     index_t extent;
     index_t stride;  // elements between neighbors in memory
-    index_t place;   // and in the logical order of these axes
+    index_t step;    // and in the logical order of these axes
   };
   struct position {
     index_t offset;
-    index_t place;
+    index_t index;
   };
   std::array<walked_axis, static_cast<std::size_t>(Rank) + 1> axes{};
   int count = 0;
@@ -52,7 +52,7 @@ struct axis_walk {
         at = divide(number, axis.extent, narrow);
       }
       result.offset += at.remainder * axis.stride;
-      result.place += at.remainder * axis.place;
+      result.index += at.remainder * axis.step;
       number = at.quotient;
     }
     return result;
@@ -93,13 +93,13 @@ struct element_fold {
     if (reduced.count == 1) {
       const auto& axis = reduced.axes[0];
       for (index_t i = mine.remainder; i < reduced.size; i += items.lanes) {
-        Kind::add(state, values.template load<1>(begin + i * axis.stride).elements[0], i * axis.place);
+        Kind::add(state, values.template load<1>(begin + i * axis.stride).elements[0], i * axis.step);
       }
     } else {
       GRADUS_KEEP_LOOP
       for (index_t i = mine.remainder; i < reduced.size; i += items.lanes) {
         const auto at = reduced.locate(i);
-        Kind::add(state, values.template load<1>(begin + at.offset).elements[0], at.place);
+        Kind::add(state, values.template load<1>(begin + at.offset).elements[0], at.index);
       }
     }
     states[item] = state;
@@ -135,7 +135,7 @@ struct state_fold_end {
   index_t folded;
   typename Kind::result_type* out;
   GRADUS_HOST_DEVICE void operator()(index_t item) const noexcept {
-    out[kept.locate(item).place] = Kind::finish(fold.fold({item, 0}), folded);
+    out[kept.locate(item).index] = Kind::finish(fold.fold({item, 0}), folded);
   }
 };
 
@@ -158,7 +158,7 @@ template <class Kind, unsigned Reduced, evaluates_with_thrust Device, class Node
   index_t stride = 1;
   for (int i = loop.count - 1; i >= 0; --i) {
     const auto& axis = loop.axes[static_cast<std::size_t>(i)];
-    (axis.reduced ? reduced : kept).add({axis.extent, stride, axis.place});
+    (axis.reduced ? reduced : kept).add({axis.extent, stride, axis.step});
     stride *= axis.extent;
   }
   if (kept.size == 0) {

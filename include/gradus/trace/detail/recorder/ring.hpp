@@ -28,9 +28,9 @@ class ring {
     const std::uint64_t number = complete_.load(std::memory_order_relaxed);
     begun_.store(number + 1, std::memory_order_relaxed);
     const auto words = std::bit_cast<slot_words>(one);
-    slot& place = slots_[number & mask_];
+    slot& entry = slots_[number & mask_];
     for (std::size_t i = 0; i < words.size(); ++i) {
-      place.words[i].store(words[i], std::memory_order_release);  // not before begun_
+      entry.words[i].store(words[i], std::memory_order_release);  // not before begun_
     }
     complete_.store(number + 1, std::memory_order_release);
   }
@@ -41,10 +41,10 @@ class ring {
     const std::uint64_t first = end < slots_.size() ? 0 : end - slots_.size();
     const std::size_t before = into.size();
     for (std::uint64_t number = first; number < end; ++number) {
-      const slot& place = slots_[number & mask_];
+      const slot& entry = slots_[number & mask_];
       slot_words words;
       for (std::size_t i = 0; i < words.size(); ++i) {
-        words[i] = place.words[i].load(std::memory_order_acquire);
+        words[i] = entry.words[i].load(std::memory_order_acquire);
       }
       into.push_back(std::bit_cast<span>(words));
     }

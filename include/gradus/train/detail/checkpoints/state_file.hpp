@@ -29,8 +29,8 @@
 
 namespace gradus::train::detail {
 
-/// Facts of a state are metadata of a file under this prefix.
-inline constexpr std::string_view fact_prefix = "state.";
+/// Properties of a state are metadata of a file under this prefix.
+inline constexpr std::string_view property_prefix = "state.";
 
 struct named_element {
   std::string_view name;  // an element_name
@@ -73,12 +73,12 @@ class state_content {
     }
     content_.best = best;
     content_.metadata.clear();
-    std::string facts = packed_facts(state);  // the time that an epoch takes differs between ranks
-    double size = static_cast<double>(facts.size());
+    std::string properties = packed_properties(state);  // the time that an epoch takes differs between ranks
+    double size = static_cast<double>(properties.size());
     group.broadcast(std::as_writable_bytes(std::span{&size, 1}), 0);
-    facts.resize(static_cast<std::size_t>(size));
-    group.broadcast(std::as_writable_bytes(std::span{facts}), 0);
-    unpack(facts);
+    properties.resize(static_cast<std::size_t>(size));
+    group.broadcast(std::as_writable_bytes(std::span{properties}), 0);
+    unpack(properties);
   }
 
   /// Brings arrays into the logical order, in memory that the content refers to.
@@ -107,9 +107,9 @@ class state_content {
     raise<configuration_error>("checkpoints", {"an element type of safetensors for ", entry.name}, entry.element);
   }
 
-  [[nodiscard]] static std::string packed_facts(const training_state& state) {
+  [[nodiscard]] static std::string packed_properties(const training_state& state) {
     std::string packed;
-    for (const state_fact& each : state.facts()) {
+    for (const state_property& each : state.properties()) {
       packed.append(each.name).append(1, '\0').append(each.value).append(1, '\0');
     }
     return packed;
@@ -118,7 +118,7 @@ class state_content {
     while (!packed.empty()) {
       const std::size_t name = packed.find('\0');
       const std::size_t value = packed.find('\0', name + 1);
-      content_.metadata[gradus::join({fact_prefix, packed.substr(0, name)})] =
+      content_.metadata[gradus::join({property_prefix, packed.substr(0, name)})] =
           packed.substr(name + 1, value - name - 1);
       packed.remove_prefix(value + 1);
     }
@@ -148,8 +148,8 @@ class state_of_checkpoint final : public state_source {
       }
     }
     for (const auto& [key, text] : header_->metadata) {
-      if (std::string_view{key}.starts_with(fact_prefix)) {
-        facts_.emplace(std::string_view{key}.substr(fact_prefix.size()), text);
+      if (std::string_view{key}.starts_with(property_prefix)) {
+        properties_.emplace(std::string_view{key}.substr(property_prefix.size()), text);
       }
     }
     if (file.all_ranks_read()) {
@@ -167,13 +167,13 @@ class state_of_checkpoint final : public state_source {
 
   [[nodiscard]] std::size_t entries() const noexcept override { return entries_.size(); }
   [[nodiscard]] const state_entry& entry(std::size_t i) const noexcept override { return entries_[i]; }
-  [[nodiscard]] const std::string* fact(std::string_view name) const noexcept override {
-    const auto found = facts_.find(name);
-    return found == facts_.end() ? nullptr : &found->second;
+  [[nodiscard]] const std::string* property(std::string_view name) const noexcept override {
+    const auto found = properties_.find(name);
+    return found == properties_.end() ? nullptr : &found->second;
   }
-  [[nodiscard]] dynamic_array<std::string> facts_with(std::string_view prefix) const override {
+  [[nodiscard]] dynamic_array<std::string> properties_with(std::string_view prefix) const override {
     dynamic_array<std::string> names;
-    for (const auto& [name, text] : facts_) {
+    for (const auto& [name, text] : properties_) {
       if (std::string_view{name}.starts_with(prefix)) {
         names.push_back(name);
       }
@@ -192,7 +192,7 @@ class state_of_checkpoint final : public state_source {
  private:
   const io::safetensors_header* header_;
   std::vector<state_entry> entries_;
-  std::map<std::string, std::string, std::less<>> facts_;
+  std::map<std::string, std::string, std::less<>> properties_;
   const io::checkpoint_reader* reader_ = nullptr;
   std::vector<std::vector<std::byte>> content_;  // of each tensor, without a reader
 };

@@ -103,10 +103,10 @@ class pipeline_execution final : public execution<Network> {
     share_times(all);
     const nn::compile_options compiled = parallel::compile_options_of(options_, network);
     cut_ = parallel::cut_network(network, options_, compiled);
-    const comm::fact facts[] = {{"micro-batches of a pipeline", gradus::join({options_.micro_batches})},
-                                {"schedule of a pipeline", std::string{options_.schedule.name}},
-                                {"stages of the network", cut_.text}};
-    comm::require_agreement(all, "parallel::hybrid", facts);
+    const comm::property properties[] = {{"micro-batches of a pipeline", gradus::join({options_.micro_batches})},
+                                         {"schedule of a pipeline", std::string{options_.schedule.name}},
+                                         {"stages of the network", cut_.text}};
+    comm::require_agreement(all, "parallel::hybrid", properties);
     nn::stage_cuts cuts = cut_.cuts;
     for (std::size_t s = static_cast<std::size_t>(all.rank() % options_.stages); s < cuts.stages();
          s += static_cast<std::size_t>(options_.stages)) {
@@ -117,7 +117,9 @@ class pipeline_execution final : public execution<Network> {
     ranks_ = std::move(ranks);
   }
 
-  [[nodiscard]] dynamic_array<parallel::travelling_memory> travelling() const override { return runner_->travelling(); }
+  [[nodiscard]] dynamic_array<parallel::transfer_buffer> transfer_buffers() const override {
+    return runner_->transfer_buffers();
+  }
 
   std::unique_ptr<batch_execution<Network>> training(comm::link& group, Network& network,
                                                      batch_source<Network>& source) override {

@@ -12,7 +12,7 @@
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
 #include "gradus/train/execution.hpp"
-#include "gradus/train/step_end.hpp"
+#include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/trainer.hpp"
 
 namespace gradus::train::detail {
@@ -24,7 +24,7 @@ struct training_parts {
 
   Network* network;
   loop* progress;
-  step_end_of<element>* end;
+  optimizer_step_of<element>* end;
   comm::link* group;
   worker_epoch* workers = nullptr;  // of reproducible training
 
@@ -34,18 +34,18 @@ struct training_parts {
   }
   /// Virtual workers of a rank.
   [[nodiscard]] int workers_of_rank() const { return workers->all / group->size(); }
-  [[nodiscard]] bool elsewhere() const { return end->strategy().scope() == parallel::update_scope::elsewhere; }
+  [[nodiscard]] bool on_servers() const { return end->strategy().scope() == parallel::update_scope::on_servers; }
 };
 
 struct trainer_access {
-  /// @throws configuration_error for a step_end of the program's own
+  /// @throws configuration_error for an optimizer_step of the program's own
   template <class Network>
   [[nodiscard]] static training_parts<Network> parts_of(trainer<Network>& of) {
-    using end_type = step_end_of<typename training_parts<Network>::element>;
+    using end_type = optimizer_step_of<typename training_parts<Network>::element>;
     auto* const end = dynamic_cast<end_type*>(of.end_);
     if (end == nullptr) {
-      raise<configuration_error>("train::capture", "a trainer with a train::step_end_of", "one with another step_end",
-                                 "its rule and strategy are not known");
+      raise<configuration_error>("train::capture", "a trainer with a train::optimizer_step_of",
+                                 "one with another optimizer_step", "its rule and strategy are not known");
     }
     return {&of.network(), &of.loop_, end, of.group_, of.execution().workers()};
   }
@@ -53,7 +53,7 @@ struct trainer_access {
   [[nodiscard]] static execution<Network>& execution_of(trainer<Network>& of) noexcept {
     return of.execution();
   }
-  /// The communicator; null where the trainer was made with a step_end.
+  /// The communicator; null where the trainer was made with an optimizer_step.
   template <class Network>
   [[nodiscard]] static comm::any_communicator* communicator_of(trainer<Network>& of) noexcept {
     return of.own_ == nullptr ? nullptr : &of.own_->ranks;

@@ -21,8 +21,8 @@ inline constexpr std::string_view state_format = "gradus training state 1";
 inline constexpr std::string_view restoring = "train::restore";
 
 /// @throws format_error when the state has no such text
-[[nodiscard]] inline const std::string& fact_of(const state_source& source, std::string_view name) {
-  const std::string* const value = source.fact(name);
+[[nodiscard]] inline const std::string& property_of(const state_source& source, std::string_view name) {
+  const std::string* const value = source.property(name);
   if (value == nullptr) {
     raise<format_error>(restoring, {"the text '", name, "' in the state"}, "none",
                         "a file of weights only has no state of a training");
@@ -32,7 +32,7 @@ inline constexpr std::string_view restoring = "train::restore";
 
 /// @throws format_error when it is not a number
 [[nodiscard]] inline std::uint64_t number_of(const state_source& source, std::string_view name) {
-  const std::string& text = fact_of(source, name);
+  const std::string& text = property_of(source, name);
   std::uint64_t value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (problem != std::errc{} || end != text.data() + text.size()) {
@@ -151,9 +151,9 @@ inline void require_arrays(const state_source& source, const training_state& wan
 }
 
 /// @throws configuration_error unless a text of the state is that of this training
-inline void require_fact(const state_source& source, std::string_view name, std::string_view own,
-                         std::string_view hint) {
-  if (const std::string& found = fact_of(source, name); found != own) {
+inline void require_property(const state_source& source, std::string_view name, std::string_view own,
+                             std::string_view hint) {
+  if (const std::string& found = property_of(source, name); found != own) {
     raise<configuration_error>(restoring, {"a state with the ", name, " '", own, "'"}, {"'", found, "'"}, hint);
   }
 }

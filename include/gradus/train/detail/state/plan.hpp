@@ -32,7 +32,7 @@
 #include "gradus/train/detail/state/access.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
-#include "gradus/train/step_end.hpp"
+#include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/training_state.hpp"
 
 namespace gradus::train::detail {
@@ -51,13 +51,13 @@ struct state_access {
     state.ranks_ = ranks;
     state.divided_bytes_ = 0;
     state.arrays_.clear();
-    dynamic_array<state_fact> facts;  // of another training only those of the program
-    for (state_fact& each : state.facts_) {
+    dynamic_array<state_property> properties;  // of another training only those of the program
+    for (state_property& each : state.properties_) {
       if (!each.name.starts_with("callback ") && each.name != "loss scale" && each.name != "virtual workers") {
-        facts.push_back(std::move(each));
+        properties.push_back(std::move(each));
       }
     }
-    state.facts_ = std::move(facts);
+    state.properties_ = std::move(properties);
   }
 
   static void add(training_state& state, std::string name, std::string_view element, index_t element_bytes,
@@ -216,7 +216,7 @@ template <class Network>
 void plan_rule(const training_parts<Network>& training, training_state& state,
                const dynamic_array<std::string>& of_parameters, int copy_of, int owner) {
   using element = typename training_parts<Network>::element;
-  const bool elsewhere = training.elsewhere();
+  const bool on_servers = training.on_servers();
   const dynamic_array<state_parameter> all =
       parameters_of_state(training.network->structure(), training.end->strategy());
   const auto trained = [&](std::string_view name, std::string_view type, index_t element_bytes, std::byte* memory,
@@ -236,7 +236,7 @@ void plan_rule(const training_parts<Network>& training, training_state& state,
            .owner = each.stage >= 0 ? each.stage : owner});
     }
   };
-  if (elsewhere) {
+  if (on_servers) {
     for (std::size_t k = 0; k < of_parameters.size(); ++k) {
       trained(of_parameters[k], element_name<element>, sizeof(element), nullptr, k + 1);
     }
@@ -351,7 +351,7 @@ void plan_state(const training_parts<Network>& training, training_state& state) 
   const nn::graph& graph = network.structure();
   const int ranks = training.group->size();
   const bool differ = training.end->strategy().ranks_differ() && ranks > 1;
-  const bool elsewhere = training.elsewhere();
+  const bool on_servers = training.on_servers();
   const dynamic_array<std::string> of_parameters = optim::buffers_of_parameters(training.end->rule());
   state_access::start(state, training.group->rank(), ranks);
   auto* const values = reinterpret_cast<std::byte*>(network.values().data());
@@ -367,11 +367,11 @@ void plan_state(const training_parts<Network>& training, training_state& state) 
                                .offset = p.offset,
                                .owner = each.stage >= 0 ? each.stage
                                         : !each.trained ? -1
-                                        : elsewhere     ? 0
+                                        : on_servers    ? 0
                                                         : owner});
       }
     }
-    plan_rule(training, state, of_parameters, copy, elsewhere ? 0 : owner);
+    plan_rule(training, state, of_parameters, copy, on_servers ? 0 : owner);
   }
   plan_strategy(training, state);
   plan_buffers(training, state);

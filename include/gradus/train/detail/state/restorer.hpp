@@ -92,30 +92,30 @@ class restorer {
       raise<configuration_error>(restoring, "a trainer outside of fit", "a call within a callback",
                                  "stop the fit first: let on_epoch return train::flow::stop");
     }
-    require_fact(*source_, "format", state_format, "it was written by another version of the library");
+    require_property(*source_, "format", state_format, "it was written by another version of the library");
     optim::parameter_update<element>& rule = training_->end->rule();
-    require_fact(*source_, "rule", rule.name(), "make the trainer with the update rule of the state");
+    require_property(*source_, "rule", rule.name(), "make the trainer with the update rule of the state");
     if (same_rule_options_) {
-      require_fact(*source_, "rule options", rule.description(),
-                   "{.same_rule_options = false} takes the state of a rule with other hyper-parameters");
+      require_property(*source_, "rule options", rule.description(),
+                       "{.same_rule_options = false} takes the state of a rule with other hyper-parameters");
     }
     plan_state(*training_, wanted_);
     require_arrays(*source_, wanted_);
-    require_fact(*source_, "seed", join({training_->network->seed()}),
-                 "compile the network with this seed: the random numbers of its layers follow from it");
+    require_property(*source_, "seed", join({training_->network->seed()}),
+                     "compile the network with this seed: the random numbers of its layers follow from it");
     position_ = {.steps = number_of(*source_, "steps"),
                  .examples = number_of(*source_, "examples"),
                  .epochs = static_cast<int>(number_of(*source_, "epoch", 0, most_of<int>)),
                  .step_in_epoch = static_cast<index_t>(number_of(*source_, "step in epoch", 0, most_of<index_t>)),
                  .epoch = {},
-                 .seconds = read_number(fact_of(*source_, "seconds of epoch")).value_or(0)};
+                 .seconds = read_number(property_of(*source_, "seconds of epoch")).value_or(0)};
     if (!same_loader_ && position_.step_in_epoch != 0) {
       raise<configuration_error>(restoring, "a state of the end of an epoch, for another loader",
                                  {"one of step ", position_.step_in_epoch, " of an epoch"});
     }
     workers_within_epoch_ = training_->workers != nullptr && position_.step_in_epoch != 0;
     if (workers_within_epoch_) {
-      const std::string* const workers = source_->fact("virtual workers");
+      const std::string* const workers = source_->property("virtual workers");
       const std::string own = join({training_->workers->all});
       if (workers == nullptr || *workers != own) {
         raise<configuration_error>(restoring,
@@ -127,11 +127,11 @@ class restorer {
       }
     }
     ranks_ = static_cast<int>(number_of(*source_, "ranks", 1, most_of<int>));
-    loader_ = same_loader_ ? fact_of(*source_, "loader") : std::string{};
-    const std::vector<std::uint64_t> counters = numbers_of_text(fact_of(*source_, "strategy counters"));
+    loader_ = same_loader_ ? property_of(*source_, "loader") : std::string{};
+    const std::vector<std::uint64_t> counters = numbers_of_text(property_of(*source_, "strategy counters"));
     own_counters_ = counters.size() == training_->end->strategy().counters().size();
     counters_ = counters;
-    const std::string_view strategy = fact_of(*source_, "strategy");
+    const std::string_view strategy = property_of(*source_, "strategy");
     server_updates_ = number_of(*source_, "server updates");
     if (server_updates_ == 0) {
       server_updates_ = position_.steps;
@@ -156,7 +156,7 @@ class restorer {
     for (std::size_t i = 0; i < wanted_.entries(); ++i) {
       const stored_array& one = wanted_.arrays()[i];
       const array_origin& to = one.origin;
-      if (to.memory == nullptr && !training_->elsewhere() && to.kind != state_kind::worker_buffers) {
+      if (to.memory == nullptr && !training_->on_servers() && to.kind != state_kind::worker_buffers) {
         continue;  // a stage of another rank
       }
       switch (to.kind) {
@@ -164,7 +164,7 @@ class restorer {
         case state_kind::rule:
         case state_kind::rule_number:
           // Servers get the state of the rule from the first worker.
-          if (to.copy_of == 0 && (to.kind == state_kind::value || !training_->elsewhere() || group_->rank() == 0)) {
+          if (to.copy_of == 0 && (to.kind == state_kind::value || !training_->on_servers() || group_->rank() == 0)) {
             read_shared(one);
           }
           break;
@@ -205,7 +205,7 @@ class restorer {
     auto& device = training_->network->device();
     dynamic_array<std::byte> memory;
     dynamic_array<dynamic_array<element>> flat;
-    const bool to_servers = training_->elsewhere() && group_->rank() == 0;
+    const bool to_servers = training_->on_servers() && group_->rank() == 0;
     for (const staged& each : staged_) {
       const stored_array& one = *each.array;
       const std::byte* data = each.logical.data();
@@ -392,9 +392,9 @@ class restorer {
 
   void read_callbacks() {
     constexpr std::string_view prefix = "callback ";
-    for (const std::string& name : source_->facts_with(prefix)) {
+    for (const std::string& name : source_->properties_with(prefix)) {
       std::vector<double> numbers;
-      for (const std::uint64_t bits : numbers_of_text(fact_of(*source_, name))) {
+      for (const std::uint64_t bits : numbers_of_text(property_of(*source_, name))) {
         numbers.push_back(std::bit_cast<double>(bits));
       }
       callbacks_.append({.name = name.substr(prefix.size()), .numbers = std::move(numbers)});

@@ -35,8 +35,8 @@
 #include "gradus/train/detail/trainer/not_finite.hpp"
 #include "gradus/train/detail/trainer/target_check.hpp"
 #include "gradus/train/interrupted.hpp"
+#include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/report.hpp"
-#include "gradus/train/step_end.hpp"
 
 namespace gradus::train::detail {
 
@@ -69,12 +69,12 @@ class any_callback {
 
 using callback_list = std::initializer_list<any_callback*>;
 
-/// The fact that begins what fit compares between ranks: arguments that it takes.
+/// The property that begins what fit compares between ranks: arguments that it takes.
 inline constexpr const char* valid_arguments = "valid ones";
 
 /// This rank refuses arguments: it takes part in the comparison that the other ranks make next, so that they throw an
 /// error with its reason, and the communicator goes on working.
-inline void refuse(comm::link& group, std::string_view operation, std::span<const comm::fact> reason) {
+inline void refuse(comm::link& group, std::string_view operation, std::span<const comm::property> reason) {
   try {
     comm::require_agreement(group, operation, reason);
   } catch (const error&) {  // this rank throws its own
@@ -83,8 +83,8 @@ inline void refuse(comm::link& group, std::string_view operation, std::span<cons
 
 /// The same for the arguments of fit.
 inline void refuse_fit(comm::link& group, std::string_view reason) {
-  const comm::fact facts[] = {{"arguments", std::string{reason}}};
-  refuse(group, "trainer.fit", facts);
+  const comm::property properties[] = {{"arguments", std::string{reason}}};
+  refuse(group, "trainer.fit", properties);
 }
 
 /// The other ranks get the reason, wherever they are.
@@ -156,7 +156,7 @@ class any_replicas {
 };
 
 /// What a training is about: some epochs of a data set, with a learning rate.
-struct fit_facts {
+struct fit_properties {
   run_information run;
   const optim::schedule& learning_rate;
   const std::string& loader;  // its description
@@ -165,17 +165,17 @@ struct fit_facts {
 };
 
 /// @throws configuration_error when options make no sense or ranks differ
-inline void require_same_fit(comm::link& group, const fit_facts& fit) {
+inline void require_same_fit(comm::link& group, const fit_properties& fit) {
   check_on_all(group, refuse_fit, fit.where, [&] {
     if (fit.run.epochs < 0) {
       raise<configuration_error>("trainer.fit", "epochs of at least 0", {fit.run.epochs});
     }
   });
-  const comm::fact facts[] = {{"arguments", valid_arguments},
-                              {"epochs", gradus::join({fit.run.epochs})},
-                              {"learning rate", fit.learning_rate.description()},
-                              {"loader", fit.loader}};
-  comm::require_agreement(group, "trainer.fit", facts);
+  const comm::property properties[] = {{"arguments", valid_arguments},
+                                       {"epochs", gradus::join({fit.run.epochs})},
+                                       {"learning rate", fit.learning_rate.description()},
+                                       {"loader", fit.loader}};
+  comm::require_agreement(group, "trainer.fit", properties);
 }
 
 /// How far a training has come.
@@ -238,7 +238,8 @@ class loop {
 
   /// The epochs of one call of fit. If one ends in an exception, the other ranks get its message.
   /// @throws configuration_error when options make no sense or ranks differ
-  void fit(batch_runner& data, step_end& update, comm::link& group, const fit_facts& fit, callback_list callbacks) {
+  void fit(batch_runner& data, optimizer_step& update, comm::link& group, const fit_properties& fit,
+           callback_list callbacks) {
     check(group, fit);
     try {
       at_call(fit.where, [&, this] { run_epochs(data, update, group, fit, callbacks); });
@@ -253,14 +254,14 @@ class loop {
  private:
   friend class stepwise;
 
-  void check(comm::link& group, const fit_facts& fit) const {
+  void check(comm::link& group, const fit_properties& fit) const {
     require_same_fit(group, fit);
     require_loader_of_state(fit);
     require_same_replicas(group, fit);
   }
 
   /// @throws configuration_error on all ranks when parameters differ that are the same when a trainer has been made
-  static void require_same_replicas(comm::link& group, const fit_facts& fit) {
+  static void require_same_replicas(comm::link& group, const fit_properties& fit) {
     if (fit.replicas == nullptr || group.size() == 1) {
       return;
     }
@@ -274,7 +275,7 @@ class loop {
     }
   }
 
-  void run_epochs(batch_runner& data, step_end& update, comm::link& group, const fit_facts& fit,
+  void run_epochs(batch_runner& data, optimizer_step& update, comm::link& group, const fit_properties& fit,
                   callback_list callbacks) {
     const int first = begin(fit, callbacks);
     if (first != 0 && first == fit.run.epochs) {
@@ -310,7 +311,7 @@ class loop {
 
   /// On all ranks, whose loaders have been compared.
   /// @throws configuration_error when the training goes on from a state of another loader
-  void require_loader_of_state(const fit_facts& fit) const {
+  void require_loader_of_state(const fit_properties& fit) const {
     const std::string_view loader = without_ranks(fit.loader);
     if (resumes_ && epochs_before_ < fit.run.epochs && !expected_loader_.empty() && loader != expected_loader_) {
       raise<configuration_error>("trainer.fit after train::restore",
@@ -321,7 +322,7 @@ class loop {
   }
 
   /// The first epoch of a fit: not 0 where the training goes on from a state.
-  int begin(const fit_facts& fit, callback_list callbacks) {
+  int begin(const fit_properties& fit, callback_list callbacks) {
     int first = 0;
     if (resumes_) {
       first = std::min(epochs_before_, fit.run.epochs);
@@ -363,15 +364,15 @@ class loop {
   };
 
   /// @param epoch  its number in the fit
-  open_epoch begin_epoch(batch_runner& data, const fit_facts& fit, int epoch) const {
+  open_epoch begin_epoch(batch_runner& data, const fit_properties& fit, int epoch) const {
     open_epoch begun{.report = {.epoch = epoch, .epochs = fit.run.epochs, .steps = position_.step_in_epoch}};
     begun.seconds_before = position_.seconds;
     data.start_epoch(static_cast<std::uint64_t>(position_.epochs), position_.step_in_epoch);
     return begun;
   }
 
-  GRADUS_COLD epoch_report run_epoch(batch_runner& data, step_end& update, comm::link& group, const fit_facts& fit,
-                                     int epoch, callback_list callbacks) {
+  GRADUS_COLD epoch_report run_epoch(batch_runner& data, optimizer_step& update, comm::link& group,
+                                     const fit_properties& fit, int epoch, callback_list callbacks) {
     open_epoch own = begin_epoch(data, fit, epoch);
     while (run_step(data, update, group, fit, own, callbacks)) {
     }
@@ -379,8 +380,8 @@ class loop {
   }
 
   /// A step of the epoch; false, without one, after its last.
-  bool run_step(batch_runner& data, step_end& update, comm::link& group, const fit_facts& fit, open_epoch& own,
-                callback_list callbacks) {
+  bool run_step(batch_runner& data, optimizer_step& update, comm::link& group, const fit_properties& fit,
+                open_epoch& own, callback_list callbacks) {
     const run_information& run = fit.run;
     epoch_report& report = own.report;
     batch_counts batch;
@@ -436,7 +437,7 @@ class loop {
     }
   }
 
-  epoch_report close_epoch(batch_runner& data, step_end& update, comm::link& group, open_epoch& own) {
+  epoch_report close_epoch(batch_runner& data, optimizer_step& update, comm::link& group, open_epoch& own) {
     epoch_report& report = own.report;
     loss_totals total = position_.epoch;
     update.complete_update();

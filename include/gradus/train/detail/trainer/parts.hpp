@@ -54,9 +54,9 @@ template <class Network, class Batch>
 
 /// The batches of a loader.
 template <class Network, class Loader>
-class batches_of_loader final : public batch_source<Network> {
+class loader_source final : public batch_source<Network> {
  public:
-  explicit batches_of_loader(Loader& loader) noexcept : loader_{&loader} {}
+  explicit loader_source(Loader& loader) noexcept : loader_{&loader} {}
 
   void start_epoch(std::uint64_t epoch, index_t first) override { start_epoch_at(*loader_, epoch, first); }
 
@@ -393,14 +393,14 @@ struct composition {
 };
 
 GRADUS_COLD inline void require_same_composition(comm::link& group, const composition& own) {
-  const comm::fact facts[] = {{"network", own.network},
-                              {"element type", std::string{own.element}},
-                              {"layout", std::string{own.layout}},
-                              {"seed", gradus::join({own.seed})},
-                              {"update rule", own.rule},
-                              {"strategy", own.strategy},
-                              {"flush_denormals of the device", own.flush_denormals ? "true" : "false"}};
-  comm::require_agreement(group, "trainer", facts);
+  const comm::property properties[] = {{"network", own.network},
+                                       {"element type", std::string{own.element}},
+                                       {"layout", std::string{own.layout}},
+                                       {"seed", gradus::join({own.seed})},
+                                       {"update rule", own.rule},
+                                       {"strategy", own.strategy},
+                                       {"flush_denormals of the device", own.flush_denormals ? "true" : "false"}};
+  comm::require_agreement(group, "trainer", properties);
 }
 
 }  // namespace gradus::train::detail

@@ -41,7 +41,7 @@ struct training_recipe {
   std::unique_ptr<strategy_type> (*make_strategy)(const void* strategy, comm::any_communicator& ranks,
                                                   const parallel::flat_parameters<element>& parameters);
   std::string_view strategy_name;
-  bool elsewhere;  // servers update
+  bool on_servers;  // servers update
   std::unique_ptr<comm::rule_watch> rule_watch{};
   std::unique_ptr<fit_watch<Network>> watch{};
 };
@@ -90,7 +90,7 @@ template <class Network, class Update, class Communicator, class Strategy>
         }
       },
       .strategy_name = Strategy::name,
-      .elsewhere = std::derived_from<strategy_state, parallel::server_strategy<element>>};
+      .on_servers = std::derived_from<strategy_state, parallel::server_strategy<element>>};
   if constexpr (watched_communicator<communicator_type>) {
     result.rule_watch = comm::rule_watch_of(communicator);
     result.watch =
@@ -102,7 +102,8 @@ template <class Network, class Update, class Communicator, class Strategy>
 /// @throws configuration_error always
 [[noreturn]] inline void raise_not_made(error_location where) {
   raise<configuration_error>("trainer", "a trainer that was made with an update rule",
-                             "one that was made with a step_end", "the program has its rule and its strategy", where);
+                             "one that was made with an optimizer_step", "the program has its rule and its strategy",
+                             where);
 }
 
 /// @throws configuration_error always

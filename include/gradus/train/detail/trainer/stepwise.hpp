@@ -13,8 +13,8 @@
 #include "gradus/train/batch_runner.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/interrupted.hpp"
+#include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/report.hpp"
-#include "gradus/train/step_end.hpp"
 
 namespace gradus::train::detail {
 
@@ -23,14 +23,16 @@ namespace gradus::train::detail {
 class stepwise {
  public:
   /// Called by all ranks. @throws configuration_error when options make no sense, or ranks differ
-  stepwise(loop& progress, comm::link& group, const fit_facts& fit) : loop_{&progress} { loop_->check(group, fit); }
+  stepwise(loop& progress, comm::link& group, const fit_properties& fit) : loop_{&progress} {
+    loop_->check(group, fit);
+  }
 
   /// What the arguments of a call are in all of them.
   struct parts {
     batch_runner& data;
-    step_end& update;
+    optimizer_step& update;
     comm::link& group;
-    const fit_facts& fit;
+    const fit_properties& fit;
     callback_list callbacks;
   };
 

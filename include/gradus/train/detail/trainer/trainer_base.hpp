@@ -30,8 +30,8 @@
 #include "gradus/train/detail/trainer/target_check.hpp"
 #include "gradus/train/execution.hpp"
 #include "gradus/train/fit_options.hpp"
+#include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/report.hpp"
-#include "gradus/train/step_end.hpp"
 #ifdef GRADUS_HAS_INSTANCES
 #include "gradus/nn/network.hpp"
 #endif
@@ -68,9 +68,9 @@ class fit_watch {
   /// A fit with what stands in front of its parts: refers to a function of the caller.
   struct fit_call {
     const void* body;  ///< the function
-    void (*call)(const void* body, step_end& end, batch_source<Network>& source, callback_list callbacks);
+    void (*call)(const void* body, optimizer_step& end, batch_source<Network>& source, callback_list callbacks);
     /// Runs the fit.
-    void operator()(step_end& end, batch_source<Network>& source, callback_list callbacks) const {
+    void operator()(optimizer_step& end, batch_source<Network>& source, callback_list callbacks) const {
       call(body, end, source, callbacks);
     }
   };
@@ -80,10 +80,10 @@ class fit_watch {
   fit_watch& operator=(const fit_watch&) = delete;
   virtual ~fit_watch() = default;
 
-  /// What ranks send in a step has its memory.
-  virtual void made(std::span<const parallel::travelling_memory> travelling) = 0;
+  /// The buffers that ranks send in a step are allocated.
+  virtual void made(std::span<const parallel::transfer_buffer> transfer_buffers) = 0;
   /// Calls fit(end, source, callbacks).
-  virtual void fit(const Network& network, step_end& end, batch_source<Network>& source, std::uint64_t first_step,
+  virtual void fit(const Network& network, optimizer_step& end, batch_source<Network>& source, std::uint64_t first_step,
                    callback_list callbacks, const fit_call& fit) = 0;
   /// An evaluation begins, or has ended.
   virtual void evaluation(bool begins) = 0;
@@ -250,7 +250,7 @@ class trainer_base {
     }
   }
 
-  /// The facts of a fit that a loader gives.
+  /// The properties of a fit that a loader gives.
   template <class Loader>
   [[nodiscard]] run_information run_of(comm::link& group, Loader& loader, int epochs) const {
     return {.rank = group.rank(),
@@ -262,7 +262,7 @@ class trainer_base {
   }
 
   /// @param loader  its description
-  void fit_on(comm::link& group, step_end& update, batch_source<Network>& source, const run_information& run,
+  void fit_on(comm::link& group, optimizer_step& update, batch_source<Network>& source, const run_information& run,
               const std::string& loader, const fit_options& options, callback_list callbacks) {
     const auto data = execution_->training(group, *network_, source);
     replicas_of<Network> equal{*network_};

@@ -309,13 +309,13 @@ void store_planes(const tile_kernels<computed<Element>>& kernels, const correlat
     stored.bias = output.bias == nullptr ? nullptr : output.bias + m;
     for (index_t r = 0; r < rows; ++r) {
       const computed<Element>* const from = sums + m * pitch + r * c.columns;
-      const index_t place = r * c.skip_height * c.destination_width;
+      const index_t offset = r * c.skip_height * c.destination_width;
       if (c.fills) {
         for (index_t j = 0; j < c.columns; ++j) {
-          spread[place + j * c.skip_width] = from[j];
+          spread[offset + j * c.skip_width] = from[j];
         }
       } else {
-        store_strided(from, c.columns, c_row[m] + place, c.skip_width, stored);
+        store_strided(from, c.columns, c_row[m] + offset, c.skip_width, stored);
       }
     }
     if (c.fills) {

@@ -101,7 +101,7 @@ struct dilated_axis {
   }
 };
 
-/// Copies runs of `run` adjacent elements that begin `from_step` elements apart to places `to_step` elements apart.
+/// Copies runs of `run` adjacent elements that begin `from_step` elements apart to positions `to_step` elements apart.
 /// @param bytes  of an element: 2, 4 or 8
 inline void copy_runs(index_t count, index_t run, index_t bytes, const std::byte* from, index_t from_step,
                       std::byte* to, index_t to_step) noexcept {

@@ -72,11 +72,11 @@ class pixel_pairs {
     const index_t images = piece.images;
     for (index_t i = 0; i < images; ++i) {
       const Element* const from = x + (piece.image + i) * all_channels * plane + first;
-      float* place = to + i * image_;
+      float* target = to + i * image_;
       for (index_t h = 0; h < row_phases_; ++h) {
         for (index_t w = 0; w < column_phases_; ++w) {
-          for (index_t q = 0; q < rows_; ++q, place += columns_ / 2) {
-            copy_row(from, channels, c_.origin_height + (piece.row + q) * c_.step_height + h, w, place);
+          for (index_t q = 0; q < rows_; ++q, target += columns_ / 2) {
+            copy_row(from, channels, c_.origin_height + (piece.row + q) * c_.step_height + h, w, target);
           }
         }
       }

@@ -309,12 +309,12 @@ class plane_correlations final : public correlations<Element> {
       const bool in_place = direct && rows == height;
       for (index_t t = 0; t < runs; ++t) {
         const index_t row = block.row + t;
-        const index_t place = ((block.image * c.groups + group) * c.results + result) * plane +
-                              (c.first_height + row * c.skip_height) * c.destination_width + c.first_width;
+        const index_t offset = ((block.image * c.groups + group) * c.results + result) * plane +
+                               (c.first_height + row * c.skip_height) * c.destination_width + c.first_width;
         call.b = source + t * row_step;
         call.c = m.sums;
         if constexpr (in_place_) {
-          call.c = in_place ? output.c + place : m.sums;
+          call.c = in_place ? output.c + offset : m.sums;
         }
         call.c_step = in_place ? plane : call.columns;
         call.relu = in_place && output.act.relu;
@@ -324,7 +324,7 @@ class plane_correlations final : public correlations<Element> {
         if (in_place) {
           continue;
         }
-        tile_output<Element> shifted_output = shifted(output, place);
+        tile_output<Element> shifted_output = shifted(output, offset);
         shifted_output.bias = bias;
         shifted_output.bias_of_rows = true;
         store_planes(kernels_, c, row, rows_of_run, m.sums, rows, call.columns, c_row.data(), m.spread, shifted_output);

@@ -214,7 +214,7 @@ class small_group_correlations final : public correlations<Element> {
                     const real* packed, index_t channel, index_t count, const tile_output<Element>& output,
                     const worker_memory& m) const {
     const index_t plane = c.destination_height * c.destination_width;
-    const auto place_of = [&](index_t row) {
+    const auto offset_of = [&](index_t row) {
       return (c.first_height + row * c.skip_height) * c.destination_width + c.first_width;
     };
     tile_output<Element> stored =
@@ -227,12 +227,12 @@ class small_group_correlations final : public correlations<Element> {
       real* results = m.results + (channels_last() ? 0 : t * c.columns * width(c));
       const bool direct = channels_last() && stores_sums(c, stored);
       if constexpr (std::is_same_v<Element, real>) {
-        results = direct ? stored.c + place_of(row) * c.terms : results;
+        results = direct ? stored.c + offset_of(row) * c.terms : results;
       }
       sum_row(c, row, source, first, packed, results);
       if (channels_last() && !direct) {
         for (index_t u = 0; u < c.columns; ++u) {
-          m.c_row[u] = (place_of(row) + u * c.skip_width) * c.terms;
+          m.c_row[u] = (offset_of(row) + u * c.skip_width) * c.terms;
         }
         store_rows(kernels_, results, c.columns, width(c), count, m.c_row, stored);
       }
@@ -243,7 +243,7 @@ class small_group_correlations final : public correlations<Element> {
       for (index_t i = 0; i < count; ++i) {
         m.c_row[i] = i * plane;
       }
-      stored = shifted(stored, place_of(block.row));
+      stored = shifted(stored, offset_of(block.row));
       stored.bias_of_rows = true;
       store_planes(kernels_, c, block.row, block.rows, m.planes, count, pixels, m.c_row, static_cast<real*>(nullptr),
                    stored);
@@ -282,9 +282,9 @@ class small_group_correlations final : public correlations<Element> {
           ++end;
         }
       }
-      const index_t place = (c.origin_height + row * c.step_height + rows.begin - first) * source_width + origin +
-                            u * c.step_width + columns.begin;
-      call.x = source + place * group_ * tap;
+      const index_t offset = (c.origin_height + row * c.step_height + rows.begin - first) * source_width + origin +
+                             u * c.step_width + columns.begin;
+      call.x = source + offset * group_ * tap;
       call.w = packed + (rows.begin * c.taps_width + columns.begin) * group_ * tap;
       call.columns = (columns.end - columns.begin) * group_;
       call.pixels = end - u;

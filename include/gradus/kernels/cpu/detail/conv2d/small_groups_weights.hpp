@@ -61,14 +61,14 @@ class small_group_weight_gradients {
       const bool bias = task == taps_;
       for (index_t channel = 0; channel < channels_; channel += width_) {
         const index_t count = std::min(width_, channels_ - channel);
-        const index_t place = bias ? bias_place() + channel : channel * taps_ + task * width_;
-        real* const total = sums_of(0) + place;
+        const index_t offset = bias ? bias_offset() + channel : channel * taps_ + task * width_;
+        real* const total = sums_of(0) + offset;
         for (index_t chunk = 1; chunk < chunks; ++chunk) {
-          kernels_.add(sums_of(chunk) + place, count, total);
+          kernels_.add(sums_of(chunk) + offset, count, total);
         }
         for (index_t i = 0; i < count; ++i) {
           if (!bias) {
-            dw[weight_place(task, channel + i)] = total[i];
+            dw[weight_offset(task, channel + i)] = total[i];
           } else if (dbias != nullptr) {
             dbias[channel + i] = total[i];
           }
@@ -82,11 +82,11 @@ class small_group_weight_gradients {
   static constexpr index_t piece_elements = 32 * 1024;  // of x: a part of the second-level cache
 
   // Offsets in a chunk: (vector of channels, tap and term, channel), then the bias.
-  [[nodiscard]] index_t bias_place() const { return round_up(channels_, width_) * taps_; }
+  [[nodiscard]] index_t bias_offset() const { return round_up(channels_, width_) * taps_; }
   [[nodiscard]] std::size_t chunk_bytes() const {
-    return (static_cast<std::size_t>(bias_place() + channels_) * sizeof(real) + 63) / 64 * 64;
+    return (static_cast<std::size_t>(bias_offset() + channels_) * sizeof(real) + 63) / 64 * 64;
   }
-  [[nodiscard]] index_t weight_place(index_t task, index_t channel) const {
+  [[nodiscard]] index_t weight_offset(index_t task, index_t channel) const {
     const index_t tap = task / group_;
     return tap / c_.taps_width * c_.weight_row + tap % c_.taps_width * c_.weight_column +
            task % group_ * c_.weight_term + channel / group_ * c_.weight_group + channel % group_ * c_.weight_result;
@@ -120,7 +120,7 @@ class small_group_weight_gradients {
   void sum_chunk(index_t begin, index_t end, const Element* x, const Element* dy, real* sums, scratch memory) const {
     const worker_memory m = take(memory);
     std::fill_n(m.ones, piece_rows_ * c_.columns, real{1});
-    std::fill_n(sums, bias_place() + channels_, real{});
+    std::fill_n(sums, bias_offset() + channels_, real{});
     while (begin < end) {
       const index_t image = begin / c_.rows;
       const index_t row = begin % c_.rows;
@@ -157,7 +157,7 @@ class small_group_weight_gradients {
         }
       }
     }
-    kernels_.add_rows(m.ones, gradients, channels_, rows * c_.columns, channels_, sums + bias_place());
+    kernels_.add_rows(m.ones, gradients, channels_, rows * c_.columns, channels_, sums + bias_offset());
   }
 
   void add_depthwise_row(index_t row, const real* source, index_t first, const real* gradient, real* sums) const {

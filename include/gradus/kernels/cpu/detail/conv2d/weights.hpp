@@ -292,10 +292,10 @@ class weight_gradients {
       }
     } else {
       for (index_t j = 0; j < columns; ++j) {
-        real* place = to + j * c_.weight_result;  // (channel, r, s) are adjacent
+        real* target = to + j * c_.weight_result;  // (channel, r, s) are adjacent
         for (index_t i = 0; i < channels; ++i) {
           for (index_t tap = 0; tap < taps_; ++tap) {
-            *place++ = total[(tap * channels + i) * width + j];
+            *target++ = total[(tap * channels + i) * width + j];
           }
         }
       }

@@ -137,8 +137,8 @@ class winograd_correlations final : public correlations<Element> {
     for (index_t i = 0; i < tiles_.taps; ++i) {
       from[static_cast<std::size_t>(i)] = panel + i * c.terms * width;
     }
-    const auto places = tiles_.planes(to + result * c.terms, weight_step(c));
-    tiles_.transforms->weights(from.data(), 0, places.data(), 0, c.terms * width);
+    const auto positions = tiles_.planes(to + result * c.terms, weight_step(c));
+    tiles_.transforms->weights(from.data(), 0, positions.data(), 0, c.terms * width);
   }
 
   void run_block(const correlation& c, index_t /*group*/, index_t task, const Element* x, const real* packed,
@@ -152,7 +152,7 @@ class winograd_correlations final : public correlations<Element> {
     std::fill_n(m.zeros, c.terms, real{});
     const index_t tiles = tiles_.transform_input(
         block, x, 0, c.terms,
-        {.zeros = m.zeros, .strip = m.strip, .places = m.input, .pitch = input_pitch(c), .step = input_step(c)});
+        {.zeros = m.zeros, .strip = m.strip, .positions = m.input, .pitch = input_pitch(c), .step = input_step(c)});
     multiply_block(c, tiles, packed + begin * c.terms, end - begin, m);
     tile_output<Element> stored = shifted(output, begin * (channels_last() ? 1 : c.rows * c.columns));
     stored.bias = output.bias == nullptr ? nullptr : output.bias + begin;
@@ -227,16 +227,16 @@ class winograd_correlations final : public correlations<Element> {
     tiles_.for_each(block, [&, this](index_t n, index_t row, index_t column, index_t tile) {
       std::array<real*, winograd_tiles<Element>::most_results> to;
       std::array<index_t, winograd_tiles<Element>::most_results> c_row;
-      std::size_t place = 0;
+      std::size_t position = 0;
       index_t inside = 0;
       for (index_t h = row; h < row + tiles_.results_high; ++h) {
-        for (index_t w = column; w < column + tiles_.results_wide; ++w, ++place) {
-          to[place] = m.spare;
+        for (index_t w = column; w < column + tiles_.results_wide; ++w, ++position) {
+          to[position] = m.spare;
           if (h < c.rows && w < c.columns) {
             const index_t pixel = ((n * c.rows + h) * c.columns + w) * c.results;
-            to[place] = m.results + inside * results;
+            to[position] = m.results + inside * results;
             if constexpr (same) {
-              to[place] = plain ? output.c + pixel : to[place];
+              to[position] = plain ? output.c + pixel : to[position];
             }
             c_row[static_cast<std::size_t>(inside++)] = pixel;
           }
@@ -260,11 +260,11 @@ class winograd_correlations final : public correlations<Element> {
       const index_t columns = std::min(results - result, kernels_.width);
       tiles_.for_each(block, [&, this](index_t n, index_t row, index_t column, index_t tile) {
         std::array<real*, winograd_tiles<Element>::most_results> to;
-        std::size_t place = 0;
+        std::size_t position = 0;
         for (index_t h = row; h < row + tiles_.results_high; ++h) {
-          for (index_t w = column; w < column + tiles_.results_wide; ++w, ++place) {
+          for (index_t w = column; w < column + tiles_.results_wide; ++w, ++position) {
             const index_t pixel = (n - block.image) * pixels + (h - block.row) * c.columns + w;
-            to[place] = h < c.rows && w < c.columns ? m.results + pixel * columns : m.spare;
+            to[position] = h < c.rows && w < c.columns ? m.results + pixel * columns : m.spare;
           }
         }
         tiles_.transforms->sums(from.data(), tile * sums_pitch(c) + result, to.data(), 0, columns);

@@ -56,11 +56,11 @@ struct winograd_image {
   const Element* zeros = nullptr;  ///< read for positions outside
 
   /// Lists pointers to some positions, row by row.
-  void list(index_t row, index_t rows, index_t column, index_t columns, const Element** place) const noexcept {
+  void list(index_t row, index_t rows, index_t column, index_t columns, const Element** target) const noexcept {
     for (index_t h = row; h < row + rows; ++h) {
       const bool inside = h >= 0 && h < height;
       for (index_t w = column; w < column + columns; ++w) {
-        *place++ = inside && w >= 0 && w < width ? first + ((h - first_row) * width + w) * pitch : zeros;
+        *target++ = inside && w >= 0 && w < width ? first + ((h - first_row) * width + w) * pitch : zeros;
       }
     }
   }
@@ -83,7 +83,7 @@ template <class Element>
 struct winograd_input_memory {
   const Element* zeros;  ///< one for each channel
   Element* strip;        ///< nchw: some rows of the source with the channels last
-  Element* places;       ///< the transformed inputs: (position, tile, channel)
+  Element* positions;    ///< the transformed inputs: (position, tile, channel)
   index_t pitch;         ///< elements from a tile to the next
   index_t step;          ///< elements from a position to the next
 };
@@ -102,9 +102,9 @@ class winograd_tiles {
       : taps{c.taps_height * c.taps_width},
         results_high{c.taps_height == 1 ? 1 : winograd_axis<3>::results},
         results_wide{c.taps_width == 1 ? 1 : winograd_axis<3>::results},
-        places_high{results_high + c.taps_height - 1},
-        places_wide{results_wide + c.taps_width - 1},
-        products{places_high * places_wide},
+        positions_high{results_high + c.taps_height - 1},
+        positions_wide{results_wide + c.taps_width - 1},
+        products{positions_high * positions_wide},
         rows{ceil_div(c.rows, results_high)},
         columns{ceil_div(c.columns, results_wide)},
         kernels_{kernels},
@@ -183,13 +183,13 @@ class winograd_tiles {
                                .pitch = in_place() ? c_.terms : channels,
                                .zeros = m.zeros};
     std::array<const real*, most_products> from;
-    const auto to = planes(m.places, m.step);
+    const auto to = planes(m.positions, m.step);
     return for_each(block, [&, this](index_t n, index_t row, index_t column, index_t tile) {
       image.first = m.strip + (n - block.image) * strip;
       if constexpr (std::is_same_v<Element, real>) {
         image.first = in_place() ? x + n * plane * c_.terms + first_channel : image.first;
       }
-      image.list(c_.origin_height + row, places_high, c_.origin_width + column, places_wide, from.data());
+      image.list(c_.origin_height + row, positions_high, c_.origin_width + column, positions_wide, from.data());
       transforms->input(from.data(), 0, to.data(), tile * m.pitch, channels);
     });
   }
@@ -198,8 +198,8 @@ class winograd_tiles {
   index_t taps;
   index_t results_high;  ///< of a tile
   index_t results_wide;
-  index_t places_high;  ///< of the source, for a tile
-  index_t places_wide;
+  index_t positions_high;  ///< of the source, for a tile
+  index_t positions_wide;
   index_t products;  ///< of a tile and a pair of channels
   index_t rows;      ///< of tiles in an image
   index_t columns;
@@ -207,7 +207,7 @@ class winograd_tiles {
  private:
   /// Rows of the source that rows of tiles read.
   [[nodiscard]] index_t source_rows(index_t tile_rows) const noexcept {
-    return (tile_rows - 1) * results_high + places_high;
+    return (tile_rows - 1) * results_high + positions_high;
   }
 
   const tile_kernels<real>& kernels_;

@@ -128,7 +128,7 @@ class winograd_weight_sums {
                                  .rows = std::min(chunk.row + chunk.rows - row, rows)};
         const index_t tiles = tiles_.transform_input(
             piece, x, b.begin, b.channels,
-            {.zeros = m.zeros, .strip = m.strip, .places = m.input, .pitch = input_pitch(), .step = input_step()});
+            {.zeros = m.zeros, .strip = m.strip, .positions = m.input, .pitch = input_pitch(), .step = input_step()});
         transform_output(piece, b, dy, sums, m);
         multiply(b, tiles, first, m);
         first = false;

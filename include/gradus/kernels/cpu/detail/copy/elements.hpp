@@ -21,7 +21,7 @@ void copy_elements_of(index_t count, const std::byte* from, index_t from_step, s
   }
 }
 
-/// Copies elements that are `from_step` apart to places that are `to_step` apart. Steps in elements; a step of 0
+/// Copies elements that are `from_step` apart to positions that are `to_step` apart. Steps in elements; a step of 0
 /// repeats one element.
 /// @param bytes  of an element: 2, 4 or 8
 inline void copy_elements(index_t count, index_t bytes, const std::byte* from, index_t from_step, std::byte* to,

@@ -35,7 +35,7 @@ struct held_activation {
 
   /// The function of a number or of a vector, if `other`.
   template <class Value>
-  [[nodiscard]] GRADUS_ALWAYS_INLINE Value bent(Value value) const noexcept {
+  [[nodiscard]] GRADUS_ALWAYS_INLINE Value with_parameters(Value value) const noexcept {
     const Value low = slope == 0 ? Value{} : slope * value;
     const Value high = cap - Value{};
     value = Value{} > value ? low : value;  // keeps a NaN
@@ -46,7 +46,7 @@ struct held_activation {
   template <class Packet>
   [[nodiscard]] GRADUS_ALWAYS_INLINE typename Packet::type of(typename Packet::type value) const noexcept {
     if (other) {
-      return bent(value);
+      return with_parameters(value);
     }
     return relu ? Packet::relu(value) : value;
   }
@@ -76,7 +76,7 @@ struct held_derivative {
   /// `value` times the derivative where the function is `output`, for numbers or vectors, if `other`. Where the
   /// derivative is 0, the result is 0 for any value.
   template <class Value>
-  [[nodiscard]] GRADUS_ALWAYS_INLINE Value bent(Value output, Value value) const noexcept {
+  [[nodiscard]] GRADUS_ALWAYS_INLINE Value with_parameters(Value output, Value value) const noexcept {
     const Value low = slope == 0 ? Value{} : slope * value;
     value = output > Value{} ? value : low;
     return output >= cap - Value{} ? Value{} : value;
@@ -86,7 +86,7 @@ struct held_derivative {
   template <class Packet>
   [[nodiscard]] GRADUS_ALWAYS_INLINE typename Packet::type times(typename Packet::type output,
                                                                  typename Packet::type value) const noexcept {
-    return other ? bent(output, value) : Packet::where_positive(output, value);
+    return other ? with_parameters(output, value) : Packet::where_positive(output, value);
   }
 };
 

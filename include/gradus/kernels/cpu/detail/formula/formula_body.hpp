@@ -24,7 +24,7 @@ void for_each_vector(index_t begin, index_t end, const Body& body) noexcept {
   }
 }
 
-/// Evaluates a formula for rows begin, begin + step, ... before `end`, and calls store(packet, element, its place in
+/// Evaluates a formula for rows begin, begin + step, ... before `end`, and calls store(packet, element, its index in
 /// the row, number of the result, result).
 template <class Element, int Inputs, int Parameters, class Evaluator, class Store>
 void evaluate_rows(const formula_rows& rows, index_t begin, index_t end, index_t step, const Evaluator& given,
@@ -68,7 +68,7 @@ template <class Formula, class Element, int Inputs, int Parameters>
   const Element* const none = nullptr;
   evaluate_rows(rows, begin, end, 1,
                 function.template value_of_vectors<simd::GRADUS_TARGET::numbers<computed<Element>>>(), arguments, none,
-                none, [y](packet<Element> p, index_t at, index_t /*place*/, auto /*which*/, const auto& result) {
+                none, [y](packet<Element> p, index_t at, index_t /*index*/, auto /*which*/, const auto& result) {
                   p.store(y + at, result.value);
                 });
 }

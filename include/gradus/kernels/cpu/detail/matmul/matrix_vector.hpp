@@ -16,10 +16,10 @@ namespace gradus::kernels::detail {
 
 /// One factor of a product: its rows or columns, each with the common number of terms.
 struct product_side {
-  index_t count;      ///< rows or columns
-  index_t step;       ///< elements from one row or column to the next
-  index_t term_step;  ///< elements from one term to the next
-  index_t place;      ///< elements from one row or column to the next in C
+  index_t count;        ///< rows or columns
+  index_t step;         ///< elements from one row or column to the next
+  index_t term_step;    ///< elements from one term to the next
+  index_t result_step;  ///< elements from one row or column to the next in C
 };
 
 /// A product in which one factor has at most `most_vectors` rows or columns, and the other, `matrix`, any number;
@@ -143,9 +143,9 @@ class matrix_vector_product {
   void store(const real* sums, const tile_output<Result>& output) const {
     std::array<index_t, most_vectors> c_row{};
     for (index_t i = 0; i < vectors_.count; ++i) {
-      c_row[static_cast<std::size_t>(i)] = i * vectors_.place;
+      c_row[static_cast<std::size_t>(i)] = i * vectors_.result_step;
     }
-    if (matrix_.place == 1) {
+    if (matrix_.result_step == 1) {
       store_rows(kernels_, sums, vectors_.count, matrix_.count, matrix_.count, c_row.data(), output);
       return;
     }
@@ -153,7 +153,7 @@ class matrix_vector_product {
     const index_t column = 0;
     for (index_t j = 0; j < matrix_.count; ++j) {
       store_scattered(sums + j, vectors_.count, 1, matrix_.count, c_row.data(), &column,
-                      shifted(output, j * matrix_.place));
+                      shifted(output, j * matrix_.result_step));
     }
   }
 

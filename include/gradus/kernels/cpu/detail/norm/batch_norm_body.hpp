@@ -165,8 +165,8 @@ template <class Element>
       return term_pair<Element>{difference, difference * difference};
     });
   } else {
-    sum_terms<Element>(runs, count, first, second, [=](packets p, index_t run, index_t place) {
-      const index_t i = run * stride + place;
+    sum_terms<Element>(runs, count, first, second, [=](packets p, index_t run, index_t offset) {
+      const index_t i = run * stride + offset;
       auto gradient = p.load(a.dy + i);
       if (a.y != nullptr) {
         gradient = p.times(a.derivative, p.load(a.y + i), gradient);
@@ -288,10 +288,10 @@ GRADUS_ALWAYS_INLINE void normalize_runs_of(const normalized_runs<Element>& give
         const run_coefficient<PerLane, Element> mean{own[0]};
         const run_coefficient<PerLane, Element> scale{own[1]};
         const run_coefficient<PerLane, Element> shift{own[2]};
-        const auto compute = [=]<int Block>(packets p, std::integral_constant<int, Block>, index_t place, auto* value) {
+        const auto compute = [=]<int Block>(packets p, std::integral_constant<int, Block>, index_t at, auto* value) {
 #pragma GCC unroll 4
           for (int j = 0; j < Block; ++j) {
-            const index_t k = place + j * p.lanes;
+            const index_t k = at + j * p.lanes;
             value[j] = (p.load(x + k) - mean.at(p, k)) * scale.at(p, k) + shift.at(p, k);
           }
         };
@@ -368,10 +368,10 @@ GRADUS_ALWAYS_INLINE void differentiate_runs_of(const gradient_runs<Element>& gi
         const run_coefficient<PerLane, Element> scale{own[1]};
         const run_coefficient<PerLane, Element> shift{own[2]};
         const run_coefficient<PerLane, Element> factor{own[3]};
-        const auto compute = [=]<int Block>(packets p, std::integral_constant<int, Block>, index_t place, auto* value) {
+        const auto compute = [=]<int Block>(packets p, std::integral_constant<int, Block>, index_t at, auto* value) {
 #pragma GCC unroll 4
           for (int j = 0; j < Block; ++j) {
-            const index_t k = place + j * p.lanes;
+            const index_t k = at + j * p.lanes;
             const auto other = factor.at(p, k) * (p.load(a.x + first + k) - mean.at(p, k));
             value[j] = Sets ? scale.at(p, k) * value[j] - shift.at(p, k) - other
                             : scale.at(p, k) * (value[j] - shift.at(p, k)) - other;

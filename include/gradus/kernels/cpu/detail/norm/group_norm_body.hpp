@@ -24,22 +24,22 @@ GRADUS_ALWAYS_INLINE void normalize_set_of(const normalized_runs<Element>& given
   const run_coefficient<!PerLane, Element> beta{of.beta == nullptr ? &none : of.beta + channel};
   const bool scales = PerLane || of.gamma != nullptr;
   const bool shifts = PerLane || of.beta != nullptr;
-  const auto compute = [=]<int Block>(packets p, std::integral_constant<int, Block>, index_t place, auto* value) {
+  const auto compute = [=]<int Block>(packets p, std::integral_constant<int, Block>, index_t offset, auto* value) {
 #pragma GCC unroll 4
     for (int j = 0; j < Block; ++j) {
-      const index_t k = place + j * p.lanes;
+      const index_t k = offset + j * p.lanes;
       value[j] = (p.load(a.x + at + k) - mean.at(p, k)) * scale.at(p, k) + shift.at(p, k);
     }
     if (scales) {
 #pragma GCC unroll 4
       for (int j = 0; j < Block; ++j) {
-        value[j] *= gamma.at(p, place + j * p.lanes);
+        value[j] *= gamma.at(p, offset + j * p.lanes);
       }
     }
     if (shifts) {
 #pragma GCC unroll 4
       for (int j = 0; j < Block; ++j) {
-        value[j] += beta.at(p, place + j * p.lanes);
+        value[j] += beta.at(p, offset + j * p.lanes);
       }
     }
   };
@@ -77,16 +77,16 @@ GRADUS_ALWAYS_INLINE void differentiate_set_of(const gradient_runs<Element>& giv
   const run_coefficient<PerLane, Element> factor{a.factor + set};
   const run_coefficient<!PerLane, Element> gamma{gammas == nullptr ? &one : gammas + channel};
   const bool scales = PerLane || gammas != nullptr;
-  const auto compute = [=]<int Block>(packets p, std::integral_constant<int, Block>, index_t place, auto* value) {
+  const auto compute = [=]<int Block>(packets p, std::integral_constant<int, Block>, index_t offset, auto* value) {
     if (scales) {
 #pragma GCC unroll 4
       for (int j = 0; j < Block; ++j) {
-        value[j] *= gamma.at(p, place + j * p.lanes);
+        value[j] *= gamma.at(p, offset + j * p.lanes);
       }
     }
 #pragma GCC unroll 4
     for (int j = 0; j < Block; ++j) {
-      const index_t k = place + j * p.lanes;
+      const index_t k = offset + j * p.lanes;
       const auto other = factor.at(p, k) * (p.load(a.x + at + k) - mean.at(p, k));
       value[j] = scale.at(p, k) * value[j] - shift.at(p, k) - other;
     }

@@ -15,7 +15,7 @@
 
 namespace gradus::kernels::detail {
 
-/// The arguments of a sum of copies: `count` adjacent elements of dx from offset `place` on, which are those of one
+/// The arguments of a sum of copies: `count` adjacent elements of dx from `offset` on, which are those of one
 /// pixel, or of pixels that have one copy in a row.
 struct fold_call {
   const void* dy;  ///< the padded images
@@ -25,7 +25,7 @@ struct fold_call {
   padded_axis::copies rows;
   padded_axis::copies columns;
   index_t count;
-  index_t place;
+  index_t offset;
   void* dx;
   bool accumulate;
   const void* relu_output;
@@ -82,7 +82,7 @@ class padded_images {
             ++next;
           }
           own.count = (next - w) * run_;
-          own.place = (row * columns_.size + w) * run_;
+          own.offset = (row * columns_.size + w) * run_;
           fold(own);
           w = next;
         }
@@ -138,7 +138,7 @@ inline void fold_images(cpu& device, const pad2d_geometry& g, const erased_image
                 .rows = {},
                 .columns = {},
                 .count = 0,
-                .place = 0,
+                .offset = 0,
                 .dx = dx,
                 .accumulate = accumulate,
                 .relu_output = relu_output,

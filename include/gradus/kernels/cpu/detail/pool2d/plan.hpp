@@ -21,9 +21,9 @@
 namespace gradus::kernels::detail {
 
 /// Strides of a tensor in elements.
-struct pool_places {
+struct pool_strides {
   template <class Layout>
-  explicit pool_places(const dense_mapping<Layout>& at) noexcept
+  explicit pool_strides(const dense_mapping<Layout>& at) noexcept
       : n{at.stride(axis::n)}, c{at.stride(axis::c)}, h{at.stride(axis::h)}, w{at.stride(axis::w)} {}
 
   index_t n;
@@ -53,8 +53,8 @@ struct pool_plan {
 
   pool_axis rows;
   pool_axis columns;
-  pool_places in;
-  pool_places out;
+  pool_strides in;
+  pool_strides out;
   index_t images;
   index_t channels;
   bool count_padding;

@@ -91,18 +91,18 @@ template <class Element>
   }
 }
 
-/// Stores adjacent sums as gradients with their epilogue, `step` elements apart, from element `place` of dx on.
+/// Stores adjacent sums as gradients with their epilogue, `step` elements apart, from element `offset` of dx on.
 template <class Element>
 void store_gradients(target /*of*/, index_t count, const computed<Element>* sums, Element* dx, index_t step,
-                     const backward_epilogue<Element>& given, index_t place) noexcept {
+                     const backward_epilogue<Element>& given, index_t offset) noexcept {
   const backward_epilogue<Element> epilogue = given;
   if (step == 1) {
     for_each_packet<Element>(
-        0, count, [=](packet<Element> p, index_t i) { store_gradient(p, dx, p.load(sums + i), epilogue, place + i); });
+        0, count, [=](packet<Element> p, index_t i) { store_gradient(p, dx, p.load(sums + i), epilogue, offset + i); });
     return;
   }
   for (index_t i = 0; i < count; ++i) {
-    store_gradient(packet<Element>{1}, dx, packet<Element>::broadcast(sums[i]), epilogue, place + i * step);
+    store_gradient(packet<Element>{1}, dx, packet<Element>::broadcast(sums[i]), epilogue, offset + i * step);
   }
 }
 
@@ -138,18 +138,18 @@ GRADUS_ALWAYS_INLINE void gradients_of_row(const input_row& given, const gradien
       typename packets::type sum[std::size_t{Block}]{};
       index_t output = row.output + q.begin * row.column_step + i;
       for (index_t p = row.p.begin; p < row.p.end; ++p, output += row.row_step) {
-        index_t place = output;
-        for (index_t j = q.begin; j < q.end; ++j, place += row.column_step) {
-          add(packet, sum, p, j, columns.template entry<Regular>(w, j), place);
+        index_t offset = output;
+        for (index_t j = q.begin; j < q.end; ++j, offset += row.column_step) {
+          add(packet, sum, p, j, columns.template entry<Regular>(w, j), offset);
         }
       }
 #pragma GCC unroll 4
       for (int j = 0; j < Block; ++j) {
-        const index_t place = input + i + j * lanes;
+        const index_t offset = input + i + j * lanes;
         if (target.sums != nullptr) {
-          packet.store(target.sums + place, sum[j]);
+          packet.store(target.sums + offset, sum[j]);
         } else {
-          store_gradient(packet, target.dx, sum[j], target.epilogue, place);
+          store_gradient(packet, target.dx, sum[j], target.epilogue, offset);
         }
       }
     });

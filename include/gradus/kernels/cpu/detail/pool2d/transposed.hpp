@@ -58,7 +58,7 @@ template <index_t Count>
 /// The number of pixels of a row that are transposed at a time.
 inline constexpr index_t transposed_pixels = 64;
 /// Where they are in a buffer of transposed channels.
-inline constexpr auto places_of_pixels = multiples_of<transposed_pixels>(transposed_lanes);
+inline constexpr auto offsets_of_pixels = multiples_of<transposed_pixels>(transposed_lanes);
 
 /// Calls body(offset from rows.first, offset in a buffer of transposed channels, count) for adjacent pixels.
 template <class Element, class Body>
@@ -75,13 +75,13 @@ void for_each_part(const pixel_rows<Element>& p, const Body& body) {
 template <class Element>
 void turn(const pixel_rows<const Element>& from, Element* to) noexcept {
   const auto channels = multiples_of<transposed_lanes>(from.channel_step);
-  for_each_part(from, [&](index_t place, index_t transposed, index_t pixels) {
-    const Element* const source = from.first + place;
+  for_each_part(from, [&](index_t offset, index_t transposed, index_t pixels) {
+    const Element* const source = from.first + offset;
     Element* const target = to + transposed;
     if (from.column_step == 1) {
       transpose_elements<sizeof(Element)>(pixels, from.channels, reinterpret_cast<const std::byte*>(source),
                                           channels.data(), reinterpret_cast<std::byte*>(target),
-                                          places_of_pixels.data());
+                                          offsets_of_pixels.data());
       return;
     }
     for (index_t w = 0; w < pixels; ++w) {
@@ -96,12 +96,12 @@ void turn(const pixel_rows<const Element>& from, Element* to) noexcept {
 template <class Element>
 void turn_back(const Element* from, const pixel_rows<Element>& to) noexcept {
   const auto channels = multiples_of<transposed_lanes>(to.channel_step);
-  for_each_part(to, [&](index_t place, index_t transposed, index_t pixels) {
+  for_each_part(to, [&](index_t offset, index_t transposed, index_t pixels) {
     const Element* const source = from + transposed;
-    Element* const target = to.first + place;
+    Element* const target = to.first + offset;
     if (to.column_step == 1) {
       transpose_elements<sizeof(Element)>(to.channels, pixels, reinterpret_cast<const std::byte*>(source),
-                                          places_of_pixels.data(), reinterpret_cast<std::byte*>(target),
+                                          offsets_of_pixels.data(), reinterpret_cast<std::byte*>(target),
                                           channels.data());
       return;
     }
@@ -119,16 +119,16 @@ template <class Element>
 void turn_back_gradients(const computed<Element>* from, const pixel_rows<Element>& to,
                          const backward_epilogue<Element>& epilogue) {
   using real = computed<Element>;
-  constexpr auto places = multiples_of<transposed_lanes>(transposed_pixels);
+  constexpr auto offsets = multiples_of<transposed_lanes>(transposed_pixels);
   std::array<real, std::size_t{transposed_lanes * transposed_pixels}> planes;
-  for_each_part(to, [&](index_t place, index_t transposed, index_t pixels) {
+  for_each_part(to, [&](index_t offset, index_t transposed, index_t pixels) {
     transpose_elements<sizeof(real)>(to.channels, pixels, reinterpret_cast<const std::byte*>(from + transposed),
-                                     places_of_pixels.data(), reinterpret_cast<std::byte*>(planes.data()),
-                                     places.data());
+                                     offsets_of_pixels.data(), reinterpret_cast<std::byte*>(planes.data()),
+                                     offsets.data());
     on_target([&](auto target) {
       for (index_t c = 0; c < to.channels; ++c) {
         store_gradients(target, pixels, planes.data() + c * transposed_pixels, to.first, to.column_step, epilogue,
-                        place + c * to.channel_step);
+                        offset + c * to.channel_step);
       }
     });
   });

@@ -67,11 +67,11 @@ struct pool_axis {
     if (!Regular && adaptive) {
       return input - output * inputs / outputs;
     }
-    const index_t place = input + pad - output * stride;
+    const index_t distance = input + pad - output * stride;
     if constexpr (Regular) {
-      return place;
+      return distance;
     } else {
-      return place % dilation == 0 ? place / dilation : -1;
+      return distance % dilation == 0 ? distance / dilation : -1;
     }
   }
   /// What a mean of an output is divided by along this axis.

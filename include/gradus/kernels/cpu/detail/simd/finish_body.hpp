@@ -10,14 +10,14 @@ namespace gradus::kernels::detail::GRADUS_TARGET {
 
 // As the functions of held_activation and held_derivative, for vectors of this instruction set.
 template <class Element, class Value>
-GRADUS_ALWAYS_INLINE Value bent(const held_activation<Element>& act, Value value) {
+GRADUS_ALWAYS_INLINE Value with_parameters(const held_activation<Element>& act, Value value) {
   const Value low = act.slope == 0 ? Value{} : act.slope * value;
   const Value high = act.cap - Value{};
   value = Value{} > value ? low : value;
   return value > high ? high : value;
 }
 template <class Element, class Value>
-GRADUS_ALWAYS_INLINE Value bent(const held_derivative<Element>& derivative, Value output, Value value) {
+GRADUS_ALWAYS_INLINE Value with_parameters(const held_derivative<Element>& derivative, Value output, Value value) {
   const Value low = derivative.slope == 0 ? Value{} : derivative.slope * value;
   value = output > Value{} ? value : low;
   return output >= derivative.cap - Value{} ? Value{} : value;
@@ -87,11 +87,11 @@ void finish(const Real* sums, index_t rows, index_t pitch, index_t count, const 
       if (o.act.relu) {
         value = vector{} > value ? vector{} : value;  // keeps a NaN
       } else if (o.act.other) {
-        value = bent(o.act, value);
+        value = with_parameters(o.act, value);
       }
       if (o.mask != nullptr) {
         results::load(o.mask + at, other);
-        value = o.derivative.other ? bent(o.derivative, other, value) : other > vector{} ? value : vector{};
+        value = o.derivative.other ? with_parameters(o.derivative, other, value) : other > vector{} ? value : vector{};
       }
       results::store(value, o.c + at);
     }

@@ -97,11 +97,11 @@ void store_scattered(const computed<Element>* sums, index_t rows, index_t column
   }
 }
 
-/// Stores `count` sums (null: zeros) at c[place + j * step]. If `bias_of_rows`, all of them have the first bias.
+/// Stores `count` sums (null: zeros) at c[offset + j * step]. If `bias_of_rows`, all of them have the first bias.
 template <class Element>
-void store_strided(const computed<Element>* sums, index_t count, index_t place, index_t step,
+void store_strided(const computed<Element>* sums, index_t count, index_t offset, index_t step,
                    const tile_output<Element>& output) {
-  Element* const c = output.c + place;
+  Element* const c = output.c + offset;
   if (sums == nullptr && output.simple() && output.bias == nullptr) {
     for (index_t j = 0; j < count; ++j) {
       c[j * step] = Element{};
@@ -112,7 +112,7 @@ void store_strided(const computed<Element>* sums, index_t count, index_t place, 
     }
   } else {
     for (index_t j = 0; j < count; ++j) {
-      output.store(sums == nullptr ? computed<Element>{} : sums[j], output.bias_of_rows ? 0 : j, place + j * step);
+      output.store(sums == nullptr ? computed<Element>{} : sums[j], output.bias_of_rows ? 0 : j, offset + j * step);
     }
   }
 }

@@ -33,9 +33,9 @@ void store_rows(target /*of*/, const computed<Element>* sums, index_t rows, inde
   const tile_output<Element> o = output;
   for (index_t m = 0; m < rows; ++m) {
     const computed<Element>* const row = sums + m * pitch;
-    const index_t place = c_row[m];
+    const index_t offset = c_row[m];
     for_each_packet<Element>(0, count, [=](packet<Element> p, index_t j) {
-      const index_t at = place + j;
+      const index_t at = offset + j;
       auto value = p.load(row + j);
       if (o.bias != nullptr) {
         value += o.bias_of_rows ? p.broadcast(o.bias[m]) : p.load(o.bias + j);

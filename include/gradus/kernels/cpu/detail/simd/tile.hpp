@@ -48,10 +48,10 @@ struct tile_output {
       sum += static_cast<real>(c[at]);
     }
     if (act.any()) {
-      sum = act.bent(sum);
+      sum = act.with_parameters(sum);
     }
     if (mask != nullptr) {
-      sum = derivative.bent(static_cast<real>(mask[at]), sum);
+      sum = derivative.with_parameters(static_cast<real>(mask[at]), sum);
     }
     c[at] = static_cast<Element>(sum);
   }

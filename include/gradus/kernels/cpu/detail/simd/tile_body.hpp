@@ -139,12 +139,12 @@ void multiply_tile(const tile_call<Element>& call) {
       }
     }
     Element* const c = call.output.c + column;
-    const index_t* const place = call.c_row;
+    const index_t* const offset = call.c_row;
 #pragma GCC unroll 16
     for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 4
       for (int v = 0; v < Vectors; ++v) {
-        *reinterpret_cast<stored*>(c + place[m] + v * lanes) = sum[m][v];
+        *reinterpret_cast<stored*>(c + offset[m] + v * lanes) = sum[m][v];
       }
     }
   }

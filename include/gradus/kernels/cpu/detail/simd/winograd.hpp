@@ -19,8 +19,8 @@ namespace gradus::kernels::detail {
 template <int Taps>
 struct winograd_axis {
   static constexpr int results = 4;
-  static constexpr int places = results + Taps - 1;
-  static constexpr std::size_t pairs = (places - 2) / 2;
+  static constexpr int positions = results + Taps - 1;
+  static constexpr std::size_t pairs = (positions - 2) / 2;
   using per_pair = std::array<double, pairs>;
 
   static constexpr per_pair points = [] {

@@ -24,8 +24,8 @@ GRADUS_ALWAYS_INLINE typename vector_of<Element>::type every_second(const std::a
 template <class Element, class Axis>
 struct winograd_input {
   using vector = typename vector_of<Element>::type;
-  static constexpr int from = Axis::places;
-  static constexpr int to = Axis::places;
+  static constexpr int from = Axis::positions;
+  static constexpr int to = Axis::positions;
   GRADUS_ALWAYS_INLINE static void apply(const vector* d, vector* v) {
     v[0] = every_second<Element, 0>(Axis::all, d);
 #pragma GCC unroll 4
@@ -35,7 +35,7 @@ struct winograd_input {
       v[1 + 2 * k] = even + odd;
       v[2 + 2 * k] = even - odd;
     }
-    v[Axis::places - 1] = every_second<Element, 1>(Axis::all, d);
+    v[Axis::positions - 1] = every_second<Element, 1>(Axis::all, d);
   }
 };
 
@@ -45,7 +45,7 @@ template <class Element, class Axis, int Count, bool Divided>
 struct winograd_evaluation {
   using vector = typename vector_of<Element>::type;
   static constexpr int from = Count;
-  static constexpr int to = Axis::places;
+  static constexpr int to = Axis::positions;
   GRADUS_ALWAYS_INLINE static void apply(const vector* x, vector* v) {
     v[0] = Divided ? static_cast<Element>(Axis::of_zero) * x[0] : x[0];
 #pragma GCC unroll 4
@@ -62,7 +62,7 @@ struct winograd_evaluation {
       v[1 + 2 * k] = even + odd;
       v[2 + 2 * k] = even - odd;
     }
-    v[Axis::places - 1] = x[Count - 1];
+    v[Axis::positions - 1] = x[Count - 1];
   }
 };
 
@@ -70,7 +70,7 @@ struct winograd_evaluation {
 template <class Element, class Axis, int Count, bool Divided>
 struct winograd_combination {
   using vector = typename vector_of<Element>::type;
-  static constexpr int from = Axis::places;
+  static constexpr int from = Axis::positions;
   static constexpr int to = Count;
   GRADUS_ALWAYS_INLINE static void apply(const vector* m, vector* x) {
     vector even[Axis::pairs];
@@ -83,7 +83,7 @@ struct winograd_combination {
     }
 #pragma GCC unroll 8
     for (int i = 0; i < Count; ++i) {
-      vector sum = i == Count - 1 ? m[Axis::places - 1] : vector{};
+      vector sum = i == Count - 1 ? m[Axis::positions - 1] : vector{};
       if (i == 0) {
         sum = (Divided ? static_cast<Element>(Axis::of_zero) : Element{1}) * m[0];
       }
@@ -102,13 +102,13 @@ template <class Element, class Axis>
 GRADUS_ALWAYS_INLINE void transform_column(const Element* const* from, index_t offset, int column,
                                            typename vector_of<Element>::type (*half)[Axis::from]) {
   using stored = typename vector_of<Element>::stored;
-  typename vector_of<Element>::type places[Axis::from];
+  typename vector_of<Element>::type positions[Axis::from];
   typename vector_of<Element>::type transformed[Axis::to];
 #pragma GCC unroll 16
   for (int i = 0; i < Axis::from; ++i) {
-    places[i] = *reinterpret_cast<const stored*>(from[i * Axis::from + column] + offset);
+    positions[i] = *reinterpret_cast<const stored*>(from[i * Axis::from + column] + offset);
   }
-  Axis::apply(places, transformed);
+  Axis::apply(positions, transformed);
 #pragma GCC unroll 16
   for (int i = 0; i < Axis::to; ++i) {
     half[i][column] = transformed[i];

@@ -364,28 +364,28 @@ class convolution_plans {
 
   /// The plan for a network that is being compiled; measured if the device's options say so.
   convolution_plan& prepare(cuda& device, const convolution_call& call) {
-    std::unique_ptr<convolution_plan>& place = plans_[call.key()];
-    if (place == nullptr) {
+    std::unique_ptr<convolution_plan>& entry = plans_[call.key()];
+    if (entry == nullptr) {
       auto plan = std::make_unique<convolution_plan>(device, call);
       const std::size_t limit = device.options().convolution_workspace;
       device.options().benchmark ? plan->measure(device, limit) : plan->ask(device, limit);
-      place = std::move(plan);
+      entry = std::move(plan);
     }
-    return *place;
+    return *entry;
   }
 
   /// The plan of a shape with at most `room` bytes for padded images and the algorithm. For a shape that was not
   /// prepared, such as a smaller batch, cuDNN's heuristics choose.
   convolution_plan& get(cuda& device, const convolution_call& call, std::size_t room) {
-    std::unique_ptr<convolution_plan>& place = plans_[call.key()];
-    if (place == nullptr) {
+    std::unique_ptr<convolution_plan>& entry = plans_[call.key()];
+    if (entry == nullptr) {
       auto plan = std::make_unique<convolution_plan>(device, call);
       plan->ask(device, room - std::min(room, plan->padded_bytes()));
-      place = std::move(plan);
-    } else if (place->padded_bytes() + place->workspace_bytes() > room) {
-      place->ask(device, room - std::min(room, place->padded_bytes()));
+      entry = std::move(plan);
+    } else if (entry->padded_bytes() + entry->workspace_bytes() > room) {
+      entry->ask(device, room - std::min(room, entry->padded_bytes()));
     }
-    return *place;
+    return *entry;
   }
 
  private:

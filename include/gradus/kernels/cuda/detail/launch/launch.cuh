@@ -111,7 +111,7 @@ template <class Layout>
 concept images_apart = Layout::order[0] == axis::n;
 
 /// Coordinates inside an image.
-struct image_place {
+struct image_position {
   std::uint32_t c;
   std::uint32_t h;
   std::uint32_t w;
@@ -152,8 +152,8 @@ struct device_images {
     return result;
   }
 
-  __device__ image_place place(std::uint32_t inside) const {
-    image_place result{};
+  __device__ image_position position(std::uint32_t inside) const {
+    image_position result{};
 #pragma unroll
     for (int k = 3; k > 0; --k) {
       constexpr auto order = Layout::order;

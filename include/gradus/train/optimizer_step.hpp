@@ -32,9 +32,10 @@
 
 namespace gradus::train {
 
-/// Brings gradients together as backward completes them, and updates the parameters. step_end_of is the library's;
-/// derive from it to stand between a training and another one, for example to measure it, and pass all calls on.
-class step_end : public nn::step_hooks {
+/// Brings gradients together as backward completes them, and updates the parameters. optimizer_step_of is the
+/// library's; derive from it to stand between a training and another one, for example to measure it, and pass all calls
+/// on.
+class optimizer_step : public nn::step_hooks {
  public:
   /// What the loss of the next step is to be multiplied by.
   [[nodiscard]] virtual loss_scale scale_of_loss() = 0;
@@ -48,14 +49,14 @@ class step_end : public nn::step_hooks {
   virtual void end_epoch(epoch_report& report) = 0;
 
   /// Whether updates are put off until the next forward pass comes to their layer.
-  [[nodiscard]] virtual bool may_be_late() const noexcept = 0;
+  [[nodiscard]] virtual bool has_deferred_update() const noexcept = 0;
   /// Whether servers update the parameters.
-  [[nodiscard]] virtual bool elsewhere() const noexcept = 0;
+  [[nodiscard]] virtual bool on_servers() const noexcept = 0;
   /// Whether ranks that have a parameter have the same bits of it: see parallel::strategy::replicates.
   [[nodiscard]] virtual bool replicates() const noexcept { return false; }
 
  protected:
-  ~step_end() = default;
+  ~optimizer_step() = default;
 };
 
 /// What is trained of a network: the flat buffers, which parameters are where, and which belong to which layer.
@@ -114,36 +115,36 @@ template <class Element, class Device>
 
 /// The end of a step of a strategy and an update rule whose types are known when the program runs.
 template <class Element>
-class step_end_of final : public step_end {
+class optimizer_step_of final : public optimizer_step {
  public:
   /// All that it is given must outlive it. Called by all ranks that have the strategy.
-  /// @param rule      with a state for all parameters; for none where the strategy's scope is update_scope::elsewhere
+  /// @param rule      with a state for all parameters; for none where the strategy's scope is update_scope::on_servers
   /// @param strategy  of parameters.flat()
   /// @param all       the ranks of the strategy's communicator
   /// @param watch     records when the rule is computed; null: nothing does
   /// @throws configuration_error when strategy and rule do not go together
-  step_end_of(const trained_parameters<Element>& parameters, optim::parameter_update<Element>& rule,
-              parallel::strategy<Element>& strategy, comm::link& all, comm::rule_watch* watch = nullptr)
+  optimizer_step_of(const trained_parameters<Element>& parameters, optim::parameter_update<Element>& rule,
+                    parallel::strategy<Element>& strategy, comm::link& all, comm::rule_watch* watch = nullptr)
       : parameters_{&parameters},
         rule_{&rule},
         strategy_{&strategy},
         group_{strategy.group() != nullptr ? strategy.group() : &all},
         watch_{watch},
         tests_here_{rule.needs_all_gradients() && strategy.scope() == parallel::update_scope::all},
-        elsewhere_{strategy.scope() == parallel::update_scope::elsewhere} {
-    if (rule.needs_all_gradients() && !elsewhere_ && !tests_here_ && !strategy.sums_totals()) {
-      raise<configuration_error>("step_end", "a strategy that adds up what an update needs of all gradients",
+        on_servers_{strategy.scope() == parallel::update_scope::on_servers} {
+    if (rule.needs_all_gradients() && !on_servers_ && !tests_here_ && !strategy.sums_totals()) {
+      raise<configuration_error>("optimizer_step", "a strategy that adds up what an update needs of all gradients",
                                  {"one that updates parts, and the update rule '", rule.description(), "'"},
                                  "train with parallel::all_reduce, or clip by value: .clip_value of optim::update");
     }
-    if (rule.scales_loss() && elsewhere_) {
+    if (rule.scales_loss() && on_servers_) {
       raise<configuration_error>(
-          "step_end", "a strategy that brings all gradients to the rank that updates",
+          "optimizer_step", "a strategy that brings all gradients to the rank that updates",
           {"parameter servers and the update rule '", rule.description(), "', which scales the loss"},
           "train with parallel::all_reduce or parallel::sharded_update");
     }
     if (strategy.scope() == parallel::update_scope::parts && !rule.elementwise()) {
-      raise<configuration_error>("step_end", "an elementwise rule for ranks that update parts of parameters",
+      raise<configuration_error>("optimizer_step", "an elementwise rule for ranks that update parts of parameters",
                                  {"the update rule '", rule.name(), "', which needs whole ones"},
                                  "train with parallel::all_reduce");
     }
@@ -180,8 +181,10 @@ class step_end_of final : public step_end {
   }
 
   /// Not where an update needs all gradients: the next step needs the scale of this one.
-  [[nodiscard]] bool may_be_late() const noexcept override { return !tests_here_ && strategy_->may_be_late(); }
-  [[nodiscard]] bool elsewhere() const noexcept override { return elsewhere_; }
+  [[nodiscard]] bool has_deferred_update() const noexcept override {
+    return !tests_here_ && strategy_->has_deferred_update();
+  }
+  [[nodiscard]] bool on_servers() const noexcept override { return on_servers_; }
   [[nodiscard]] bool replicates() const noexcept override { return strategy_->replicates(); }
 
   /// @throws configuration_error where the update of the last step still needs the gradients that are overwritten
@@ -210,7 +213,7 @@ class step_end_of final : public step_end {
     step_ = step;
     late_ = true;
     strategy_->end_of_step(step.learning_rate);
-    if (!may_be_late()) {  // else before_layer goes on
+    if (!has_deferred_update()) {  // else before_layer goes on
       update_rest();
     }
   }
@@ -225,11 +228,11 @@ class step_end_of final : public step_end {
     const floating_point_scope arithmetic{parameters_->flush_denormals};
     strategy_->gather_state();
     report.loss_scale = rule_->report();
-    report.gradient_norm = elsewhere_ ? std::nullopt : rule_->take_norm_report();
+    report.gradient_norm = on_servers_ ? std::nullopt : rule_->take_norm_report();
   }
 
   [[nodiscard]] std::optional<double> gradient_norm() const noexcept override {
-    return elsewhere_ ? std::nullopt : rule_->gradient_norm();
+    return on_servers_ ? std::nullopt : rule_->gradient_norm();
   }
 
  private:
@@ -242,7 +245,7 @@ class step_end_of final : public step_end {
   void update_until(std::size_t first, std::size_t count) {
     const auto apply = [this](std::span<const optim::segment> ready) { update_arrived(ready); };
     const parallel::update_call call{apply, watch_};
-    if (may_be_late()) {
+    if (has_deferred_update()) {
       late_ = !strategy_->finish_until(first, count, call);
     } else {
       late_ = false;
@@ -282,7 +285,7 @@ class step_end_of final : public step_end {
   comm::link* group_;
   comm::rule_watch* watch_;
   bool tests_here_;  // an update needs all gradients, and no strategy tests them
-  bool elsewhere_;
+  bool on_servers_;
   bool late_ = false;           // the last update has not been completed
   std::size_t tested_ = 0;      // segments whose gradients have arrived and been tested, where an update needs all
   optim::update_step step_{0};  // of the last update
@@ -290,4 +293,4 @@ class step_end_of final : public step_end {
 
 }  // namespace gradus::train
 
-GRADUS_COMPILED_CLASS_OF_PARAMETERS(::gradus::train::step_end_of)
+GRADUS_COMPILED_CLASS_OF_PARAMETERS(::gradus::train::optimizer_step_of)

@@ -13,8 +13,8 @@
 #include "../../support/communicators_archetype.hpp"  // minimal_communicator
 #include "gradus/comm/all_reduce_rule.hpp"
 #include "gradus/comm/collectives.hpp"
+#include "gradus/comm/pairwise_sums.hpp"
 #include "gradus/comm/threads.hpp"
-#include "gradus/comm/tree_ordered.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/core/random.hpp"
@@ -23,11 +23,11 @@ namespace {
 
 namespace tree_comm = gradus::comm;
 namespace tree_suite = communicator_tests;
-using tree_of_threads = tree_comm::tree_ordered<tree_comm::threads>;
-using tree_of_collectives = tree_comm::tree_ordered<tree_comm::collectives<tree_comm::threads>>;
+using tree_of_threads = tree_comm::pairwise_sums<tree_comm::threads>;
+using tree_of_collectives = tree_comm::pairwise_sums<tree_comm::collectives<tree_comm::threads>>;
 
 static_assert(tree_comm::communicator<tree_of_threads>);
-static_assert(tree_comm::communicator<tree_comm::tree_ordered<tree_suite::minimal_communicator>>);
+static_assert(tree_comm::communicator<tree_comm::pairwise_sums<tree_suite::minimal_communicator>>);
 static_assert(tree_comm::makes_windows<tree_of_threads, float>);
 static_assert(!tree_comm::makes_windows<tree_of_collectives, float>);
 
@@ -93,7 +93,7 @@ void check_contributions() {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(comm_tree_ordered)
+BOOST_AUTO_TEST_SUITE(comm_pairwise_sums)
 
 BOOST_AUTO_TEST_CASE(collectives_and_messages) {
   const tree_suite::watchdog guard{std::chrono::seconds{120}};

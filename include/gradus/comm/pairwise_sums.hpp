@@ -84,7 +84,7 @@ template <class Communicator>
 /// Halving-doubling sends as many bytes as a ring, most of them to the next rank. Products are computed in the same
 /// order. Used by parallel::reproducible.
 template <class Communicator>
-class tree_ordered : public forwarding<tree_ordered<Communicator>> {
+class pairwise_sums : public forwarding<pairwise_sums<Communicator>> {
   static_assert(explain_communicator<Communicator>());
 
  public:
@@ -98,12 +98,12 @@ class tree_ordered : public forwarding<tree_ordered<Communicator>> {
 
   /// Called by all ranks. Messages of sums use a duplicate of the communicator.
   /// @throws configuration_error unless the number of ranks is a power of two
-  explicit tree_ordered(Communicator base, error_location where = error_location::current())
+  explicit pairwise_sums(Communicator base, error_location where = error_location::current())
       : sums_{sums_over(std::move(base), where)} {}
 
   /// Refuses a copy at compile time: a communicator is moved or duplicated.
   template <class Argument>
-  requires std::same_as<Argument, tree_ordered&> tree_ordered(Argument&& world) : tree_ordered{std::move(world)} {
+  requires std::same_as<Argument, pairwise_sums&> pairwise_sums(Argument&& world) : pairwise_sums{std::move(world)} {
     static_assert(detail::explain_not_copied<Argument>());
   }
 
@@ -128,18 +128,18 @@ class tree_ordered : public forwarding<tree_ordered<Communicator>> {
   [[nodiscard]] auto make_window(std::span<Element> data) { return sums_.base().make_window(data); }
 
   /// A communicator of the same ranks and options with separate messages. Called by all ranks.
-  [[nodiscard]] tree_ordered duplicate() { return tree_ordered{sums_.base().duplicate()}; }
+  [[nodiscard]] pairwise_sums duplicate() { return pairwise_sums{sums_.base().duplicate()}; }
 
  private:
-  friend class forwarding<tree_ordered>;
+  friend class forwarding<pairwise_sums>;
 
   [[nodiscard]] Communicator& inner() noexcept { return sums_.base(); }
-  [[nodiscard]] const Communicator& inner() const noexcept { return const_cast<tree_ordered*>(this)->sums_.base(); }
+  [[nodiscard]] const Communicator& inner() const noexcept { return const_cast<pairwise_sums*>(this)->sums_.base(); }
 
   static collectives<Communicator> sums_over(Communicator base, error_location where) {
     if (!std::has_single_bit(static_cast<unsigned>(base.size()))) {
-      raise<configuration_error>("comm::tree_ordered", "1, 2, 4, 8 or another power of two of ranks", {base.size()}, {},
-                                 where);
+      raise<configuration_error>("comm::pairwise_sums", "1, 2, 4, 8 or another power of two of ranks", {base.size()},
+                                 {}, where);
     }
     collectives_options options;
     if (const std::vector<all_reduce_rule>* const rules = detail::rules_of(base)) {
@@ -152,21 +152,21 @@ class tree_ordered : public forwarding<tree_ordered<Communicator>> {
 
   collectives<Communicator> sums_;
 };
-static_assert(communicator<tree_ordered<self>>);
+static_assert(communicator<pairwise_sums<self>>);
 
-/// A link whose sums are those of tree_ordered, and which is otherwise the link that it is made of.
-class tree_ordered_link final : private detail::communicator_of_link<tree_ordered<any_communicator>>,
-                                public forwarding_link {
+/// A link whose sums are those of pairwise_sums, and which is otherwise the link that it is made of.
+class pairwise_sums_link final : private detail::communicator_of_link<pairwise_sums<any_communicator>>,
+                                 public forwarding_link {
  public:
   /// Called by all ranks. @throws configuration_error unless the number of ranks is a power of two
-  explicit tree_ordered_link(any_communicator base, error_location where = error_location::current())
-      : communicator_of_link{tree_ordered<any_communicator>{std::move(base), where}},
+  explicit pairwise_sums_link(any_communicator base, error_location where = error_location::current())
+      : communicator_of_link{pairwise_sums<any_communicator>{std::move(base), where}},
         forwarding_link{own.base().link(), in_tree(own.base().link().properties())} {}
 
   [[nodiscard]] request begin(const transfer& one) override { return own.begin(one); }
   void set_time_limit(std::chrono::milliseconds limit) override { own.set_time_limit(limit); }
   [[nodiscard]] std::unique_ptr<link> duplicate() override {
-    return std::make_unique<tree_ordered_link>(own.base().duplicate());
+    return std::make_unique<pairwise_sums_link>(own.base().duplicate());
   }
 
  private:

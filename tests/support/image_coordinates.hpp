@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The places of a batch of images in logical order, and a layout that no shortcut is made for.
+// The coordinates of a batch of images in logical order, and a layout that no shortcut is made for.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ struct chwn {
 
 /// Calls body(n, c, h, w) for all elements.
 template <class Body>
-void for_each_place(const gradus::image_extents& shape, const Body& body) {
+void for_each_coordinate(const gradus::image_extents& shape, const Body& body) {
   using gradus::index_t;
   for (index_t n = 0; n < shape.n; ++n) {
     for (index_t c = 0; c < shape.c; ++c) {

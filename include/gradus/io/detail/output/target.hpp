@@ -24,7 +24,7 @@
 namespace gradus::io::detail {
 
 /// Where the bytes of an output file go.
-struct output_place {
+struct output_target {
   std::string path = {};  ///< behind all links: of the file that is made or replaced, or what `in_place` is written to
   /// A pipe or a device, or a file that a process has open ("/dev/stdout", "/proc/self/fd/3"): nothing takes its name.
   bool in_place = false;
@@ -43,7 +43,7 @@ struct output_place {
 }
 
 /// Follows the links of a path, also to a file that is not there yet.
-[[nodiscard]] inline output_place place_of_output(const std::string& path) {
+[[nodiscard]] inline output_target resolve_output(const std::string& path) {
   constexpr int most_links = 40;
   std::string at = path;
   for (int links = 0; links <= most_links; ++links) {
@@ -76,7 +76,7 @@ struct output_place {
   return {.path = path, .error = -ELOOP};
 }
 
-/// Opens a place that is written in place. Waits some seconds for a program that reads a pipe.
+/// Opens a target that is written in place. Waits some seconds for a program that reads a pipe.
 /// @return a descriptor, or the negative errno: -ENXIO for a pipe that no program reads
 [[nodiscard]] inline int open_in_place(const std::string& path) noexcept {
   constexpr std::chrono::seconds patience{5};
