@@ -83,7 +83,7 @@ process_state state_of(pid_t process) {
   return state;
 }
 
-/// Those of the tree below `root`, without `others` and what is below them.
+/// The processes of the tree below `root`, without `others` and what is below them.
 std::vector<pid_t> tree_below(pid_t root, const std::set<pid_t>& others) {
   struct entry {
     pid_t process;

@@ -201,6 +201,20 @@ PHRASES = (
         ("What to do when it fails, and why.", "What is left?", "What it can do, and not yet"),
     ),
     Phrase(
+        "those of as a subject",
+        (r"(?:^|(?<=[.!?:] ))(?-i:That|Those) of\b",),
+        "the noun: 'The buffers of the rule'",
+        ("Those of frozen layers come last.", "Sums are exact. Those of ranks follow.", "That of the strategy within."),
+        ("as fast as those of PyTorch", "the order is that of backward", "one of those of rank 0"),
+    ),
+    Phrase(
+        "only See",
+        (r"^(?-i:See) [\w:.()~]+(?: and [\w:.()~]+)?\.?$",),
+        "what it is or does: 'Implements has_matmul on the CPU.', 'Calls link::ask_others.'",
+        ("See has_matmul.", "See tile_kernels::finish and finish_bfloat16.", "See rank()."),
+        ("A time limit; see link::time_limit.", "See the guide for its options.", "Seek begins at the offset."),
+    ),
+    Phrase(
         "British spelling",
         (
             r"\b\w*(?:normalis|initialis|optimis(?!t|m)|synchronis|finalis(?!t)|serialis|organis(?!m)|recognis|"

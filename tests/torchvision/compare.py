@@ -62,7 +62,7 @@ def make_model(name, auxiliary):
 
 
 def sizes_of(name):
-    """Those of the longest entry with which the model's name begins."""
+    """The sizes of the longest entry with which the model's name begins."""
     entries = [each for each in SIZES if name.removeprefix("timm/").startswith(each)]
     return SIZES[max(entries, key=len)]
 

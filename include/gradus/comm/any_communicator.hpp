@@ -92,7 +92,7 @@ class any_communicator : public typed_operations<any_communicator> {
   [[nodiscard]] int rank() const noexcept { return link_ == nullptr ? 0 : link_->rank(); }
   /// The number of ranks; 0 after a move.
   [[nodiscard]] int size() const noexcept { return link_ == nullptr ? 0 : link_->size(); }
-  /// See mpi::one_thread.
+  /// True if one thread makes all calls, as mpi::one_thread.
   [[nodiscard]] bool one_thread() const noexcept { return link_ != nullptr && link_->properties().one_thread; }
   /// How long a wait takes at most.
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept {
@@ -106,7 +106,7 @@ class any_communicator : public typed_operations<any_communicator> {
   [[nodiscard]] request begin(const transfer& one) { return link_->begin(one); }
   /// A communicator of the same ranks with separate messages, which the result owns. Called by all ranks.
   [[nodiscard]] any_communicator duplicate() { return any_communicator{open("duplicate").duplicate()}; }
-  /// See comm::register_memory.
+  /// Registers memory for transfers, as comm::register_memory.
   template <transferable Element>
   [[nodiscard]] std::unique_ptr<link_registration> register_memory(std::span<Element> data) {
     return open("register_memory").register_memory(std::as_writable_bytes(data));
@@ -116,11 +116,11 @@ class any_communicator : public typed_operations<any_communicator> {
   [[nodiscard]] request watch(const call_description& call, std::span<const std::byte> memory, const Begin& begin) {
     return link_->begin_composed(call, memory, begin);
   }
-  /// See link::silent_ranks.
+  /// The ranks that do not answer, as link::silent_ranks.
   [[nodiscard]] dynamic_array<int> silent_ranks(std::string_view what) {
     return open("silent_ranks").silent_ranks(what);
   }
-  /// See link::ask_others.
+  /// Asks the other ranks what they wait for, as link::ask_others.
   [[nodiscard]] std::string ask_others(const call_description& waiting_for) { return link_->ask_others(waiting_for); }
   /// Reports to all other ranks that this one has failed, and why.
   void fail(std::string_view reason) noexcept {

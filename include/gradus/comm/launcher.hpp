@@ -43,7 +43,7 @@ template <class Environment>
   return number > 0 && number <= (1 << 24) && *end == '\0' ? static_cast<int>(number) : 0;
 }
 
-/// See comm::find_launcher.
+/// Finds the launcher by variables of the environment.
 /// @param environment  called with the name of a variable, returns its text or a null pointer, as std::getenv
 template <class Environment>
 [[nodiscard]] launcher find_launcher(const Environment& environment) {

@@ -120,7 +120,7 @@ class link {
 
   // Messages.
 
-  /// See comm::reserve_messages.
+  /// Allocates for messages under way, as comm::reserve_messages.
   virtual void reserve_messages(std::size_t count) = 0;
   /// As comm::send. @pre `peer` is another rank, the tag is in range
   [[nodiscard]] virtual request send(int peer, std::span<const std::uint8_t> bytes, int tag) {

@@ -112,7 +112,7 @@ class mpi_shared : public typed_operations<mpi_shared> {
   /// The number of ranks; 0 after a move.
   [[nodiscard]] int size() const noexcept { return channel_ == nullptr ? 0 : channel_->size(); }
 
-  /// See mpi::one_thread.
+  /// True if one thread makes all calls, as mpi::one_thread.
   [[nodiscard]] bool one_thread() const noexcept { return channel_ != nullptr && channel_->messages().one_thread(); }
 
   /// How long a wait takes at most.
@@ -268,13 +268,13 @@ class mpi_shared : public typed_operations<mpi_shared> {
     }
   }
 
-  /// See mpi::ask_others.
+  /// Asks the other ranks what they wait for, as mpi::ask_others.
   [[nodiscard]] std::string ask_others(const call_description& waiting_for) {
     detail::require_open(detail::caller{*this}, "ask_others", std::source_location::current());
     return channel_->process().ask_others(waiting_for);
   }
 
-  /// See mpi::silent_ranks.
+  /// The ranks that do not answer, as mpi::silent_ranks.
   [[nodiscard]] dynamic_array<int> silent_ranks(std::string_view waiting_for,
                                                 const std::source_location& where = std::source_location::current()) {
     detail::require_open(detail::caller{*this}, "silent_ranks", where);

@@ -101,7 +101,7 @@ class nccl : public typed_operations<nccl> {
   /// True if elements of this type can be sent and reduced.
   template <class Element>
   static constexpr bool supports = transferable<Element>;
-  /// See comm::matches_tags.
+  /// Messages are matched by their order: comm::matches_tags is false.
   static constexpr bool matches_tags = false;
 
   /// The ranks of a host communicator, which this one owns from now on: pass a duplicate. Called by all ranks, each

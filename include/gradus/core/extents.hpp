@@ -68,7 +68,7 @@ class extent_values {
   std::array<index_t, static_cast<std::size_t>(Rank)> values_{};
 };
 
-/// Those of images have names.
+/// The extents of images have names.
 template <>
 class extent_values<4> {
  public:

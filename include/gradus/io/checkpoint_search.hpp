@@ -126,7 +126,7 @@ inline void sort_candidates(std::vector<checkpoint_candidate>& candidates) {
   return reader;
 }
 
-/// See checkpoint_report::owner.
+/// The owner for checkpoint_report::owner; empty where the files belong to this user.
 [[nodiscard]] inline std::string other_owner_of(const checkpoint_reader& file, file_system& files) {
   const std::string& path = file.path();
   const std::size_t slash = path.rfind('/');

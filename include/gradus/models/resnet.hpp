@@ -269,7 +269,7 @@ void resnet(Network& net, int depth, const resnet_options& options = {},
 }
 
 /// Adds ResNet-18, 34, 50, 101 or 152 without what follows the last stage: no mean, no scores and no loss. Returns the
-/// outputs of the stages, from which other networks go on. Those of version 2 are not normalized yet.
+/// outputs of the stages, from which other networks go on. The outputs of version 2 are not normalized yet.
 /// @throws configuration_error for any other depth or output stride
 template <class Network>
 resnet_stages resnet_backbone(Network& net, int depth, const resnet_options& options = {},

@@ -83,8 +83,8 @@ struct hybrid {
   /// as short as it can be.
   std::vector<std::string> first_layers{};
   /// Seconds that each layer takes, measured by a profile_recorder on a network with these micro-batches: cuts are
-  /// chosen by them. Those of rank 0 count, also if it has none. Empty: estimates of multiply-adds and elements, which
-  /// do not know that some layers compute faster than others.
+  /// chosen by them. The times of rank 0 count, also if it has none. Empty: estimates of multiply-adds and elements,
+  /// which do not know that some layers compute faster than others.
   std::vector<step_profile::layer> layer_times{};
   /// What a rank may take, in bytes: parameters, gradients, the state of the rule and values.
   std::size_t memory_limit = std::numeric_limits<std::size_t>::max();

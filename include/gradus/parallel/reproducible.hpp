@@ -120,7 +120,7 @@ struct reproducible {
     return strategy.is_server_only(communicator);
   }
 
-  /// That of the strategy within, over sums in the order of the tree; see gradient_strategy.
+  /// The state of the strategy within, over sums in the order of the tree; see gradient_strategy.
   template <class Element>
   using state = strategy_state<Strategy, Element>;
   /// Makes it. Called by all ranks.

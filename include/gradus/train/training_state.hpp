@@ -224,7 +224,7 @@ class training_state final : public state_source {
 
   /// This rank, and the number of ranks that share the arrays: those that train.
   [[nodiscard]] int rank() const noexcept { return rank_; }
-  /// See rank().
+  /// The number of ranks that train.
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   /// What a rank has of array i. Ranges of all ranks together are the array, each element once.
   /// @pre i < arrays().size(), 0 <= rank < ranks()

@@ -280,7 +280,7 @@ inline void require_batch_norm_workspace(std::size_t wanted, std::size_t given) 
 
 }  // namespace detail
 
-/// See has_batch_norm_workspace_bytes.
+/// Implements has_batch_norm_workspace_bytes on the CPU.
 template <network_element Element, layout_policy Layout>
 [[nodiscard]] std::size_t batch_norm_workspace_bytes(cpu& /*device*/, const image_extents& shape) {
   // A smaller batch never has more than 64 pieces.
@@ -289,7 +289,7 @@ template <network_element Element, layout_policy Layout>
   return detail::batch_norm_workspace<detail::computed<Element>>::bytes(split);
 }
 
-/// See has_batch_norm_forward_training.
+/// Implements has_batch_norm_forward_training on the CPU.
 template <network_element Element, layout_policy Layout>
 void batch_norm_forward_training(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                                  image_view<Element, Layout, cpu> y,
@@ -321,7 +321,7 @@ void batch_norm_forward_training(cpu& device, std::type_identity_t<image_view<co
   detail::normalize(device, split, input, y.data(), coefficients, epilogue);
 }
 
-/// See has_batch_norm_forward_again.
+/// Implements has_batch_norm_forward_again on the CPU.
 template <network_element Element, layout_policy Layout>
 void batch_norm_forward_again(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                               image_view<Element, Layout, cpu> y,
@@ -331,7 +331,7 @@ void batch_norm_forward_again(cpu& device, std::type_identity_t<image_view<const
   detail::normalize(device, split, x.data(), y.data(), saved.coefficients, epilogue);
 }
 
-/// See has_batch_norm_forward_inference.
+/// Implements has_batch_norm_forward_inference on the CPU.
 template <network_element Element, layout_policy Layout>
 void batch_norm_forward_inference(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                                   image_view<Element, Layout, cpu> y,
@@ -355,7 +355,7 @@ void batch_norm_forward_inference(cpu& device, std::type_identity_t<image_view<c
   detail::normalize(device, split, x.data(), y.data(), work.coefficients, epilogue);
 }
 
-/// See has_batch_norm_backward.
+/// Implements has_batch_norm_backward on the CPU.
 template <network_element Element, layout_policy Layout>
 void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                          std::type_identity_t<image_view<const Element, Layout, cpu>> y,

@@ -86,7 +86,7 @@ void softmax_of_short_rows(Target target, bool logarithm, index_t channels, inde
 
 }  // namespace detail
 
-/// See has_channel_softmax_forward.
+/// Implements has_channel_softmax_forward on the CPU.
 template <network_element Element>
 void channel_softmax_forward(cpu& device, const channel_softmax_shape& shape, const Element* x, Element* y) {
   const index_t channels = shape.channels;
@@ -111,7 +111,7 @@ void channel_softmax_forward(cpu& device, const channel_softmax_shape& shape, co
       });
 }
 
-/// See has_channel_softmax_backward.
+/// Implements has_channel_softmax_backward on the CPU.
 template <network_element Element>
 void channel_softmax_backward(cpu& device, const channel_softmax_shape& shape, const Element* y, const Element* dy,
                               Element* dx, bool accumulate) {

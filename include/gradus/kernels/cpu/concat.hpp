@@ -15,7 +15,7 @@
 
 namespace gradus::kernels {
 
-/// See has_copy_channels.
+/// Implements has_copy_channels on the CPU.
 template <network_element Element, layout_policy Layout>
 void copy_channels(cpu& device, image_view<const Element, Layout, cpu> source, index_t first_source_channel,
                    image_view<Element, Layout, cpu> destination, index_t first_destination_channel, index_t channels,

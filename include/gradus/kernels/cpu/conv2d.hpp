@@ -209,7 +209,7 @@ concept convolution_layout = std::is_same_v<Layout, nhwc> || std::is_same_v<Layo
 
 }  // namespace detail
 
-/// See has_conv2d_workspace_bytes.
+/// Implements has_conv2d_workspace_bytes on the CPU.
 template <network_element Element, detail::convolution_layout Layout>
 [[nodiscard]] std::size_t conv2d_workspace_bytes(cpu& device, const conv2d_geometry& geometry, index_t batch,
                                                  pass which) {
@@ -242,7 +242,7 @@ template <class Element>
           .derivative = held_derivative<computed<Element>>{output.derivative}};
 }
 
-/// See erased_convolution.
+/// Stores zeros, with their epilogue, in a row of an image: a member of erased_convolution.
 template <class Element>
 void store_zeros(const conv2d_geometry& g, bool channels_last, index_t image, index_t row,
                  const erased_output& output) {
@@ -255,7 +255,7 @@ void store_zeros(const conv2d_geometry& g, bool channels_last, index_t image, in
                 {.image = image, .images = 1, .row = row, .rows = 1}, typed<Element>(output));
 }
 
-/// See erased_convolution.
+/// Copies runs times a derivative: a member of erased_convolution.
 template <class Element>
 void copy_masked(index_t count, index_t run, index_t step, const void* from, const void* mask,
                  const activation& derivative, void* to) {
@@ -302,7 +302,7 @@ template <class Layout, class Element>
 
 }  // namespace detail
 
-/// See has_conv2d_forward.
+/// Implements has_conv2d_forward on the CPU.
 template <network_element Element, detail::convolution_layout Layout>
 void conv2d_forward(cpu& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cpu> x,
                     image_view<const parameter_element_t<Element>, Layout, cpu> w, image_view<Element, Layout, cpu> y,
@@ -326,7 +326,7 @@ template <network_element Element, detail::convolution_layout Layout>
          });
 }
 
-/// See has_prepared_conv2d.
+/// Implements has_prepared_conv2d on the CPU.
 template <network_element Element, detail::convolution_layout Layout>
 [[nodiscard]] std::size_t conv2d_prepared_workspace_bytes(cpu& device, const conv2d_geometry& geometry, index_t batch) {
   using real = parameter_element_t<Element>;
@@ -340,7 +340,7 @@ template <network_element Element, detail::convolution_layout Layout>
   });
 }
 
-/// See has_prepared_conv2d.
+/// Implements has_prepared_conv2d on the CPU.
 template <network_element Element, detail::convolution_layout Layout>
 void conv2d_prepare(cpu& device, const conv2d_geometry& geometry,
                     image_view<const parameter_element_t<Element>, Layout, cpu> w, std::span<std::byte> prepared,
@@ -354,7 +354,7 @@ void conv2d_prepare(cpu& device, const conv2d_geometry& geometry,
                                              });
 }
 
-/// See has_prepared_conv2d.
+/// Implements has_prepared_conv2d on the CPU.
 /// @throws configuration_error when kernels::set_instruction_set was called since conv2d_prepare
 template <network_element Element, detail::convolution_layout Layout>
 void conv2d_forward_prepared(cpu& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cpu> x,
@@ -373,7 +373,7 @@ void conv2d_forward_prepared(cpu& device, const conv2d_geometry& geometry, image
       });
 }
 
-/// See has_conv2d_backward_data.
+/// Implements has_conv2d_backward_data on the CPU.
 template <network_element Element, detail::convolution_layout Layout>
 void conv2d_backward_data(cpu& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cpu> dy,
                           image_view<const parameter_element_t<Element>, Layout, cpu> w,
@@ -383,7 +383,7 @@ void conv2d_backward_data(cpu& device, const conv2d_geometry& geometry, image_vi
                             detail::output_of(dx.data(), epilogue), workspace);
 }
 
-/// See has_conv2d_backward_weights.
+/// Implements has_conv2d_backward_weights on the CPU.
 template <network_element Element, detail::convolution_layout Layout>
 void conv2d_backward_weights(cpu& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cpu> x,
                              image_view<const Element, Layout, cpu> dy,

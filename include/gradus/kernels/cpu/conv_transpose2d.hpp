@@ -17,7 +17,7 @@
 
 namespace gradus::kernels {
 
-/// See has_conv_transpose2d.
+/// Implements has_conv_transpose2d on the CPU.
 template <network_element Element, detail::convolution_layout Layout>
 [[nodiscard]] std::size_t conv_transpose2d_workspace_bytes(cpu& device, const conv2d_geometry& geometry, index_t batch,
                                                            pass which) {
@@ -30,7 +30,7 @@ template <network_element Element, detail::convolution_layout Layout>
                                                  which == pass::forward ? pass::backward_data : pass::forward);
 }
 
-/// See has_conv_transpose2d.
+/// Implements has_conv_transpose2d on the CPU.
 template <network_element Element, detail::convolution_layout Layout>
 void conv_transpose2d_forward(cpu& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cpu> x,
                               image_view<const parameter_element_t<Element>, Layout, cpu> w,
@@ -40,7 +40,7 @@ void conv_transpose2d_forward(cpu& device, const conv2d_geometry& geometry, imag
                             detail::output_of(y.data(), epilogue), workspace);
 }
 
-/// See has_conv_transpose2d.
+/// Implements has_conv_transpose2d on the CPU.
 template <network_element Element, detail::convolution_layout Layout>
 void conv_transpose2d_backward_data(cpu& device, const conv2d_geometry& geometry,
                                     image_view<const Element, Layout, cpu> dy,
@@ -51,7 +51,7 @@ void conv_transpose2d_backward_data(cpu& device, const conv2d_geometry& geometry
                             detail::output_of(dx.data(), epilogue), workspace);
 }
 
-/// See has_conv_transpose2d.
+/// Implements has_conv_transpose2d on the CPU.
 template <network_element Element, detail::convolution_layout Layout>
 void conv_transpose2d_backward_weights(cpu& device, const conv2d_geometry& geometry,
                                        image_view<const Element, Layout, cpu> x,

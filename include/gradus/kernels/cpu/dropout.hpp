@@ -213,7 +213,7 @@ void drop_in_tiles(cpu& device, const dropout_pass<Element>& pass, const std::ar
 
 }  // namespace detail
 
-/// See has_dropout_forward.
+/// Implements has_dropout_forward on the CPU.
 template <network_element Element, layout_policy Layout>
 void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                      image_view<Element, Layout, cpu> y, double rate, const random_stream& stream, std::uint64_t step,
@@ -237,7 +237,7 @@ void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element,
   }
 }
 
-/// See has_dropout_backward.
+/// Implements has_dropout_backward on the CPU.
 template <network_element Element>
 GRADUS_NEVER_INLINE void dropout_backward(cpu& device, index_t count, const Element* dy, const std::uint8_t* mask,
                                           double scale, Element* dx, bool accumulate) {

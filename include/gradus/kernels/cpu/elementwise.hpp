@@ -43,7 +43,7 @@ void add_elements(index_t count, const Element* from, Element* to) {
 
 }  // namespace detail
 
-/// See has_relu_forward.
+/// Implements has_relu_forward on the CPU.
 template <network_element Element>
 GRADUS_NEVER_INLINE void relu_forward(cpu& device, index_t count, const Element* x, Element* y,
                                       const activation& function = activation::relu) {
@@ -52,7 +52,7 @@ GRADUS_NEVER_INLINE void relu_forward(cpu& device, index_t count, const Element*
                          [&](auto target, index_t begin, index_t end) { activate(target, begin, end, x, y, act); });
 }
 
-/// See has_relu_backward.
+/// Implements has_relu_backward on the CPU.
 template <network_element Element>
 void relu_backward(cpu& device, index_t count, const Element* dy, const Element* y, Element* dx, bool accumulate,
                    const activation& function = activation::relu) {
@@ -62,7 +62,7 @@ void relu_backward(cpu& device, index_t count, const Element* dy, const Element*
   });
 }
 
-/// See has_add_forward.
+/// Implements has_add_forward on the CPU.
 template <network_element Element>
 void add_forward(cpu& device, index_t count, const Element* a, const Element* b, Element* y,
                  const activation& function) {
@@ -71,7 +71,7 @@ void add_forward(cpu& device, index_t count, const Element* a, const Element* b,
                          [&](auto target, index_t begin, index_t end) { add(target, begin, end, a, b, y, act); });
 }
 
-/// See has_copy_or_add.
+/// Implements has_copy_or_add on the CPU.
 template <network_element Element>
 void copy_or_add(cpu& device, index_t count, const Element* source, Element* destination, bool accumulate) {
   if (accumulate) {

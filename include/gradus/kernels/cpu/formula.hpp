@@ -53,7 +53,7 @@ struct formula_rows {
 
 namespace gradus::kernels {
 
-/// See has_formula.
+/// Implements has_formula on the CPU.
 template <class Node, int Variables, network_element Element, int Inputs, int Parameters>
 void formula_forward(cpu& device, const formula_shape& shape, const formula<Node, Variables>& function,
                      const formula_arguments<Element, Inputs, Parameters>& arguments, Element* y) {
@@ -71,7 +71,7 @@ void formula_forward(cpu& device, const formula_shape& shape, const formula<Node
   return static_cast<std::size_t>(blocks * parameters * shape.channels) * sizeof(double);
 }
 
-/// See has_formula.
+/// Implements has_formula on the CPU.
 template <class Node, int Variables, network_element Element, int Inputs, int Parameters>
 void formula_backward(cpu& device, const formula_shape& shape, const formula<Node, Variables>& function,
                       const formula_arguments<Element, Inputs, Parameters>& arguments, const Element* dy,

@@ -211,7 +211,7 @@ inline void require_group_norm_memory(std::string_view which, std::size_t wanted
 
 }  // namespace detail
 
-/// See has_group_norm_memory_for.
+/// Implements has_group_norm_memory_for on the CPU.
 template <network_element Element, layout_policy Layout>
 [[nodiscard]] group_norm_memory group_norm_memory_for(cpu& /*device*/, const image_extents& shape,
                                                       const group_norm_parameters& parameters) {
@@ -221,7 +221,7 @@ template <network_element Element, layout_policy Layout>
           .workspace = detail::group_norm_workspace<real>::bytes(split)};
 }
 
-/// See has_group_norm_forward.
+/// Implements has_group_norm_forward on the CPU.
 template <network_element Element, layout_policy Layout>
 void group_norm_forward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                         image_view<Element, Layout, cpu> y, const group_norm_parameters& parameters,
@@ -240,7 +240,7 @@ void group_norm_forward(cpu& device, std::type_identity_t<image_view<const Eleme
       .run(device);
 }
 
-/// See has_group_norm_backward.
+/// Implements has_group_norm_backward on the CPU.
 template <network_element Element, layout_policy Layout>
 void group_norm_backward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                          std::type_identity_t<image_view<const Element, Layout, cpu>> dy,

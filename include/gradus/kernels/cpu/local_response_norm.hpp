@@ -77,7 +77,7 @@ void respond(cpu& device, const image_extents& shape, const local_response_norm_
 
 }  // namespace detail
 
-/// See has_local_response_norm_forward.
+/// Implements has_local_response_norm_forward on the CPU.
 /// @throws configuration_error when the radius is negative, or channels + 2 * radius is above 4096
 template <network_element Element, layout_policy Layout>
 void local_response_norm_forward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
@@ -85,7 +85,7 @@ void local_response_norm_forward(cpu& device, std::type_identity_t<image_view<co
   detail::respond<Layout, Element>(device, y.extents(), parameters, {.x = x.data(), .to = y.data()});
 }
 
-/// See has_local_response_norm_backward.
+/// Implements has_local_response_norm_backward on the CPU.
 /// @throws configuration_error when the radius is negative, or channels + 2 * radius is above 4096
 template <network_element Element, layout_policy Layout>
 void local_response_norm_backward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,

@@ -331,7 +331,7 @@ template <class Element>
 
 }  // namespace detail
 
-/// See has_matmul_workspace_bytes.
+/// Implements has_matmul_workspace_bytes on the CPU.
 template <real_element Element>
 [[nodiscard]] std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
   return detail::largest_workspace<Element>([&](const detail::tile_kernels<Element>& kernels) {
@@ -339,7 +339,7 @@ template <real_element Element>
   });
 }
 
-/// See has_matmul.
+/// Implements has_matmul on the CPU.
 template <real_element Element>
 void matmul(cpu& device, const matmul_shape& shape, const Element* a, const Element* b, Element* c,
             const matmul_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
@@ -347,7 +347,7 @@ void matmul(cpu& device, const matmul_shape& shape, const Element* a, const Elem
   product.run(device, a, b, detail::output_of(c, epilogue), workspace.data());
 }
 
-/// See has_matmul_workspace_bytes.
+/// Implements has_matmul_workspace_bytes on the CPU.
 template <storage_element Element>
 [[nodiscard]] std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
   using real = parameter_element_t<Element>;
@@ -379,7 +379,7 @@ void matmul(cpu& device, const matmul_shape& shape, const Element* a, const Elem
   product.run(device, a, b, detail::output_of(c, epilogue), workspace.data());
 }
 
-/// See has_column_sums.
+/// Implements has_column_sums on the CPU.
 template <network_element Element>
 void column_sums(cpu& device, index_t rows, index_t columns, const Element* a, parameter_element_t<Element>* sums) {
   using real = parameter_element_t<Element>;

@@ -57,7 +57,7 @@ void fold_copies(const fold_call& call) {
 
 }  // namespace detail
 
-/// See has_pad2d.
+/// Implements has_pad2d on the CPU.
 template <network_element Element, class Layout>
 requires std::is_same_v<Layout, nhwc> || std::is_same_v<Layout, nchw>
 void pad2d_forward(cpu& device, const pad2d_geometry& geometry, image_view<const Element, Layout, cpu> x,
@@ -67,7 +67,7 @@ void pad2d_forward(cpu& device, const pad2d_geometry& geometry, image_view<const
                                   x.data(), y.data());
 }
 
-/// See has_pad2d.
+/// Implements has_pad2d on the CPU.
 template <network_element Element, class Layout>
 requires std::is_same_v<Layout, nhwc> || std::is_same_v<Layout, nchw>
 void pad2d_backward(cpu& device, const pad2d_geometry& geometry, image_view<const Element, Layout, cpu> dy,

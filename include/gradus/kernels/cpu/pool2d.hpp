@@ -308,7 +308,7 @@ void gradients_of_images(cpu& device, const pool_plan& plan, const pool_backward
 
 }  // namespace detail
 
-/// See has_max_pool2d_forward.
+/// Implements has_max_pool2d_forward on the CPU.
 template <network_element Element, layout_policy Layout>
 void max_pool2d_forward(cpu& device, const pool2d_geometry& shape,
                         std::type_identity_t<image_view<const Element, Layout, cpu>> x,
@@ -319,7 +319,7 @@ void max_pool2d_forward(cpu& device, const pool2d_geometry& shape,
   detail::pool_images<detail::pools_lanes<Layout>>(device, plan, call);
 }
 
-/// See has_max_pool2d_backward.
+/// Implements has_max_pool2d_backward on the CPU.
 template <network_element Element, layout_policy Layout>
 void max_pool2d_backward(cpu& device, const pool2d_geometry& shape,
                          std::type_identity_t<image_view<const Element, Layout, cpu>> dy, const std::uint8_t* choice,
@@ -331,7 +331,7 @@ void max_pool2d_backward(cpu& device, const pool2d_geometry& shape,
   detail::gradients_of_images<detail::pools_lanes<Layout>>(device, plan, call);
 }
 
-/// See has_average_pool2d_forward.
+/// Implements has_average_pool2d_forward on the CPU.
 template <network_element Element, layout_policy Layout>
 void average_pool2d_forward(cpu& device, const pool2d_geometry& shape,
                             std::type_identity_t<image_view<const Element, Layout, cpu>> x,
@@ -342,7 +342,7 @@ void average_pool2d_forward(cpu& device, const pool2d_geometry& shape,
   detail::pool_images<detail::pools_lanes<Layout>>(device, plan, call);
 }
 
-/// See has_average_pool2d_backward.
+/// Implements has_average_pool2d_backward on the CPU.
 template <network_element Element, layout_policy Layout>
 void average_pool2d_backward(cpu& device, const pool2d_geometry& shape,
                              std::type_identity_t<image_view<const Element, Layout, cpu>> dy,

@@ -132,7 +132,7 @@ class resize_readers {
 
 namespace gradus::kernels {
 
-/// See has_resize2d_forward.
+/// Implements has_resize2d_forward on the CPU.
 template <network_element Element>
 void resize2d_forward(cpu& device, const resize2d_geometry& geometry, const Element* x, Element* y) {
   const index_t grain = detail::resize_grain(geometry.out_width * geometry.run);
@@ -146,7 +146,7 @@ void resize2d_forward(cpu& device, const resize2d_geometry& geometry, const Elem
   });
 }
 
-/// See has_resize2d_backward.
+/// Implements has_resize2d_backward on the CPU.
 template <network_element Element>
 void resize2d_backward(cpu& device, const resize2d_geometry& geometry, const Element* dy, Element* dx,
                        const backward_epilogue<Element>& epilogue) {

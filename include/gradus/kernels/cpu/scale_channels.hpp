@@ -46,14 +46,14 @@ void multiply_channels(cpu& device, const scale_channels_shape& s, const Element
 
 }  // namespace detail
 
-/// See has_scale_channels_forward.
+/// Implements has_scale_channels_forward on the CPU.
 template <network_element Element>
 void scale_channels_forward(cpu& device, const scale_channels_shape& shape, const Element* x, const Element* factors,
                             Element* y) {
   detail::multiply_channels(device, shape, x, factors, y, false);
 }
 
-/// See has_scale_channels_backward.
+/// Implements has_scale_channels_backward on the CPU.
 template <network_element Element>
 void scale_channels_backward(cpu& device, const scale_channels_shape& shape, const Element* x, const Element* factors,
                              const Element* dy, const scale_channels_gradients<Element>& gradients) {

@@ -27,7 +27,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// See has_softmax_cross_entropy.
+/// Implements has_softmax_cross_entropy on the CPU.
 /// @note dlogits may be logits.
 template <network_element Element>
 loss_sums softmax_cross_entropy_loss(cpu& device, index_t rows, index_t classes, const Element* logits,
@@ -59,7 +59,7 @@ loss_sums softmax_cross_entropy_loss(cpu& device, index_t rows, index_t classes,
   return result;
 }
 
-/// See has_pixel_cross_entropy.
+/// Implements has_pixel_cross_entropy on the CPU.
 /// @note dlogits may be logits.
 template <network_element Element>
 loss_sums pixel_cross_entropy_loss(cpu& device, const pixel_cross_entropy<detail::computed<Element>>& shape,
@@ -105,7 +105,7 @@ loss_sums pixel_cross_entropy_loss(cpu& device, const pixel_cross_entropy<detail
   return result;
 }
 
-/// See has_softmax.
+/// Implements has_softmax on the CPU.
 /// @note probabilities may be logits.
 template <network_element Element>
 void softmax(cpu& device, index_t rows, index_t classes, const Element* logits, Element* probabilities) {

@@ -101,7 +101,7 @@ void add_blocks(const copy_plan& plan, index_t begin, index_t end, const Element
 
 }  // namespace detail
 
-/// See has_strided_copy.
+/// Implements has_strided_copy on the CPU.
 template <network_element Element>
 void strided_copy(cpu& device, const strided_copy_shape& shape, const Element* from, Element* to, bool accumulate) {
   const detail::copy_plan plan = detail::plan_copy(shape);

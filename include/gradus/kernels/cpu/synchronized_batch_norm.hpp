@@ -21,13 +21,13 @@
 
 namespace gradus::kernels {
 
-/// See has_synchronized_batch_norm_workspace_bytes.
+/// Implements has_synchronized_batch_norm_workspace_bytes on the CPU.
 template <network_element Element, layout_policy Layout>
 [[nodiscard]] std::size_t synchronized_batch_norm_workspace_bytes(cpu& device, const image_extents& shape) {
   return batch_norm_workspace_bytes<Element, Layout>(device, shape);
 }
 
-/// See has_batch_norm_moments.
+/// Implements has_batch_norm_moments on the CPU.
 template <network_element Element, layout_policy Layout>
 void batch_norm_moments(cpu& device, image_view<const Element, Layout, cpu> x, std::span<double> moments,
                         std::span<std::byte> workspace) {
@@ -53,7 +53,7 @@ void batch_norm_moments(cpu& device, image_view<const Element, Layout, cpu> x, s
   }
 }
 
-/// See has_batch_norm_store_statistics.
+/// Implements has_batch_norm_store_statistics on the CPU.
 template <class Real>
 void batch_norm_store_statistics(cpu& device, std::span<const double> moments, double count,
                                  const batch_norm_affine<Real>& affine, double epsilon,
@@ -67,7 +67,7 @@ void batch_norm_store_statistics(cpu& device, std::span<const double> moments, d
   }
 }
 
-/// See has_batch_norm_gradient_sums.
+/// Implements has_batch_norm_gradient_sums on the CPU.
 template <network_element Element, layout_policy Layout>
 void batch_norm_gradient_sums(cpu& device, image_view<const Element, Layout, cpu> x,
                               std::type_identity_t<image_view<const Element, Layout, cpu>> dy,
@@ -96,7 +96,7 @@ void batch_norm_gradient_sums(cpu& device, image_view<const Element, Layout, cpu
   }
 }
 
-/// See has_batch_norm_differentiate.
+/// Implements has_batch_norm_differentiate on the CPU.
 template <network_element Element, layout_policy Layout>
 void batch_norm_differentiate(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                               std::type_identity_t<image_view<const Element, Layout, cpu>> dy,

@@ -309,14 +309,14 @@ template <class Parameter>
 
 }  // namespace detail
 
-/// See has_batch_norm_workspace_bytes.
+/// Implements has_batch_norm_workspace_bytes on a GPU.
 template <network_element Element, layout_policy Layout>
 [[nodiscard]] std::size_t batch_norm_workspace_bytes(cuda& /*device*/, const image_extents& shape) {
   // A smaller batch may have fewer slices, but never more.
   return detail::batch_norm_bytes<parameter_element_t<Element>>(detail::channel_view::of<Layout>(shape));
 }
 
-/// See has_batch_norm_forward_training.
+/// Implements has_batch_norm_forward_training on a GPU.
 template <network_element Element, layout_policy Layout>
 void batch_norm_forward_training(cuda& device, image_view<const Element, Layout, cuda> x,
                                  image_view<Element, Layout, cuda> y,
@@ -340,7 +340,7 @@ void batch_norm_forward_training(cuda& device, image_view<const Element, Layout,
   detail::normalize<Element, real>(device, x, y, coefficients, epilogue);
 }
 
-/// See has_batch_norm_forward_again.
+/// Implements has_batch_norm_forward_again on a GPU.
 template <network_element Element, layout_policy Layout>
 void batch_norm_forward_again(cuda& device, image_view<const Element, Layout, cuda> x,
                               image_view<Element, Layout, cuda> y,
@@ -351,7 +351,7 @@ void batch_norm_forward_again(cuda& device, image_view<const Element, Layout, cu
   }
 }
 
-/// See has_batch_norm_forward_inference.
+/// Implements has_batch_norm_forward_inference on a GPU.
 template <network_element Element, layout_policy Layout>
 void batch_norm_forward_inference(cuda& device, image_view<const Element, Layout, cuda> x,
                                   image_view<Element, Layout, cuda> y,
@@ -369,7 +369,7 @@ void batch_norm_forward_inference(cuda& device, image_view<const Element, Layout
   detail::normalize<Element, real>(device, x, y, coefficients, epilogue);
 }
 
-/// See has_batch_norm_backward.
+/// Implements has_batch_norm_backward on a GPU.
 template <network_element Element, layout_policy Layout>
 void batch_norm_backward(cuda& device, image_view<const Element, Layout, cuda> x,
                          image_view<const Element, Layout, cuda> y, image_view<const Element, Layout, cuda> dy,

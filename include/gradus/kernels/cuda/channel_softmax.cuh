@@ -98,7 +98,7 @@ __global__ void channel_softmax_backward_kernel(softmax_pixels_of_device<Shared>
 
 }  // namespace detail
 
-/// See has_channel_softmax_forward.
+/// Implements has_channel_softmax_forward on a GPU.
 template <network_element Element>
 void channel_softmax_forward(cuda& device, const channel_softmax_shape& shape, const Element* x, Element* y) {
   const index_t pixels = shape.outer * shape.inner;
@@ -114,7 +114,7 @@ void channel_softmax_forward(cuda& device, const channel_softmax_shape& shape, c
   }
 }
 
-/// See has_channel_softmax_backward.
+/// Implements has_channel_softmax_backward on a GPU.
 template <network_element Element>
 void channel_softmax_backward(cuda& device, const channel_softmax_shape& shape, const Element* y, const Element* dy,
                               Element* dx, bool accumulate) {

@@ -30,7 +30,7 @@ __global__ void add_runs_kernel(index_t blocks, std::uint32_t length, const Elem
 
 }  // namespace detail
 
-/// See has_copy_channels.
+/// Implements has_copy_channels on a GPU.
 template <network_element Element, layout_policy Layout>
 void copy_channels(cuda& device, image_view<const Element, Layout, cuda> source, index_t first_source_channel,
                    image_view<Element, Layout, cuda> destination, index_t first_destination_channel, index_t channels,

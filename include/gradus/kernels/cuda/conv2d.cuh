@@ -209,7 +209,7 @@ template <network_element Element, layout_policy Layout>
                   detail::channel_sums_bytes(detail::channel_view::of<Layout>(geometry.output(batch))));  // for dbias
 }
 
-/// See has_conv2d_forward.
+/// Implements has_conv2d_forward on a GPU.
 template <network_element Element, layout_policy Layout>
 void conv2d_forward(cuda& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cuda> x,
                     image_view<const parameter_element_t<Element>, Layout, cuda> w, image_view<Element, Layout, cuda> y,
@@ -234,7 +234,7 @@ void conv2d_forward(cuda& device, const conv2d_geometry& geometry, image_view<co
       epilogue.residual, epilogue.act, nullptr, y.data());
 }
 
-/// See has_conv2d_backward_data.
+/// Implements has_conv2d_backward_data on a GPU.
 template <network_element Element, layout_policy Layout>
 void conv2d_backward_data(cuda& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cuda> dy,
                           image_view<const parameter_element_t<Element>, Layout, cuda> w,

@@ -30,7 +30,7 @@ template <network_element Element, layout_policy Layout>
                                                  which == pass::forward ? pass::backward_data : pass::forward);
 }
 
-/// See has_conv_transpose2d.
+/// Implements has_conv_transpose2d on a GPU.
 template <network_element Element, layout_policy Layout>
 void conv_transpose2d_forward(cuda& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cuda> x,
                               image_view<const parameter_element_t<Element>, Layout, cuda> w,
@@ -45,7 +45,7 @@ void conv_transpose2d_forward(cuda& device, const conv2d_geometry& geometry, ima
       epilogue.residual, epilogue.act, nullptr, y.data());
 }
 
-/// See has_conv_transpose2d.
+/// Implements has_conv_transpose2d on a GPU.
 template <network_element Element, layout_policy Layout>
 void conv_transpose2d_backward_data(cuda& device, const conv2d_geometry& geometry,
                                     image_view<const Element, Layout, cuda> dy,

@@ -52,7 +52,7 @@ __global__ void dropout_backward_kernel(index_t count, const Element* dy, const 
 
 }  // namespace detail
 
-/// See has_dropout_forward.
+/// Implements has_dropout_forward on a GPU.
 template <network_element Element, layout_policy Layout>
 void dropout_forward(cuda& device, image_view<const Element, Layout, cuda> x, image_view<Element, Layout, cuda> y,
                      double rate, const random_stream& stream, std::uint64_t step, std::uint64_t first_example,
@@ -67,7 +67,7 @@ void dropout_forward(cuda& device, image_view<const Element, Layout, cuda> x, im
          first_example, device.context<captured_numbers>().for_kernels(), mask);
 }
 
-/// See has_dropout_backward.
+/// Implements has_dropout_backward on a GPU.
 template <network_element Element>
 void dropout_backward(cuda& device, index_t count, const Element* dy, const std::uint8_t* mask, double scale,
                       Element* dx, bool accumulate) {

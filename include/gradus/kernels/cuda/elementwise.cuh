@@ -99,14 +99,14 @@ void convert(cuda& device, index_t count, const From* from, To* to) {
 
 }  // namespace detail
 
-/// See has_relu_forward.
+/// Implements has_relu_forward on a GPU.
 template <network_element Element>
 void relu_forward(cuda& device, index_t count, const Element* x, Element* y,
                   const activation& function = activation::relu) {
   detail::map(device, "relu_forward", count, detail::device_activation<detail::device_real<Element>>{function}, y, x);
 }
 
-/// See has_relu_backward.
+/// Implements has_relu_backward on a GPU.
 template <network_element Element>
 void relu_backward(cuda& device, index_t count, const Element* dy, const Element* y, Element* dx, bool accumulate,
                    const activation& function = activation::relu) {
@@ -120,7 +120,7 @@ void relu_backward(cuda& device, index_t count, const Element* dy, const Element
   }
 }
 
-/// See has_add_forward.
+/// Implements has_add_forward on a GPU.
 template <network_element Element>
 void add_forward(cuda& device, index_t count, const Element* a, const Element* b, Element* y, const activation& act) {
   using real = detail::device_real<Element>;
@@ -128,7 +128,7 @@ void add_forward(cuda& device, index_t count, const Element* a, const Element* b
   detail::map(device, "add_forward", count, detail::activated_sum<real>{function}, y, a, b);
 }
 
-/// See has_copy_or_add.
+/// Implements has_copy_or_add on a GPU.
 template <network_element Element>
 void copy_or_add(cuda& device, index_t count, const Element* source, Element* destination, bool accumulate) {
   if (accumulate) {

@@ -206,7 +206,7 @@ inline constexpr int formula_width = Evaluator::operation_count <= longest_packe
 
 }  // namespace detail
 
-/// See has_formula.
+/// Implements has_formula on a GPU.
 template <class Node, int Variables, network_element Element, int Inputs, int Parameters>
 void formula_forward(cuda& device, const formula_shape& shape, const formula<Node, Variables>& function,
                      const formula_arguments<Element, Inputs, Parameters>& arguments, Element* y) {
@@ -234,14 +234,14 @@ void formula_forward(cuda& device, const formula_shape& shape, const formula<Nod
   }
 }
 
-/// See has_formula.
+/// Implements has_formula on a GPU.
 [[nodiscard]] inline std::size_t formula_workspace_bytes(cuda& /*device*/, const formula_shape& shape, int parameters) {
   return parameters == 0 ? 0
                          : std::max(detail::channel_sums_bytes(detail::formula_view(shape, true)),
                                     detail::channel_sums_bytes(detail::formula_view(shape, false)));
 }
 
-/// See has_formula.
+/// Implements has_formula on a GPU.
 template <class Node, int Variables, network_element Element, int Inputs, int Parameters>
 void formula_backward(cuda& device, const formula_shape& shape, const formula<Node, Variables>& function,
                       const formula_arguments<Element, Inputs, Parameters>& arguments, const Element* dy,

@@ -348,7 +348,7 @@ template <class Layout>
 
 }  // namespace detail
 
-/// See has_group_norm_memory_for.
+/// Implements has_group_norm_memory_for on a GPU.
 template <network_element Element, layout_policy Layout>
 [[nodiscard]] group_norm_memory group_norm_memory_for(cuda& /*device*/, const image_extents& shape,
                                                       const group_norm_parameters& parameters) {
@@ -360,7 +360,7 @@ template <network_element Element, layout_policy Layout>
                        detail::channel_sums_bytes(detail::affine_view<Layout>(shape, parameters)) + 2 * rows};
 }
 
-/// See has_group_norm_forward.
+/// Implements has_group_norm_forward on a GPU.
 template <network_element Element, layout_policy Layout>
 void group_norm_forward(cuda& device, image_view<const Element, Layout, cuda> x, image_view<Element, Layout, cuda> y,
                         const group_norm_parameters& parameters,
@@ -386,7 +386,7 @@ void group_norm_forward(cuda& device, image_view<const Element, Layout, cuda> x,
          &detail::normalize_sets_kernel<Element, real>, pass);
 }
 
-/// See has_group_norm_backward.
+/// Implements has_group_norm_backward on a GPU.
 template <network_element Element, layout_policy Layout>
 void group_norm_backward(cuda& device, image_view<const Element, Layout, cuda> x,
                          image_view<const Element, Layout, cuda> dy, image_view<Element, Layout, cuda> dx,

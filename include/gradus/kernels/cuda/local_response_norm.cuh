@@ -94,7 +94,7 @@ __global__ void response_norm_backward_kernel(device_response<Layout, Element> n
 
 }  // namespace detail
 
-/// See has_local_response_norm_forward.
+/// Implements has_local_response_norm_forward on a GPU.
 template <network_element Element, layout_policy Layout>
 void local_response_norm_forward(cuda& device, image_view<const Element, Layout, cuda> x,
                                  image_view<Element, Layout, cuda> y,
@@ -107,7 +107,7 @@ void local_response_norm_forward(cuda& device, image_view<const Element, Layout,
   }
 }
 
-/// See has_local_response_norm_backward.
+/// Implements has_local_response_norm_backward on a GPU.
 template <network_element Element, layout_policy Layout>
 void local_response_norm_backward(cuda& device, image_view<const Element, Layout, cuda> x,
                                   image_view<const Element, Layout, cuda> dy, image_view<Element, Layout, cuda> dx,

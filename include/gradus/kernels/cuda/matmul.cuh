@@ -119,14 +119,14 @@ template <network_element Element>
   return storage_element<Element> ? static_cast<std::size_t>(shape.k * shape.n) * sizeof(Element) : 0;
 }
 
-/// See has_matmul.
+/// Implements has_matmul on a GPU.
 template <real_element Element>
 void matmul(cuda& device, const matmul_shape& shape, const Element* a, const Element* b, Element* c,
             const matmul_epilogue<Element>& epilogue, std::span<std::byte> /*workspace*/) {
   detail::gemm_with_epilogue(device, shape, a, b, c, epilogue);
 }
 
-/// See has_matmul_of_parameters.
+/// Implements has_matmul_of_parameters on a GPU.
 template <storage_element Element>
 void matmul(cuda& device, const matmul_shape& shape, const Element* a, const parameter_element_t<Element>* b,
             Element* c, const matmul_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
@@ -135,7 +135,7 @@ void matmul(cuda& device, const matmul_shape& shape, const Element* a, const par
   detail::gemm_with_epilogue(device, shape, a, static_cast<const Element*>(rounded), c, epilogue);
 }
 
-/// See has_matmul_to_parameters.
+/// Implements has_matmul_to_parameters on a GPU.
 template <storage_element Element>
 void matmul(cuda& device, const matmul_shape& shape, const Element* a, const Element* b,
             parameter_element_t<Element>* c, const matmul_epilogue<parameter_element_t<Element>>& epilogue,
@@ -160,7 +160,7 @@ __global__ void column_sums_kernel(index_t rows, index_t columns, const Element*
 
 }  // namespace detail
 
-/// See has_column_sums.
+/// Implements has_column_sums on a GPU.
 template <network_element Element>
 void column_sums(cuda& device, index_t rows, index_t columns, const Element* a, parameter_element_t<Element>* sums) {
   if (columns != 0) {

@@ -69,7 +69,7 @@ __global__ void fold2d_kernel(device_images<Layout> in, device_images<Layout> ou
 
 }  // namespace detail
 
-/// See has_pad2d.
+/// Implements has_pad2d on a GPU.
 template <network_element Element, layout_policy Layout>
 void pad2d_forward(cuda& device, const pad2d_geometry& geometry, image_view<const Element, Layout, cuda> x,
                    image_view<Element, Layout, cuda> y) {
@@ -83,7 +83,7 @@ void pad2d_forward(cuda& device, const pad2d_geometry& geometry, image_view<cons
          static_cast<detail::device_real<Element>>(geometry.value), x.data(), y.data());
 }
 
-/// See has_pad2d.
+/// Implements has_pad2d on a GPU.
 template <network_element Element, layout_policy Layout>
 void pad2d_backward(cuda& device, const pad2d_geometry& geometry, image_view<const Element, Layout, cuda> dy,
                     image_view<Element, Layout, cuda> dx, const backward_epilogue<Element>& epilogue) {

@@ -229,7 +229,7 @@ __global__ void average_pool_backward_kernel(device_windows windows, device_imag
 
 }  // namespace detail
 
-/// See has_max_pool2d_forward.
+/// Implements has_max_pool2d_forward on a GPU.
 template <network_element Element, layout_policy Layout>
 void max_pool2d_forward(cuda& device, const pool2d_geometry& geometry, image_view<const Element, Layout, cuda> x,
                         image_view<Element, Layout, cuda> y, std::uint8_t* choice) {
@@ -241,7 +241,7 @@ void max_pool2d_forward(cuda& device, const pool2d_geometry& geometry, image_vie
   }
 }
 
-/// See has_max_pool2d_backward.
+/// Implements has_max_pool2d_backward on a GPU.
 template <network_element Element, layout_policy Layout>
 void max_pool2d_backward(cuda& device, const pool2d_geometry& geometry, image_view<const Element, Layout, cuda> dy,
                          const std::uint8_t* choice, image_view<Element, Layout, cuda> dx,
@@ -255,7 +255,7 @@ void max_pool2d_backward(cuda& device, const pool2d_geometry& geometry, image_vi
   }
 }
 
-/// See has_average_pool2d_forward.
+/// Implements has_average_pool2d_forward on a GPU.
 template <network_element Element, layout_policy Layout>
 void average_pool2d_forward(cuda& device, const pool2d_geometry& geometry, image_view<const Element, Layout, cuda> x,
                             image_view<Element, Layout, cuda> y, bool count_padding) {
@@ -267,7 +267,7 @@ void average_pool2d_forward(cuda& device, const pool2d_geometry& geometry, image
   }
 }
 
-/// See has_average_pool2d_backward.
+/// Implements has_average_pool2d_backward on a GPU.
 template <network_element Element, layout_policy Layout>
 void average_pool2d_backward(cuda& device, const pool2d_geometry& geometry, image_view<const Element, Layout, cuda> dy,
                              image_view<Element, Layout, cuda> dx, bool count_padding,

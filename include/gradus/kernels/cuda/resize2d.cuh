@@ -115,7 +115,7 @@ void launch_resize_backward(cuda& device, const device_resize<Integer>& r, const
 
 }  // namespace detail
 
-/// See has_resize2d_forward.
+/// Implements has_resize2d_forward on a GPU.
 /// @throws shape_error when a plane has 2^31 elements or more
 template <network_element Element>
 void resize2d_forward(cuda& device, const resize2d_geometry& geometry, const Element* x, Element* y) {
@@ -125,7 +125,7 @@ void resize2d_forward(cuda& device, const resize2d_geometry& geometry, const Ele
   detail::with_resize(geometry, [&](const auto& r) { detail::launch_resize(device, r, x, y); });
 }
 
-/// See has_resize2d_backward.
+/// Implements has_resize2d_backward on a GPU.
 /// @throws shape_error when a plane has 2^31 elements or more
 template <network_element Element>
 void resize2d_backward(cuda& device, const resize2d_geometry& geometry, const Element* dy, Element* dx,

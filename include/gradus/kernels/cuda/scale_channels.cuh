@@ -73,7 +73,7 @@ void launch_scale_channels(cuda& device, const scale_channels_shape& s, const El
 
 }  // namespace detail
 
-/// See has_scale_channels_forward.
+/// Implements has_scale_channels_forward on a GPU.
 /// @throws shape_error when an image has 2^31 elements or more
 template <network_element Element>
 void scale_channels_forward(cuda& device, const scale_channels_shape& shape, const Element* x, const Element* factors,
@@ -83,7 +83,7 @@ void scale_channels_forward(cuda& device, const scale_channels_shape& shape, con
   }
 }
 
-/// See has_scale_channels_backward.
+/// Implements has_scale_channels_backward on a GPU.
 /// @throws shape_error when an image has 2^31 elements or more
 template <network_element Element>
 void scale_channels_backward(cuda& device, const scale_channels_shape& shape, const Element* x, const Element* factors,

@@ -341,13 +341,13 @@ loss_sums pixel_cross_entropy_loss(cuda& device, const pixel_cross_entropy<param
   return {};
 }
 
-/// See has_loss_scale_use.
+/// Implements has_loss_scale_use on a GPU.
 inline void use_loss_scale(cuda& device, const loss_scale& scale) {
   constexpr int index = gradus::detail::index_of(loss_scale_number::scale);
   device.context<detail::loss_memory>().use_scale(scale.numbers == nullptr ? nullptr : scale.numbers + index);
 }
 
-/// See has_loss_scale_application.
+/// Implements has_loss_scale_application on a GPU.
 /// @note The scale is applied after 16-bit gradients were rounded.
 template <network_element Element>
 void apply_loss_scale(cuda& device, index_t count, Element* gradient) {
@@ -358,13 +358,13 @@ void apply_loss_scale(cuda& device, index_t count, Element* gradient) {
   }
 }
 
-/// See has_deferred_loss_sums.
+/// Implements has_deferred_loss_sums on a GPU.
 [[nodiscard]] inline loss_sums take_loss_sums(cuda& device) {
   const bool recording = device.context<captured_numbers>().for_kernels() != nullptr;
   return recording ? loss_sums{} : device.context<detail::loss_memory>().take();
 }
 
-/// See has_softmax.
+/// Implements has_softmax on a GPU.
 /// @note probabilities may be logits.
 template <network_element Element>
 void softmax(cuda& device, index_t rows, index_t classes, const Element* logits, Element* probabilities) {

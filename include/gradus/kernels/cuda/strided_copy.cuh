@@ -65,7 +65,7 @@ __global__ void strided_copy_kernel(device_copy copy, std::uint32_t count, const
 
 }  // namespace detail
 
-/// See has_strided_copy.
+/// Implements has_strided_copy on a GPU.
 /// @throws shape_error when an image has 2^31 elements or more
 template <network_element Element>
 void strided_copy(cuda& device, const strided_copy_shape& shape, const Element* from, Element* to, bool accumulate) {

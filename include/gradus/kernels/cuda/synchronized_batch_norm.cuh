@@ -114,7 +114,7 @@ struct halves_workspace {
 
 }  // namespace detail
 
-/// See has_synchronized_batch_norm_workspace_bytes.
+/// Implements has_synchronized_batch_norm_workspace_bytes on a GPU.
 template <network_element Element, layout_policy Layout>
 [[nodiscard]] std::size_t synchronized_batch_norm_workspace_bytes(cuda& device, const image_extents& shape) {
   return detail::halves_workspace::bytes(shape.c) + batch_norm_workspace_bytes<Element, Layout>(device, shape);
@@ -138,7 +138,7 @@ void batch_norm_moments(cuda& device, image_view<const Element, Layout, cuda> x,
   device.copy_to_host(moments.data(), work.numbers, moments.size_bytes());
 }
 
-/// See has_batch_norm_store_statistics.
+/// Implements has_batch_norm_store_statistics on a GPU.
 template <class Real>
 void batch_norm_store_statistics(cuda& device, std::span<const double> moments, double count,
                                  const batch_norm_affine<Real>& affine, double epsilon,
@@ -182,7 +182,7 @@ void batch_norm_gradient_sums(cuda& device, image_view<const Element, Layout, cu
   device.copy_to_host(sums.data(), work.numbers, sums.size_bytes());
 }
 
-/// See has_batch_norm_differentiate.
+/// Implements has_batch_norm_differentiate on a GPU.
 template <network_element Element, layout_policy Layout>
 void batch_norm_differentiate(cuda& device, image_view<const Element, Layout, cuda> x,
                               image_view<const Element, Layout, cuda> dy, image_view<Element, Layout, cuda> dx,

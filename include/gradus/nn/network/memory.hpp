@@ -380,7 +380,7 @@ class network_memory {
   dynamic_array<memory_region> regions_;  // of a stage; else none
   dynamic_array<std::size_t> shifts_;     // to the copies of the micro-batch that was chosen
   bytes_tensor arena_;
-  std::byte* values_in_;         // that of arena_, or of the caller
+  std::byte* values_in_;         // begins the memory of arena_, or of the caller
   std::size_t workspace_bytes_;  // of one stream
   bytes_tensor workspace_;
   bytes_tensor values_;

@@ -53,11 +53,9 @@ struct micro_batch {
 ///
 /// A training step gives the same bits as network::train_step with micro-batches of this size, if for each micro-batch
 /// and each stage
-///   1. the memory of plan().values_in has arrived from the stages before, then forward runs, and that of values_out
-///      may be sent;
-///   2. that of gradients_in has arrived from the stages behind, then backward runs, and that of gradients_out may be
-///      sent; micro-batches run backward in ascending order. The last stage computes the loss at the beginning of
-///      backward.
+///   1. plan().values_in has arrived from the stages before, then forward runs, and values_out may be sent;
+///   2. gradients_in has arrived from the stages behind, then backward runs, and gradients_out may be sent;
+/// where micro-batches run backward in ascending order. The last stage computes the loss at the beginning of backward.
 /// Where backward is split (stage_depth::splits_backward), input_gradients and later weight_gradients run in place of
 /// backward, each in ascending order. The gradients of the parameters are added over the micro-batches; after the last
 /// one they are those of the step.

@@ -320,7 +320,7 @@ class graph {
   [[nodiscard]] std::span<const parameter_description* const> parameters() const noexcept {
     return offsets_.parameters();
   }
-  /// Those of parameters() that are trained: the first ones. @pre compiled
+  /// The parameters() that are trained: the first ones. @pre compiled
   [[nodiscard]] std::span<const parameter_description* const> trained_parameters() const noexcept {
     return offsets_.trained_parameters();
   }

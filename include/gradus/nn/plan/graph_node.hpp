@@ -35,7 +35,7 @@ struct graph_node {
   [[nodiscard]] std::span<const parameter_description> trained() const noexcept {
     return frozen ? std::span<const parameter_description>{} : std::span{parameters.data(), parameters.size()};
   }
-  /// Those of trained() that this rank trains. @pre compiled
+  /// The parameters of trained() that this rank trains. @pre compiled
   [[nodiscard]] std::span<const parameter_description> trained_here() const noexcept {
     return here ? trained() : std::span<const parameter_description>{};
   }

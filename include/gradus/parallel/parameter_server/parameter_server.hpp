@@ -123,7 +123,7 @@ struct parameter_server {
   bool overlap_forward = false;
   /// One priority a parameter, in the order of the network's trained_parameters(): of the values that are ready the one
   /// with the smallest comes first. Empty: as they become ready. From parallel/transfer_order/order.hpp:
-  /// priorities_of_parameters(net.structure(), tic(...)). Those of worker 0 count on servers.
+  /// priorities_of_parameters(net.structure(), tic(...)). Servers use the priorities of worker 0.
   std::vector<std::size_t> pull_priorities{};
 
   /// The roles of `ranks` ranks. @throws configuration_error if the options need another number

@@ -113,13 +113,13 @@ class mpi_process {
     has_unfinished_.store(true, std::memory_order_release);
   }
 
-  /// See mpi_departures::number_channel.
+  /// Calls mpi_departures::number_channel.
   template <class Call>
   [[nodiscard]] std::uint64_t number_channel(MPI_Comm ranks, const Call& call) {
     return departures_.number_channel(ranks, call);
   }
 
-  /// See mpi_departures::join.
+  /// Calls mpi_departures::join.
   [[nodiscard]] std::shared_ptr<mpi_membership> join(std::uint64_t channel, int rank, int size) {
     return departures_.join(channel, rank, size);
   }

@@ -63,7 +63,7 @@ class single_use {
 
 /// Begins uses of networks and sessions.
 struct use_of {
-  /// See single_use::begin.
+  /// Begins a use of a model by one caller: single_use::begin of its flag.
   template <class Model>
   [[nodiscard]] static single_use::hold begin(Model& model, std::string_view asked_by) {
     return model.in_use_.begin(asked_by);

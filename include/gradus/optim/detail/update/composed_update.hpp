@@ -166,8 +166,9 @@ class composed_update final : public parameter_update<Element> {
     }
   }
 
-  /// Those of the rule; "average"; "gradient_norm", five doubles, what the next report counts; "loss_scale", three
-  /// doubles: the scale, the good steps and the skipped steps. A state into which they are loaded continues from there.
+  /// The buffers of the rule; "average"; "gradient_norm", five doubles, what the next report counts; "loss_scale",
+  /// three doubles: the scale, the good steps and the skipped steps. A state into which they are loaded continues from
+  /// there.
   [[nodiscard]] dynamic_array<state_buffer> buffers() override {
     dynamic_array<state_buffer> result = rule_->buffers();
     const auto add = [&]<class Buffer>(std::string_view which, Buffer* data, index_t count) {

@@ -36,7 +36,7 @@ class stepwise {
     callback_list callbacks;
   };
 
-  /// See any_session.
+  /// Trains at most `most` steps: any_session::train.
   steps_report train(const parts& of, index_t most, std::optional<std::chrono::nanoseconds> budget) {
     const auto began = clock::now();
     if (failed_) {

@@ -141,7 +141,7 @@ class any_session {
   virtual void finish(error_location where) = 0;
 };
 
-/// See any_session.
+/// The any_session of a network, a loader and callbacks.
 template <class Network, class Loader, class... Callbacks>
 class session_of;
 

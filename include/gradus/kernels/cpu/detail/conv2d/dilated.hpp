@@ -279,7 +279,7 @@ struct dilated_workspace {
   }
 };
 
-/// See dilated_passes.
+/// Bytes of workspace of one pass of a dilated convolution.
 [[nodiscard]] inline std::size_t dilated_workspace_bytes(const erased_convolution& parts, cpu& device,
                                                          const conv2d_geometry& g, index_t batch, pass which) {
   const dilated_convolution all{g, parts.channels_last, parts.element_bytes};
@@ -288,7 +288,7 @@ struct dilated_workspace {
          parts.workspace_bytes(device, all.part(), all.parts(images), which);
 }
 
-/// See dilated_passes.
+/// Runs the forward pass, or computes gradients of x, of a dilated convolution.
 inline void correlate_dilated(const erased_convolution& parts, cpu& device, const conv2d_geometry& g, pass which,
                               index_t batch, const void* x, const void* w, const erased_output& output,
                               std::span<std::byte> workspace) {
@@ -347,7 +347,7 @@ void add_numbers(const std::byte* from, index_t count, void* to) noexcept {
   }
 }
 
-/// See dilated_passes.
+/// Computes gradients of weights and bias of a dilated convolution.
 inline void dilated_weight_gradients(const erased_convolution& parts, cpu& device, const conv2d_geometry& g,
                                      index_t batch, const void* x, const void* dy, void* dw, void* dbias,
                                      std::span<std::byte> workspace) {

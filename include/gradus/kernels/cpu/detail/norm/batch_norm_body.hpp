@@ -152,7 +152,7 @@ GRADUS_ALWAYS_INLINE void sum_rows_of_terms(index_t all_rows, index_t channels, 
   }
 }
 
-/// See norm_terms.
+/// Adds the terms of runs of one channel, as norm_terms describes them.
 template <class Element>
 [[gnu::flatten]] void sum_runs(target /*of*/, const norm_terms<Element>& given, index_t runs, index_t stride,
                                index_t count, computed<Element> mean, double& first, double& second) noexcept {
@@ -176,7 +176,7 @@ template <class Element>
   }
 }
 
-/// See norm_terms.
+/// Adds the terms of rows of adjacent channels, as norm_terms describes them.
 template <class Element, class Mean>
 [[gnu::flatten]] void sum_rows(target /*of*/, const norm_terms<Element>& given, index_t rows, index_t channels,
                                const Mean* mean, double* first, double* second) noexcept {
@@ -299,7 +299,7 @@ GRADUS_ALWAYS_INLINE void normalize_runs_of(const normalized_runs<Element>& give
       });
 }
 
-/// See normalized_runs.
+/// Normalizes runs [begin, end) of normalized_runs.
 template <class Element>
 [[gnu::flatten]] void normalize_runs(target /*of*/, const normalized_runs<Element>& runs, index_t begin,
                                      index_t end) noexcept {
@@ -381,7 +381,7 @@ GRADUS_ALWAYS_INLINE void differentiate_runs_of(const gradient_runs<Element>& gi
       });
 }
 
-/// See gradient_runs.
+/// Differentiates runs [begin, end) of gradient_runs.
 template <class Element>
 [[gnu::flatten]] void differentiate_runs(target /*of*/, const gradient_runs<Element>& runs, index_t begin,
                                          index_t end) noexcept {

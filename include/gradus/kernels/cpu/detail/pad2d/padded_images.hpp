@@ -119,14 +119,14 @@ class padded_images {
   index_t element_bytes_;
 };
 
-/// See padding_passes.
+/// Writes padded images: padding_passes::forward on the CPU.
 inline void pad_images(cpu& device, const pad2d_geometry& g, const erased_images& batch, const void* value,
                        const void* x, void* y) {
   padded_images{g, batch}.forward(device, static_cast<const std::byte*>(value), static_cast<const std::byte*>(x),
                                   static_cast<std::byte*>(y));
 }
 
-/// See padding_passes.
+/// Adds gradients of padded images: padding_passes::backward on the CPU.
 inline void fold_images(cpu& device, const pad2d_geometry& g, const erased_images& batch, fold_function* fold,
                         const void* dy, void* dx, bool accumulate, const void* relu_output, const activation& mask) {
   const padded_images all{g, batch};

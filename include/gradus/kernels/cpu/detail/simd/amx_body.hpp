@@ -210,7 +210,7 @@ struct placed_rows {
   [[nodiscard]] bool all() const noexcept { return count == lines; }
 };
 
-/// See tile_kernels::rows_of_lines.
+/// Implements tile_kernels::rows_of_lines.
 inline index_t rows_of_lines(const index_t* a_row, index_t rows, index_t line_step) {
   placed_rows top;
   placed_rows bottom;

@@ -58,7 +58,7 @@ struct results_of<bfloat16> {
   }
 };
 
-/// See tile_kernels::finish and finish_bfloat16.
+/// Implements tile_kernels::finish and finish_bfloat16.
 template <class Real, class Element>
 void finish(const Real* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
             const tile_output<Element>& output) {
@@ -101,7 +101,7 @@ void finish(const Real* sums, index_t rows, index_t pitch, index_t count, const 
   }
 }
 
-/// See tile_kernels::widen.
+/// Implements tile_kernels::widen.
 template <class Real>
 void widen_run(const bfloat16* from, index_t count, Real* to) {
   constexpr index_t lanes = vector_of<Real>::lanes;

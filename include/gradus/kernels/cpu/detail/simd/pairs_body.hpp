@@ -88,7 +88,7 @@ GRADUS_ALWAYS_INLINE void round_upper(const float* from, pairs& to) noexcept {
   to = value != value ? bits | 0x400000U : number;
 }
 
-/// See tile_kernels::pair_rows.
+/// Implements tile_kernels::pair_rows.
 inline void pair_rows(const float* from, index_t taps, index_t channels, index_t width, float* to) {
   for (index_t tap = 0; tap < taps; ++tap) {
     for (index_t c = 0; c < channels; c += 2, to += width) {
