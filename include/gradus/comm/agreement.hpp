@@ -19,7 +19,7 @@
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/comm/wait.hpp"
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/random.hpp"
@@ -37,7 +37,51 @@ struct fact {
 namespace detail {
 
 /// Packs facts as texts with their lengths in front, so that any text can be packed and packed lists can be joined.
-inline std::string pack(std::span<const fact> facts) {
+std::string pack(std::span<const fact> facts);
+
+dynamic_array<fact> unpack(std::string_view packed);
+
+/// Keeps only the first different line of texts that have several lines.
+void keep_first_difference(std::span<fact> of_rank);
+
+/// Throws if the facts differ. All ranks have the same `facts_of_rank`, so all throw the same error.
+void require_same_facts(std::string_view what, std::span<const dynamic_array<fact>> facts_of_rank,
+                        const std::source_location& where);
+
+}  // namespace detail
+
+/// Compares facts between all ranks: returns on all ranks or throws on all ranks.
+///
+/// All ranks call it, before the first step and after each change of something that must be the same everywhere. It
+/// also compares the version of the library. Ranks that agree exchange 16 bytes each; the texts are sent only on
+/// disagreement.
+///
+/// @param what   what the facts describe, for the message: "training plan"
+/// @param facts  in the same order on all ranks
+/// @throws configuration_error with the first fact that differs, and each value with its ranks
+/// @throws communication_error if a rank fails or does not call it in time
+void require_agreement(link& group, std::string_view what, std::span<const fact> facts,
+                       std::source_location where = std::source_location::current());
+
+/// The same for any communicator.
+inline void require_agreement(any_communicator communicator, std::string_view what, std::span<const fact> facts,
+                              std::source_location where = std::source_location::current()) {
+  detail::require_open(detail::caller{communicator}, "require_agreement", where);
+  require_agreement(communicator.link(), what, facts, where);
+}
+
+/// The same for facts in braces: require_agreement(world, "options", {{"seed", "1"}}).
+inline void require_agreement(any_communicator communicator, std::string_view what, std::initializer_list<fact> facts,
+                              std::source_location where = std::source_location::current()) {
+  require_agreement(std::move(communicator), what, std::span{facts.begin(), facts.size()}, where);
+}
+
+}  // namespace gradus::comm
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm::detail {
+
+GRADUS_INLINE std::string pack(std::span<const fact> facts) {
   std::string packed;
   for (const fact& each : facts) {
     for (const std::string* text : {&each.name, &each.value}) {
@@ -47,7 +91,7 @@ inline std::string pack(std::span<const fact> facts) {
   return packed;
 }
 
-inline dynamic_array<fact> unpack(std::string_view packed) {
+GRADUS_INLINE dynamic_array<fact> unpack(std::string_view packed) {
   dynamic_array<fact> facts;
   const auto next = [&packed] {
     std::size_t size = 0;
@@ -66,8 +110,7 @@ inline dynamic_array<fact> unpack(std::string_view packed) {
   return facts;
 }
 
-/// Keeps only the first different line of texts that have several lines.
-GRADUS_COLD inline void keep_first_difference(std::span<fact> of_rank) {
+GRADUS_COLD GRADUS_INLINE void keep_first_difference(std::span<fact> of_rank) {
   for (;;) {
     bool same = true;
     bool ends = true;
@@ -91,9 +134,9 @@ GRADUS_COLD inline void keep_first_difference(std::span<fact> of_rank) {
   }
 }
 
-/// Throws if the facts differ. All ranks have the same `facts_of_rank`, so all throw the same error.
-GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<const dynamic_array<fact>> facts_of_rank,
-                                           const std::source_location& where) {
+GRADUS_COLD GRADUS_INLINE void require_same_facts(std::string_view what,
+                                                  std::span<const dynamic_array<fact>> facts_of_rank,
+                                                  const std::source_location& where) {
   std::size_t most = 0;
   for (const auto& facts : facts_of_rank) {
     most = std::max(most, facts.size());
@@ -140,20 +183,12 @@ GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<cons
   }
 }
 
-}  // namespace detail
+}  // namespace gradus::comm::detail
 
-/// Compares facts between all ranks: returns on all ranks or throws on all ranks.
-///
-/// All ranks call it, before the first step and after each change of something that must be the same everywhere. It
-/// also compares the version of the library. Ranks that agree exchange 16 bytes each; the texts are sent only on
-/// disagreement.
-///
-/// @param what   what the facts describe, for the message: "training plan"
-/// @param facts  in the same order on all ranks
-/// @throws configuration_error with the first fact that differs, and each value with its ranks
-/// @throws communication_error if a rank fails or does not call it in time
-GRADUS_COLD inline void require_agreement(link& group, std::string_view what, std::span<const fact> facts,
-                                          std::source_location where = std::source_location::current()) {
+namespace gradus::comm {
+
+GRADUS_COLD GRADUS_INLINE void require_agreement(link& group, std::string_view what, std::span<const fact> facts,
+                                                 std::source_location where) {
   // Compare the version first: the other facts may have a different meaning in another version.
   const fact library{.name = "version of gradus", .value = std::string{version}};
   const std::string packed = detail::pack({&library, 1}) + detail::pack(facts);
@@ -192,17 +227,5 @@ GRADUS_COLD inline void require_agreement(link& group, std::string_view what, st
   detail::require_same_facts(what, facts_of_rank, where);
 }
 
-/// The same for any communicator.
-inline void require_agreement(any_communicator communicator, std::string_view what, std::span<const fact> facts,
-                              std::source_location where = std::source_location::current()) {
-  detail::require_open(detail::caller{communicator}, "require_agreement", where);
-  require_agreement(communicator.link(), what, facts, where);
-}
-
-/// The same for facts in braces: require_agreement(world, "options", {{"seed", "1"}}).
-inline void require_agreement(any_communicator communicator, std::string_view what, std::initializer_list<fact> facts,
-                              std::source_location where = std::source_location::current()) {
-  require_agreement(std::move(communicator), what, std::span{facts.begin(), facts.size()}, where);
-}
-
 }  // namespace gradus::comm
+#endif
