@@ -141,7 +141,8 @@ def calls_that_follow_the_locale(text):
 
 
 def not_compiled(texts, graph):
-    """Headers whose instances gradus/compiled.hpp does not define: programs that declare them would not link."""
+    """Headers whose instances or functions gradus/compiled.hpp does not define: programs that declare them would not
+    link."""
     reached = set()
     waiting = ["gradus/compiled.hpp"]
     while waiting:
@@ -149,11 +150,32 @@ def not_compiled(texts, graph):
         if header not in reached and header in graph:
             reached.add(header)
             waiting += graph[header]
+    compiled = re.compile(r"^GRADUS_(COMPILED|INSTANCE|EACH)_?\w*\(|^(?!#).*\bGRADUS_INLINE(_CONSTRUCTOR)?\b",
+                          re.MULTILINE)
     return [
-        f"{header}: has instances and gradus/compiled.hpp does not include it"
+        f"{header}: has instances or GRADUS_INLINE, and gradus/compiled.hpp does not include it"
         for header, text in texts.items()
-        if re.search(r"^GRADUS_(COMPILED|INSTANCE|EACH)_?\w*\(", text, re.MULTILINE) and header not in reached
+        if compiled.search(re.sub(r"//[^\n]*", "", text)) and header not in reached
     ]
+
+
+def outside_of_definitions(texts):
+    """Complaints about functions with GRADUS_INLINE that a file with separate compilation would read, too."""
+    for header, text in texts.items():
+        open_blocks = []
+        for number, line in enumerate(re.sub(r"//[^\n]*", "", text).splitlines(), 1):
+            directive = re.match(r"\s*#\s*(if\w*|else|elif\w*|endif|define)\b\s*(\w*)", line)
+            if directive is None:
+                if re.search(r"\bGRADUS_INLINE(_CONSTRUCTOR)?\b", line) and "GRADUS_HAS_DEFINITIONS" not in open_blocks:
+                    yield f"{header}:{number}: GRADUS_INLINE stands between #ifdef GRADUS_HAS_DEFINITIONS and #endif"
+            elif directive.group(1) == "endif":
+                open_blocks.pop()
+            elif directive.group(1) == "ifdef":
+                open_blocks.append(directive.group(2))
+            elif directive.group(1) in ("if", "ifndef"):
+                open_blocks.append("")
+            elif directive.group(1) != "define":
+                open_blocks[-1] = ""
 
 
 def follow_the_locale(root):
@@ -242,6 +264,7 @@ def check(root):
     complaints += missing_includes(texts)
     complaints += too_many_attributes(texts)
     complaints += not_compiled(texts, graph)
+    complaints += outside_of_definitions(texts)
     complaints += follow_the_locale(root)
     finished = set()
 

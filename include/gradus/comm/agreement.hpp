@@ -19,7 +19,7 @@
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/comm/wait.hpp"
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/random.hpp"
@@ -38,7 +38,53 @@ namespace detail {
 
 /// Packs properties as texts with their lengths in front, so that any text can be packed and packed lists can be
 /// joined.
-inline std::string pack(std::span<const property> properties) {
+std::string pack(std::span<const property> properties);
+
+dynamic_array<property> unpack(std::string_view packed);
+
+/// Keeps only the first different line of texts that have several lines.
+void keep_first_difference(std::span<property> of_rank);
+
+/// Throws if the properties differ. All ranks have the same `properties_of_rank`, so all throw the same error.
+void require_same_properties(std::string_view what, std::span<const dynamic_array<property>> properties_of_rank,
+                             const std::source_location& where);
+
+}  // namespace detail
+
+/// Compares properties between all ranks: returns on all ranks or throws on all ranks.
+///
+/// All ranks call it, before the first step and after each change of something that must be the same everywhere. It
+/// also compares the version of the library. Ranks that agree exchange 16 bytes each; the texts are sent only on
+/// disagreement.
+///
+/// @param what   what the properties describe, for the message: "training plan"
+/// @param properties  in the same order on all ranks
+/// @throws configuration_error with the first property that differs, and each value with its ranks
+/// @throws communication_error if a rank fails or does not call it in time
+void require_agreement(link& group, std::string_view what, std::span<const property> properties,
+                       std::source_location where = std::source_location::current());
+
+/// The same for any communicator.
+inline void require_agreement(any_communicator communicator, std::string_view what,
+                              std::span<const property> properties,
+                              std::source_location where = std::source_location::current()) {
+  detail::require_open(detail::caller{communicator}, "require_agreement", where);
+  require_agreement(communicator.link(), what, properties, where);
+}
+
+/// The same for properties in braces: require_agreement(world, "options", {{"seed", "1"}}).
+inline void require_agreement(any_communicator communicator, std::string_view what,
+                              std::initializer_list<property> properties,
+                              std::source_location where = std::source_location::current()) {
+  require_agreement(std::move(communicator), what, std::span{properties.begin(), properties.size()}, where);
+}
+
+}  // namespace gradus::comm
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm::detail {
+
+GRADUS_INLINE std::string pack(std::span<const property> properties) {
   std::string packed;
   for (const property& each : properties) {
     for (const std::string* text : {&each.name, &each.value}) {
@@ -48,7 +94,7 @@ inline std::string pack(std::span<const property> properties) {
   return packed;
 }
 
-inline dynamic_array<property> unpack(std::string_view packed) {
+GRADUS_INLINE dynamic_array<property> unpack(std::string_view packed) {
   dynamic_array<property> properties;
   const auto next = [&packed] {
     std::size_t size = 0;
@@ -67,8 +113,7 @@ inline dynamic_array<property> unpack(std::string_view packed) {
   return properties;
 }
 
-/// Keeps only the first different line of texts that have several lines.
-GRADUS_COLD inline void keep_first_difference(std::span<property> of_rank) {
+GRADUS_COLD GRADUS_INLINE void keep_first_difference(std::span<property> of_rank) {
   for (;;) {
     bool same = true;
     bool ends = true;
@@ -92,10 +137,9 @@ GRADUS_COLD inline void keep_first_difference(std::span<property> of_rank) {
   }
 }
 
-/// Throws if the properties differ. All ranks have the same `properties_of_rank`, so all throw the same error.
-GRADUS_COLD inline void require_same_properties(std::string_view what,
-                                                std::span<const dynamic_array<property>> properties_of_rank,
-                                                const std::source_location& where) {
+GRADUS_COLD GRADUS_INLINE void require_same_properties(std::string_view what,
+                                                       std::span<const dynamic_array<property>> properties_of_rank,
+                                                       const std::source_location& where) {
   std::size_t most = 0;
   for (const auto& properties : properties_of_rank) {
     most = std::max(most, properties.size());
@@ -143,20 +187,12 @@ GRADUS_COLD inline void require_same_properties(std::string_view what,
   }
 }
 
-}  // namespace detail
+}  // namespace gradus::comm::detail
 
-/// Compares properties between all ranks: returns on all ranks or throws on all ranks.
-///
-/// All ranks call it, before the first step and after each change of something that must be the same everywhere. It
-/// also compares the version of the library. Ranks that agree exchange 16 bytes each; the texts are sent only on
-/// disagreement.
-///
-/// @param what        what the properties describe, for the message: "training plan"
-/// @param properties  in the same order on all ranks
-/// @throws configuration_error with the first property that differs, and each value with its ranks
-/// @throws communication_error if a rank fails or does not call it in time
-GRADUS_COLD inline void require_agreement(link& group, std::string_view what, std::span<const property> properties,
-                                          std::source_location where = std::source_location::current()) {
+namespace gradus::comm {
+
+GRADUS_COLD GRADUS_INLINE void require_agreement(link& group, std::string_view what,
+                                                 std::span<const property> properties, std::source_location where) {
   // Compare the version first: the other properties may have a different meaning in another version.
   const property library{.name = "version of gradus", .value = std::string{version}};
   const std::string packed = detail::pack({&library, 1}) + detail::pack(properties);
@@ -196,19 +232,5 @@ GRADUS_COLD inline void require_agreement(link& group, std::string_view what, st
   detail::require_same_properties(what, properties_of_rank, where);
 }
 
-/// The same for any communicator.
-inline void require_agreement(any_communicator communicator, std::string_view what,
-                              std::span<const property> properties,
-                              std::source_location where = std::source_location::current()) {
-  detail::require_open(detail::caller{communicator}, "require_agreement", where);
-  require_agreement(communicator.link(), what, properties, where);
-}
-
-/// The same for properties in braces: require_agreement(world, "options", {{"seed", "1"}}).
-inline void require_agreement(any_communicator communicator, std::string_view what,
-                              std::initializer_list<property> properties,
-                              std::source_location where = std::source_location::current()) {
-  require_agreement(std::move(communicator), what, std::span{properties.begin(), properties.size()}, where);
-}
-
 }  // namespace gradus::comm
+#endif

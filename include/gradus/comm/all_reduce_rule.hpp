@@ -11,6 +11,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
@@ -65,50 +66,14 @@ struct all_reduce_rule {
 };
 
 /// The rules as text: "recursive_doubling up to 16384 bytes, ring".
-[[nodiscard]] inline std::string describe(std::span<const all_reduce_rule> rules) {
-  std::string text;
-  for (const all_reduce_rule& each : rules) {
-    append_text(text, {text.empty() ? "" : ", ", name_of(each.algorithm)});
-    if (each.rings != 1) {
-      append_text(text, {" x ", each.rings});
-    }
-    if (each.largest_bytes != all_reduce_rule::no_limit) {
-      append_text(text, {" up to ", each.largest_bytes, " bytes"});
-    }
-    if (each.largest_elements != all_reduce_rule::no_limit) {
-      append_text(text, {" up to ", each.largest_elements, " elements"});
-    }
-  }
-  return text;
-}
+[[nodiscard]] std::string describe(std::span<const all_reduce_rule> rules);
 
 /// @throws configuration_error unless the rules are valid and cover every size
-inline void require_all_reduce_rules(std::span<const all_reduce_rule> rules) {
-  if (rules.empty() || rules.back().largest_bytes != all_reduce_rule::no_limit ||
-      rules.back().largest_elements != all_reduce_rule::no_limit) {
-    raise<configuration_error>("all_reduce rules", "a last rule without a limit",
-                               rules.empty() ? std::string{"no rules"} : describe(rules));
-  }
-  for (const all_reduce_rule& each : rules) {
-    if (each.rings < 1 || each.rings > 64) {
-      raise<configuration_error>("all_reduce rules", "1 to 64 rings", {each.rings});
-    }
-    if (static_cast<std::size_t>(each.algorithm) >= all_reduce_algorithm_names.size()) {
-      raise<configuration_error>("all_reduce rules", "an algorithm of the list", {static_cast<int>(each.algorithm)});
-    }
-  }
-}
+void require_all_reduce_rules(std::span<const all_reduce_rule> rules);
 
 /// The rule for an array of this size. @pre require_all_reduce_rules(rules)
-[[nodiscard]] inline const all_reduce_rule& choose(std::span<const all_reduce_rule> rules, index_t elements,
-                                                   index_t element_bytes) noexcept {
-  std::size_t i = 0;
-  while (i + 1 < rules.size() &&
-         (elements > rules[i].largest_elements || elements * element_bytes > rules[i].largest_bytes)) {
-    ++i;
-  }
-  return rules[i];
-}
+[[nodiscard]] const all_reduce_rule& choose(std::span<const all_reduce_rule> rules, index_t elements,
+                                            index_t element_bytes) noexcept;
 
 namespace detail {
 
@@ -130,7 +95,85 @@ inline constexpr std::array<spec_word, 9> spec_words{
      {"collective", all_reduce_algorithm::native}}};
 
 /// Parses a limit: "64K" -> 65536. @throws format_error
-[[nodiscard]] inline index_t parse_spec_limit(std::string_view spec, std::string_view word) {
+[[nodiscard]] index_t parse_spec_limit(std::string_view spec, std::string_view word);
+
+/// Parses an algorithm: "xring#2" -> ring, 2. @throws format_error
+[[nodiscard]] all_reduce_rule parse_spec_algorithm(std::string_view spec, std::string_view word);
+
+}  // namespace detail
+
+/// Parses rules in the syntax of tf_cnn_benchmarks' --all_reduce_spec:
+///
+///   spec  ::= range | range ':' limit ':' spec
+///   range ::= algorithm [ '#' shards ]
+///   limit ::= number of elements, with K, M, G or T for powers of 1024
+///
+///   algorithm            | here
+///   nccl, collective     | native
+///   nccl/xring           | hierarchical_ring
+///   nccl/rechd           | hierarchical_halving_doubling
+///   xring                | ring; shards are concurrent rings
+///   pscpu, psgpu, ...    | tree
+///   or a name of all_reduce_algorithm
+///
+/// Example: "halving_doubling:64K:xring#2" means halving-doubling up to 65536 elements and two rings above. A limit
+/// applies to the range before it.
+/// @throws format_error with what was expected
+[[nodiscard]] std::vector<all_reduce_rule> parse_all_reduce_spec(std::string_view spec);
+
+}  // namespace gradus::comm
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm {
+
+GRADUS_INLINE std::string describe(std::span<const all_reduce_rule> rules) {
+  std::string text;
+  for (const all_reduce_rule& each : rules) {
+    append_text(text, {text.empty() ? "" : ", ", name_of(each.algorithm)});
+    if (each.rings != 1) {
+      append_text(text, {" x ", each.rings});
+    }
+    if (each.largest_bytes != all_reduce_rule::no_limit) {
+      append_text(text, {" up to ", each.largest_bytes, " bytes"});
+    }
+    if (each.largest_elements != all_reduce_rule::no_limit) {
+      append_text(text, {" up to ", each.largest_elements, " elements"});
+    }
+  }
+  return text;
+}
+
+GRADUS_INLINE void require_all_reduce_rules(std::span<const all_reduce_rule> rules) {
+  if (rules.empty() || rules.back().largest_bytes != all_reduce_rule::no_limit ||
+      rules.back().largest_elements != all_reduce_rule::no_limit) {
+    raise<configuration_error>("all_reduce rules", "a last rule without a limit",
+                               rules.empty() ? std::string{"no rules"} : describe(rules));
+  }
+  for (const all_reduce_rule& each : rules) {
+    if (each.rings < 1 || each.rings > 64) {
+      raise<configuration_error>("all_reduce rules", "1 to 64 rings", {each.rings});
+    }
+    if (static_cast<std::size_t>(each.algorithm) >= all_reduce_algorithm_names.size()) {
+      raise<configuration_error>("all_reduce rules", "an algorithm of the list", {static_cast<int>(each.algorithm)});
+    }
+  }
+}
+
+GRADUS_INLINE const all_reduce_rule& choose(std::span<const all_reduce_rule> rules, index_t elements,
+                                            index_t element_bytes) noexcept {
+  std::size_t i = 0;
+  while (i + 1 < rules.size() &&
+         (elements > rules[i].largest_elements || elements * element_bytes > rules[i].largest_bytes)) {
+    ++i;
+  }
+  return rules[i];
+}
+
+}  // namespace gradus::comm
+
+namespace gradus::comm::detail {
+
+GRADUS_INLINE index_t parse_spec_limit(std::string_view spec, std::string_view word) {
   index_t value = 0;
   std::size_t i = 0;
   for (; i < word.size() && word[i] >= '0' && word[i] <= '9' && value < (index_t{1} << 40); ++i) {
@@ -151,8 +194,7 @@ inline constexpr std::array<spec_word, 9> spec_words{
   return value * unit;
 }
 
-/// Parses an algorithm: "xring#2" -> ring, 2. @throws format_error
-[[nodiscard]] inline all_reduce_rule parse_spec_algorithm(std::string_view spec, std::string_view word) {
+GRADUS_INLINE all_reduce_rule parse_spec_algorithm(std::string_view spec, std::string_view word) {
   std::string_view name = word;
   index_t shards = 1;
   if (const std::size_t sign = word.rfind('#'); sign != std::string_view::npos) {
@@ -183,26 +225,11 @@ inline constexpr std::array<spec_word, 9> spec_words{
   raise<format_error>({"all_reduce_spec '", spec, "'"}, known, {"'", word, "'"});
 }
 
-}  // namespace detail
+}  // namespace gradus::comm::detail
 
-/// Parses rules in the syntax of tf_cnn_benchmarks' --all_reduce_spec:
-///
-///   spec  ::= range | range ':' limit ':' spec
-///   range ::= algorithm [ '#' shards ]
-///   limit ::= number of elements, with K, M, G or T for powers of 1024
-///
-///   algorithm            | here
-///   nccl, collective     | native
-///   nccl/xring           | hierarchical_ring
-///   nccl/rechd           | hierarchical_halving_doubling
-///   xring                | ring; shards are concurrent rings
-///   pscpu, psgpu, ...    | tree
-///   or a name of all_reduce_algorithm
-///
-/// Example: "halving_doubling:64K:xring#2" means halving-doubling up to 65536 elements and two rings above. A limit
-/// applies to the range before it.
-/// @throws format_error with what was expected
-[[nodiscard]] inline std::vector<all_reduce_rule> parse_all_reduce_spec(std::string_view spec) {
+namespace gradus::comm {
+
+GRADUS_INLINE std::vector<all_reduce_rule> parse_all_reduce_spec(std::string_view spec) {
   std::vector<all_reduce_rule> rules;
   bool limit_next = false;
   for (std::size_t begin = 0; begin <= spec.size();) {
@@ -230,3 +257,4 @@ inline constexpr std::array<spec_word, 9> spec_words{
 }
 
 }  // namespace gradus::comm
+#endif

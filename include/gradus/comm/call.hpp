@@ -7,7 +7,7 @@
 #include <string_view>  // std::string_view
 
 #include "gradus/comm/reduction.hpp"
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 
@@ -74,31 +74,39 @@ struct call_description {
   [[nodiscard]] std::string_view name() const noexcept { return name_of(kind); }
 
   /// The call as text: "all_reduce(sum) of 1000 float32", "send to rank 1 (tag 3) of 7 float64".
-  [[nodiscard]] GRADUS_COLD std::string describe() const {
-    std::string text{name()};
-    switch (kind) {
-      case call_kind::send:
-      case call_kind::receive:
-        append_text(text, {kind == call_kind::send ? " to rank " : " from rank ", peer, " (tag ", tag, ")"});
-        break;
-      case call_kind::all_reduce:
-      case call_kind::reduce_scatter:
-        append_text(text, {"(", comm::name_of(operation), ")"});
-        break;
-      case call_kind::broadcast:
-        append_text(text, {" from rank ", peer});
-        break;
-      case call_kind::all_gather:
-      case call_kind::barrier:
-      case call_kind::duplicate:
-      case call_kind::register_memory:
-        break;
-    }
-    if (kind != call_kind::barrier && kind != call_kind::duplicate) {
-      append_text(text, {" of ", count, " ", element});
-    }
-    return text;
-  }
+  [[nodiscard]] std::string describe() const;
 };
 
 }  // namespace gradus::comm
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm {
+
+GRADUS_COLD GRADUS_INLINE std::string call_description::describe() const {
+  std::string text{name()};
+  switch (kind) {
+    case call_kind::send:
+    case call_kind::receive:
+      append_text(text, {kind == call_kind::send ? " to rank " : " from rank ", peer, " (tag ", tag, ")"});
+      break;
+    case call_kind::all_reduce:
+    case call_kind::reduce_scatter:
+      append_text(text, {"(", comm::name_of(operation), ")"});
+      break;
+    case call_kind::broadcast:
+      append_text(text, {" from rank ", peer});
+      break;
+    case call_kind::all_gather:
+    case call_kind::barrier:
+    case call_kind::duplicate:
+    case call_kind::register_memory:
+      break;
+  }
+  if (kind != call_kind::barrier && kind != call_kind::duplicate) {
+    append_text(text, {" of ", count, " ", element});
+  }
+  return text;
+}
+
+}  // namespace gradus::comm
+#endif

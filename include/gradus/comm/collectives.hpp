@@ -28,6 +28,7 @@
 #include "gradus/comm/link_of.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/transfer.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
@@ -159,8 +160,14 @@ class collectives : public forwarding<collectives<Communicator>> {
 static_assert(communicator<collectives<self>>);
 
 /// A number for each rank, the same for ranks with the same text `node`. Called by all ranks.
-[[nodiscard]] inline std::vector<int> nodes_of_ranks(any_communicator communicator,
-                                                     std::string_view node = host_name()) {
+[[nodiscard]] std::vector<int> nodes_of_ranks(any_communicator communicator, std::string_view node = host_name());
+
+}  // namespace gradus::comm
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm {
+
+GRADUS_INLINE std::vector<int> nodes_of_ranks(any_communicator communicator, std::string_view node) {
   const std::uint64_t own = gradus::detail::hash_text(node);
   std::vector<std::uint8_t> bytes(sizeof(own) * static_cast<std::size_t>(communicator.size()));
   std::uint8_t mine[sizeof(own)];
@@ -183,3 +190,4 @@ static_assert(communicator<collectives<self>>);
 }
 
 }  // namespace gradus::comm
+#endif

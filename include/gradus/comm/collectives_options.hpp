@@ -14,6 +14,7 @@
 #include "gradus/comm/all_reduce_rule.hpp"
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/link.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
@@ -42,8 +43,18 @@ namespace detail {
 
 /// Called by all ranks of a communicator, with its size.
 /// @throws configuration_error if options are invalid or differ between ranks
-inline void require_options(any_communicator world, std::string_view what, const collectives_options& options,
-                            std::source_location where = std::source_location::current()) {
+void require_options(any_communicator world, std::string_view what, const collectives_options& options,
+                     std::source_location where = std::source_location::current());
+
+}  // namespace detail
+
+}  // namespace gradus::comm
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm::detail {
+
+GRADUS_INLINE void require_options(any_communicator world, std::string_view what, const collectives_options& options,
+                                   std::source_location where) {
   require_all_reduce_rules(options.all_reduce);
   if (options.segment_bytes < 1) {
     raise<configuration_error>(what, "segment_bytes of at least 1", {options.segment_bytes}, {}, where);
@@ -66,6 +77,5 @@ inline void require_options(any_communicator world, std::string_view what, const
   }
 }
 
-}  // namespace detail
-
-}  // namespace gradus::comm
+}  // namespace gradus::comm::detail
+#endif

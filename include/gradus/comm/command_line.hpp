@@ -17,7 +17,7 @@
 #include "gradus/comm/launcher.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/comm/wait.hpp"
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/text.hpp"
 
@@ -26,15 +26,7 @@ namespace gradus::comm {
 /// True if the environment shows that a launcher (mpiexec, mpirun, srun or another one) started this process as one of
 /// a job. Each process of a job has to initialize MPI even if it has no work, because the other processes wait for it
 /// there. Where the launcher and MPI do not understand each other, mpi_environment says so.
-[[nodiscard]] inline bool started_by_launcher() noexcept {
-  for (const char* const name :
-       {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "ALPS_APP_PE"}) {
-    if (std::getenv(name) != nullptr) {
-      return true;
-    }
-  }
-  return find_launcher().processes > 1 && !accepts_singletons();
-}
+[[nodiscard]] bool started_by_launcher() noexcept;
 
 /// The result of parsing a program's command line.
 struct command_line {
@@ -64,7 +56,29 @@ struct command_line {
 /// @return on all ranks the text of the lowest rank that ends, for that rank to print, with the status of this rank, or
 /// 2 if this rank would have continued. If all ranks continue, a command line that continues.
 /// @throws communication_error if a rank fails or does not call it in time
-[[nodiscard]] GRADUS_COLD inline command_line agree(link& group, const command_line& own) {
+[[nodiscard]] command_line agree(link& group, const command_line& own);
+
+/// The same for a communicator type.
+[[nodiscard]] inline command_line agree(any_communicator communicator, const command_line& own) {
+  return agree(communicator.link(), own);
+}
+
+}  // namespace gradus::comm
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm {
+
+GRADUS_INLINE bool started_by_launcher() noexcept {
+  for (const char* const name :
+       {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "ALPS_APP_PE"}) {
+    if (std::getenv(name) != nullptr) {
+      return true;
+    }
+  }
+  return find_launcher().processes > 1 && !accepts_singletons();
+}
+
+GRADUS_COLD GRADUS_INLINE command_line agree(link& group, const command_line& own) {
   struct verdict {
     std::int32_t status = 0;
     std::int32_t length = 0;
@@ -103,9 +117,5 @@ struct command_line {
   return result;
 }
 
-/// The same for a communicator type.
-[[nodiscard]] inline command_line agree(any_communicator communicator, const command_line& own) {
-  return agree(communicator.link(), own);
-}
-
 }  // namespace gradus::comm
+#endif

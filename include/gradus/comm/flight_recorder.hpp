@@ -17,6 +17,7 @@
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/recorded.hpp"
 #include "gradus/comm/self.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/format.hpp"
@@ -58,18 +59,7 @@ class flight_recorder {
   }
 
   /// Records that an operation has failed; at the first failure writes the file.
-  void fail(std::uint64_t number, std::string_view reason) noexcept {
-    const std::scoped_lock lock{mutex_};
-    finish(number, progress::failed);
-    if (!written_ && !file_.empty()) {
-      written_ = true;
-      try {
-        write(reason);
-      } catch (...) {
-        // The failure itself is being reported and matters more than its file
-      }
-    }
-  }
+  void fail(std::uint64_t number, std::string_view reason) noexcept;
 
   /// The operations as text, one per line, oldest first:
   ///
@@ -98,40 +88,11 @@ class flight_recorder {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
 
-  void finish(std::uint64_t number, progress how) noexcept {
-    operation& one = entries_[number % entries_.size()];
-    if (one.number == number && one.state == progress::under_way) {
-      one.state = how;
-      one.ended = now();
-    }
-  }
+  void finish(std::uint64_t number, progress how) noexcept;
 
-  [[nodiscard]] std::string lines() const {
-    std::string text = "number\tchannel\tstate\tbegan[s]\ttook[s]\toperation\n";
-    const std::uint64_t count = next_ < entries_.size() ? next_ : entries_.size();
-    const double time = now();
-    for (std::uint64_t i = next_ - count; i < next_; ++i) {
-      const operation& one = entries_[i % entries_.size()];
-      const bool under_way = one.state == progress::under_way;
-      char times[64];
-      format_text(times, sizeof(times), "%.6f\t%.6f", one.began, (under_way ? time : one.ended) - one.began);
-      append_text(text, {one.number, "\t", one.channel, "\t",
-                         under_way                       ? "under way"
-                         : one.state == progress::failed ? "failed"
-                                                         : "complete",
-                         "\t", std::string_view{times}, "\t", one.what.describe(), "\n"});
-    }
-    return text;
-  }
+  [[nodiscard]] std::string lines() const;
 
-  void write(std::string_view reason) const {
-    std::string text{"# "};
-    text.append(reason).append("\n").append(lines());
-    if (std::FILE* const out = std::fopen(file_.c_str(), "w"); out != nullptr) {
-      std::fwrite(text.data(), 1, text.size(), out);
-      std::fclose(out);
-    }
-  }
+  void write(std::string_view reason) const;
 
   std::string file_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
@@ -144,3 +105,57 @@ class flight_recorder {
 static_assert(communicator<recorded<self>>);
 
 }  // namespace gradus::comm
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm {
+
+GRADUS_INLINE void flight_recorder::fail(std::uint64_t number, std::string_view reason) noexcept {
+  const std::scoped_lock lock{mutex_};
+  finish(number, progress::failed);
+  if (!written_ && !file_.empty()) {
+    written_ = true;
+    try {
+      write(reason);
+    } catch (...) {
+      // The failure itself is being reported and matters more than its file
+    }
+  }
+}
+
+GRADUS_INLINE void flight_recorder::finish(std::uint64_t number, progress how) noexcept {
+  operation& one = entries_[number % entries_.size()];
+  if (one.number == number && one.state == progress::under_way) {
+    one.state = how;
+    one.ended = now();
+  }
+}
+
+GRADUS_INLINE std::string flight_recorder::lines() const {
+  std::string text = "number\tchannel\tstate\tbegan[s]\ttook[s]\toperation\n";
+  const std::uint64_t count = next_ < entries_.size() ? next_ : entries_.size();
+  const double time = now();
+  for (std::uint64_t i = next_ - count; i < next_; ++i) {
+    const operation& one = entries_[i % entries_.size()];
+    const bool under_way = one.state == progress::under_way;
+    char times[64];
+    format_text(times, sizeof(times), "%.6f\t%.6f", one.began, (under_way ? time : one.ended) - one.began);
+    append_text(text, {one.number, "\t", one.channel, "\t",
+                       under_way                       ? "under way"
+                       : one.state == progress::failed ? "failed"
+                                                       : "complete",
+                       "\t", std::string_view{times}, "\t", one.what.describe(), "\n"});
+  }
+  return text;
+}
+
+GRADUS_INLINE void flight_recorder::write(std::string_view reason) const {
+  std::string text{"# "};
+  text.append(reason).append("\n").append(lines());
+  if (std::FILE* const out = std::fopen(file_.c_str(), "w"); out != nullptr) {
+    std::fwrite(text.data(), 1, text.size(), out);
+    std::fclose(out);
+  }
+}
+
+}  // namespace gradus::comm
+#endif

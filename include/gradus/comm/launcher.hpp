@@ -9,7 +9,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
 
@@ -96,7 +96,34 @@ template <class Environment>
 
 /// How to start a program so that its MPI library finds the other processes.
 /// @param library  the text of MPI_Get_library_version; empty for a program without MPI
-[[nodiscard]] inline std::string how_to_launch(const launcher& started, std::string_view library) {
+[[nodiscard]] std::string how_to_launch(const launcher& started, std::string_view library);
+
+}  // namespace detail
+
+/// What started this process, by the variables of its environment. A script of a Slurm job is not a step of srun: a
+/// program in it was started by itself.
+[[nodiscard]] inline launcher find_launcher() {
+  return detail::find_launcher([](const char* variable) { return std::getenv(variable); });
+}
+
+/// True if the environment says that processes of one job may work by themselves: GRADUS_ACCEPT_SINGLETONS has another
+/// value than 0.
+[[nodiscard]] inline bool accepts_singletons() noexcept {
+  const char* const text = std::getenv("GRADUS_ACCEPT_SINGLETONS");
+  return text != nullptr && *text != '\0' && std::string_view{text} != "0";
+}
+
+/// For a program that is built without MPI: refuses to be one process of several, since each would work by itself.
+/// @param program  its name, for the message
+/// @throws configuration_error if a launcher has started several processes, with what to do instead
+void require_started_alone(std::string_view program, error_location where = error_location::current());
+
+}  // namespace gradus::comm
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm::detail {
+
+GRADUS_INLINE std::string how_to_launch(const launcher& started, std::string_view library) {
   const bool open_mpi = library.find("Open MPI") != std::string_view::npos;
   const bool cray = library.find("CRAY MPICH") != std::string_view::npos;
   const char* const name = open_mpi                                                 ? "Open MPI"
@@ -125,25 +152,11 @@ template <class Environment>
   return join({text, ". If each process is meant to work by itself, set GRADUS_ACCEPT_SINGLETONS=1"});
 }
 
-}  // namespace detail
+}  // namespace gradus::comm::detail
 
-/// What started this process, by the variables of its environment. A script of a Slurm job is not a step of srun: a
-/// program in it was started by itself.
-[[nodiscard]] inline launcher find_launcher() {
-  return detail::find_launcher([](const char* variable) { return std::getenv(variable); });
-}
+namespace gradus::comm {
 
-/// True if the environment says that processes of one job may work by themselves: GRADUS_ACCEPT_SINGLETONS has another
-/// value than 0.
-[[nodiscard]] inline bool accepts_singletons() noexcept {
-  const char* const text = std::getenv("GRADUS_ACCEPT_SINGLETONS");
-  return text != nullptr && *text != '\0' && std::string_view{text} != "0";
-}
-
-/// For a program that is built without MPI: refuses to be one process of several, since each would work by itself.
-/// @param program  its name, for the message
-/// @throws configuration_error if a launcher has started several processes, with what to do instead
-inline void require_started_alone(std::string_view program, error_location where = error_location::current()) {
+GRADUS_INLINE void require_started_alone(std::string_view program, error_location where) {
   const launcher started = find_launcher();
   if (started.processes > 1 && !accepts_singletons()) {
     raise<configuration_error>(program, detail::expected_processes(started), "a program without MPI",
@@ -152,3 +165,4 @@ inline void require_started_alone(std::string_view program, error_location where
 }
 
 }  // namespace gradus::comm
+#endif

@@ -7,7 +7,7 @@
 #include <source_location>  // std::source_location
 #include <utility>          // std::exchange
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 
 namespace gradus::comm {
 
@@ -62,27 +62,13 @@ class [[nodiscard]] request {
   request(request&& other) noexcept : pending_{std::exchange(other.pending_, nullptr)} {}
 
   /// Finishes the communication of this request as the destructor does, then takes over the other.
-  request& operator=(request&& other) noexcept {
-    if (this != &other) {
-      drop();
-      pending_ = std::exchange(other.pending_, nullptr);
-    }
-    return *this;
-  }
+  request& operator=(request&& other) noexcept;
 
   ~request() { drop(); }
 
   /// Makes progress. Returns true if the communication is complete; then the buffers may be used.
   /// @throws communication_error if it can no longer complete; later calls return true
-  bool test(std::source_location where = std::source_location::current()) {
-    if (pending_ == nullptr) {
-      return true;
-    }
-    release_on_exit guard{*this, false};
-    guard.over = true;  // also if test throws
-    guard.over = pending_->test(where);
-    return guard.over;
-  }
+  bool test(std::source_location where = std::source_location::current());
 
   /// Returns when the communication is complete; then the buffers may be used.
   /// @throws communication_error if a rank has failed, the ranks' calls differ, or the communicator's time limit is
@@ -123,3 +109,27 @@ class [[nodiscard]] request {
 };
 
 }  // namespace gradus::comm
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm {
+
+GRADUS_INLINE request& request::operator=(request&& other) noexcept {
+  if (this != &other) {
+    drop();
+    pending_ = std::exchange(other.pending_, nullptr);
+  }
+  return *this;
+}
+
+GRADUS_INLINE bool request::test(std::source_location where) {
+  if (pending_ == nullptr) {
+    return true;
+  }
+  release_on_exit guard{*this, false};
+  guard.over = true;  // also if test throws
+  guard.over = pending_->test(where);
+  return guard.over;
+}
+
+}  // namespace gradus::comm
+#endif

@@ -50,17 +50,7 @@ class self : public typed_operations<self> {
   }
 
   /// Begins a transfer; see `transfer`. @throws configuration_error for a message: there is no other rank
-  [[nodiscard]] request begin(const transfer& one) {
-    if (one.what.kind == call_kind::send || one.what.kind == call_kind::receive) {
-      detail::require_peer(detail::caller{*this}, one.what.name(), one.what.peer, one.what.tag,
-                           std::source_location::current());
-    }
-    require_working(one.what.name());
-    if (one.input != one.output && one.what.count > 0) {
-      std::memcpy(one.output, one.input, one.bytes(one.what.count));
-    }
-    return {};
-  }
+  [[nodiscard]] request begin(const transfer& one);
 
   /// A communicator of the same ranks with separate messages. Called by all ranks.
   [[nodiscard]] self duplicate() const {
@@ -70,15 +60,7 @@ class self : public typed_operations<self> {
   }
 
   /// Reports to all other ranks that this one has failed, and why.
-  void fail(std::string_view reason) noexcept {
-    if (failure_ != nullptr && failure_->empty()) {
-      try {
-        *failure_ = reason.empty() ? "no reason given" : reason;
-      } catch (...) {
-        failure_->push_back('?');  // within the small string's own storage
-      }
-    }
-  }
+  void fail(std::string_view reason) noexcept;
 
  private:
   self(std::shared_ptr<std::string> failure, std::chrono::milliseconds limit)
@@ -96,6 +78,34 @@ class self : public typed_operations<self> {
 static_assert(communicator<self>);
 
 }  // namespace gradus::comm
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm {
+
+GRADUS_INLINE request self::begin(const transfer& one) {
+  if (one.what.kind == call_kind::send || one.what.kind == call_kind::receive) {
+    detail::require_peer(detail::caller{*this}, one.what.name(), one.what.peer, one.what.tag,
+                         std::source_location::current());
+  }
+  require_working(one.what.name());
+  if (one.input != one.output && one.what.count > 0) {
+    std::memcpy(one.output, one.input, one.bytes(one.what.count));
+  }
+  return {};
+}
+
+GRADUS_INLINE void self::fail(std::string_view reason) noexcept {
+  if (failure_ != nullptr && failure_->empty()) {
+    try {
+      *failure_ = reason.empty() ? "no reason given" : reason;
+    } catch (...) {
+      failure_->push_back('?');  // within the small string's own storage
+    }
+  }
+}
+
+}  // namespace gradus::comm
+#endif
 
 GRADUS_INSTANCE(class gradus::comm::link_of<::gradus::comm::self>)
 GRADUS_INSTANCE(class gradus::comm::owned_link<::gradus::comm::self>)

@@ -57,15 +57,7 @@ class threads : public typed_operations<threads> {
   /// The communicators of a new group, the i-th for rank i; each is used by its own thread.
   /// @throws configuration_error unless 1 <= size <= 32767
   [[nodiscard]] static std::vector<threads> create(int size,
-                                                   std::source_location where = std::source_location::current()) {
-    const auto channel = meet(size, where);
-    std::vector<threads> ranks;
-    ranks.reserve(static_cast<std::size_t>(size));
-    for (int rank = 0; rank < size; ++rank) {
-      ranks.push_back(threads{channel, rank, default_time_limit});
-    }
-    return ranks;
-  }
+                                                   std::source_location where = std::source_location::current());
 
   /// Refuses a copy at compile time: a communicator is moved or duplicated.
   template <class Argument>
@@ -78,15 +70,7 @@ class threads : public typed_operations<threads> {
       : channel_{std::move(other.channel_)}, rank_{std::exchange(other.rank_, 0)}, limit_{other.limit_} {}
 
   /// Ends this communicator as the destructor does, then takes over the other.
-  threads& operator=(threads&& other) noexcept {
-    if (this != &other) {
-      leave();
-      channel_ = std::move(other.channel_);
-      rank_ = std::exchange(other.rank_, 0);
-      limit_ = other.limit_;
-    }
-    return *this;
-  }
+  threads& operator=(threads&& other) noexcept;
 
   GRADUS_COLD ~threads() { leave(); }
 
@@ -110,28 +94,7 @@ class threads : public typed_operations<threads> {
   }
 
   /// Begins a transfer; see `transfer`.
-  [[nodiscard]] request begin(const transfer& one) {
-    const call_description& what = one.what;
-    switch (what.kind) {
-      case call_kind::send:
-        return channel_->message(rank_, what, one.input, one.bytes(what.count), limit_);
-      case call_kind::receive:
-        return channel_->message(rank_, what, one.output, one.bytes(what.count), limit_);
-      case call_kind::all_reduce:
-        return collective(one, &detail::all_reduce_chunk, what.count, one.element->bytes);
-      case call_kind::reduce_scatter:
-        return collective(one, &detail::reduce_scatter_chunk, one.input_count(size()), one.element->bytes);
-      case call_kind::broadcast:
-        return collective(one, &detail::broadcast_chunk, what.count * one.element->bytes, 1);
-      case call_kind::all_gather:
-        return collective(one, &detail::all_gather_chunk, one.output_count(size()) * one.element->bytes, 1);
-      case call_kind::barrier:
-      case call_kind::duplicate:
-      case call_kind::register_memory:
-        break;
-    }
-    return collective(one, nullptr, 0, 1);
-  }
+  [[nodiscard]] request begin(const transfer& one);
 
   /// Called by all ranks: from now on each rank can read and write the arrays of the others, which may differ in size.
   template <transferable Element>
@@ -176,16 +139,7 @@ class threads : public typed_operations<threads> {
     return channel_->collective(rank_, one, work, elements, element_bytes, limit_);
   }
 
-  void leave() noexcept {
-    if (channel_ != nullptr) {
-      if (std::uncaught_exceptions() > 0) {
-        channel_->world().suspect(rank_, "it left the group because of an exception");  // the reason follows
-      } else {
-        channel_->depart(rank_);
-      }
-      channel_.reset();
-    }
-  }
+  void leave() noexcept;
 
   std::shared_ptr<detail::thread_channel> channel_;
   int rank_;
@@ -218,59 +172,10 @@ class rank_threads {
         ranks_in_process_{size * gradus::detail::ranks_in_process()} {}
 
   /// Calls body(object, communicator) on each rank.
-  void run(function body, void* object) {
-    body_ = body;
-    object_ = object;
-    {
-      struct joining_threads {
-        dynamic_array<std::thread> list;
-        ~joining_threads() {
-          for (std::thread& each : list) {
-            each.join();
-          }
-        }
-      } others;
-      others.list.reserve(failures_.size());
-      try {
-        for (std::size_t rank = 1; rank < failures_.size(); ++rank) {
-          others.list.push_back(start_thread(
-              "gradus rank",
-              [](void* self) {
-                auto& all = *static_cast<rank_threads*>(self);
-                all.run_rank(all.next_rank_.fetch_add(1));
-              },
-              this));
-        }
-      } catch (const std::exception& failure) {
-        channel_->world().fail(0, failure.what());
-        throw;
-      }
-      run_rank(0);
-    }
-    if (first_failed_ >= 0) {
-      std::exception_ptr first = failures_[static_cast<std::size_t>(first_failed_)];
-      for (std::size_t rank = 0; first == nullptr; ++rank) {  // the first rank to fail threw nothing: it left too early
-        first = failures_[rank];
-      }
-      std::rethrow_exception(first);
-    }
-  }
+  void run(function body, void* object);
 
  private:
-  void run_rank(int rank) noexcept {
-    threads world{channel_, rank, default_time_limit};
-    // Devices that are made here share the processors. The thread of rank 0 continues afterwards.
-    const int before = std::exchange(gradus::detail::ranks_in_process(), ranks_in_process_);
-    try {
-      body_(object_, world);
-    } catch (...) {
-      failures_[static_cast<std::size_t>(rank)] = std::current_exception();
-      threads own{channel_, rank, default_time_limit};  // the body may have moved from `world`
-      fail_with_current_exception(own);
-      first_failed_ = own.failed_rank();
-    }
-    gradus::detail::ranks_in_process() = before;
-  }
+  void run_rank(int rank) noexcept;
 
   std::shared_ptr<thread_channel> channel_;
   dynamic_array<std::exception_ptr> failures_;  // one per rank
@@ -331,6 +236,123 @@ auto run_ranks(int size, Function&& function, std::source_location where = std::
 }
 
 }  // namespace gradus::comm
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm {
+
+GRADUS_INLINE std::vector<threads> threads::create(int size, std::source_location where) {
+  const auto channel = meet(size, where);
+  std::vector<threads> ranks;
+  ranks.reserve(static_cast<std::size_t>(size));
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.push_back(threads{channel, rank, default_time_limit});
+  }
+  return ranks;
+}
+
+GRADUS_INLINE threads& threads::operator=(threads&& other) noexcept {
+  if (this != &other) {
+    leave();
+    channel_ = std::move(other.channel_);
+    rank_ = std::exchange(other.rank_, 0);
+    limit_ = other.limit_;
+  }
+  return *this;
+}
+
+GRADUS_INLINE request threads::begin(const transfer& one) {
+  const call_description& what = one.what;
+  switch (what.kind) {
+    case call_kind::send:
+      return channel_->message(rank_, what, one.input, one.bytes(what.count), limit_);
+    case call_kind::receive:
+      return channel_->message(rank_, what, one.output, one.bytes(what.count), limit_);
+    case call_kind::all_reduce:
+      return collective(one, &detail::all_reduce_chunk, what.count, one.element->bytes);
+    case call_kind::reduce_scatter:
+      return collective(one, &detail::reduce_scatter_chunk, one.input_count(size()), one.element->bytes);
+    case call_kind::broadcast:
+      return collective(one, &detail::broadcast_chunk, what.count * one.element->bytes, 1);
+    case call_kind::all_gather:
+      return collective(one, &detail::all_gather_chunk, one.output_count(size()) * one.element->bytes, 1);
+    case call_kind::barrier:
+    case call_kind::duplicate:
+    case call_kind::register_memory:
+      break;
+  }
+  return collective(one, nullptr, 0, 1);
+}
+
+GRADUS_INLINE void threads::leave() noexcept {
+  if (channel_ != nullptr) {
+    if (std::uncaught_exceptions() > 0) {
+      channel_->world().suspect(rank_, "it left the group because of an exception");  // the reason follows
+    } else {
+      channel_->depart(rank_);
+    }
+    channel_.reset();
+  }
+}
+
+}  // namespace gradus::comm
+
+namespace gradus::comm::detail {
+
+GRADUS_INLINE void rank_threads::run(function body, void* object) {
+  body_ = body;
+  object_ = object;
+  {
+    struct joining_threads {
+      dynamic_array<std::thread> list;
+      ~joining_threads() {
+        for (std::thread& each : list) {
+          each.join();
+        }
+      }
+    } others;
+    others.list.reserve(failures_.size());
+    try {
+      for (std::size_t rank = 1; rank < failures_.size(); ++rank) {
+        others.list.push_back(start_thread(
+            "gradus rank",
+            [](void* self) {
+              auto& all = *static_cast<rank_threads*>(self);
+              all.run_rank(all.next_rank_.fetch_add(1));
+            },
+            this));
+      }
+    } catch (const std::exception& failure) {
+      channel_->world().fail(0, failure.what());
+      throw;
+    }
+    run_rank(0);
+  }
+  if (first_failed_ >= 0) {
+    std::exception_ptr first = failures_[static_cast<std::size_t>(first_failed_)];
+    for (std::size_t rank = 0; first == nullptr; ++rank) {  // the first rank to fail threw nothing: it left too early
+      first = failures_[rank];
+    }
+    std::rethrow_exception(first);
+  }
+}
+
+GRADUS_INLINE void rank_threads::run_rank(int rank) noexcept {
+  threads world{channel_, rank, default_time_limit};
+  // Devices that are made here share the processors. The thread of rank 0 continues afterwards.
+  const int before = std::exchange(gradus::detail::ranks_in_process(), ranks_in_process_);
+  try {
+    body_(object_, world);
+  } catch (...) {
+    failures_[static_cast<std::size_t>(rank)] = std::current_exception();
+    threads own{channel_, rank, default_time_limit};  // the body may have moved from `world`
+    fail_with_current_exception(own);
+    first_failed_ = own.failed_rank();
+  }
+  gradus::detail::ranks_in_process() = before;
+}
+
+}  // namespace gradus::comm::detail
+#endif
 
 GRADUS_INSTANCE(class gradus::comm::link_of<::gradus::comm::threads>)
 GRADUS_INSTANCE(class gradus::comm::owned_link<::gradus::comm::threads>)

@@ -14,6 +14,7 @@
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/link.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 
@@ -50,7 +51,14 @@ struct tuning {
 ///   const comm::tuning measured = comm::tune_all_reduce(world);
 ///   comm::collectives fast{world.duplicate(), {.all_reduce = measured.rules}};
 /// @endcode
-[[nodiscard]] inline tuning tune_all_reduce(any_communicator communicator, const tune_options& options = {}) {
+[[nodiscard]] tuning tune_all_reduce(any_communicator communicator, const tune_options& options = {});
+
+}  // namespace gradus::comm
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm {
+
+GRADUS_INLINE tuning tune_all_reduce(any_communicator communicator, const tune_options& options) {
   if (options.smallest_bytes < 4 || options.largest_bytes < options.smallest_bytes || options.repeats < 1) {
     raise<configuration_error>("tune_all_reduce", "4 <= smallest_bytes <= largest_bytes and at least 1 repeat",
                                {options.smallest_bytes, ", ", options.largest_bytes, " and ", options.repeats});
@@ -105,3 +113,4 @@ struct tuning {
 }
 
 }  // namespace gradus::comm
+#endif

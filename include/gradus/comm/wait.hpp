@@ -9,7 +9,7 @@
 #include <string_view>  // std::string_view
 #include <thread>       // std::this_thread
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/format.hpp"
@@ -39,17 +39,7 @@ class backoff {
   explicit backoff(int spins) noexcept : spins_{spins} {}
 
   /// Waits until the next poll.
-  void pause() {
-    if (looks_ < spins_) {
-      ++looks_;
-      pause_processor();
-    } else if (looks_ < spins_ + yields) {
-      ++looks_;
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds{50});
-    }
-  }
+  void pause();
 
  private:
   static constexpr int yields = 20000;
@@ -66,7 +56,29 @@ inline void require_time_limit(std::string_view communicator, std::chrono::milli
 }
 
 /// A duration as text: "0.25 s", "600 s".
-[[nodiscard]] inline std::string seconds_text(std::chrono::milliseconds time) {
+[[nodiscard]] std::string seconds_text(std::chrono::milliseconds time);
+
+/// Ranks as text: "rank 3", "ranks 0, 2-5". @pre the ranks ascend
+[[nodiscard]] std::string ranks_text(const dynamic_array<int>& ranks);
+
+}  // namespace gradus::comm
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm {
+
+GRADUS_INLINE void backoff::pause() {
+  if (looks_ < spins_) {
+    ++looks_;
+    pause_processor();
+  } else if (looks_ < spins_ + yields) {
+    ++looks_;
+    std::this_thread::yield();
+  } else {
+    std::this_thread::sleep_for(std::chrono::microseconds{50});
+  }
+}
+
+GRADUS_INLINE std::string seconds_text(std::chrono::milliseconds time) {
   const auto milliseconds = static_cast<long long>(time.count());
   char digits[32];
   int size = format_text(digits, sizeof(digits), "%lld.%03lld", milliseconds / 1000, milliseconds % 1000);
@@ -77,8 +89,7 @@ inline void require_time_limit(std::string_view communicator, std::chrono::milli
   return gradus::join({std::string_view{digits, static_cast<std::size_t>(size)}, " s"});
 }
 
-/// Ranks as text: "rank 3", "ranks 0, 2-5". @pre the ranks ascend
-[[nodiscard]] inline std::string ranks_text(const dynamic_array<int>& ranks) {
+GRADUS_INLINE std::string ranks_text(const dynamic_array<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size();) {
     std::size_t last = i;
@@ -95,3 +106,4 @@ inline void require_time_limit(std::string_view communicator, std::chrono::milli
 }
 
 }  // namespace gradus::comm
+#endif

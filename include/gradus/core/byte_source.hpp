@@ -18,7 +18,7 @@
 #include <sys/stat.h>  // stat
 #endif
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 
 namespace gradus {
@@ -50,14 +50,7 @@ class byte_source {
 class file_source final : public byte_source {
  public:
   /// @throws format_error if the path does not exist, is not a regular file, or cannot be opened
-  explicit file_source(const std::string& path) : byte_source{path} {
-    require_regular();
-    errno = 0;
-    file_.reset(std::fopen(name().c_str(), "rb"));
-    if (!file_) {
-      refuse("a file that can be read", std::strerror(errno), "check the permissions");
-    }
-  }
+  explicit file_source(const std::string& path);
 
   [[nodiscard]] std::size_t read(std::span<std::uint8_t> into) override {
     const std::size_t count = into.empty() ? 0 : std::fread(into.data(), 1, into.size(), file_.get());
@@ -98,3 +91,18 @@ class file_source final : public byte_source {
 };
 
 }  // namespace gradus
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus {
+
+GRADUS_INLINE_CONSTRUCTOR file_source::file_source(const std::string& path) : byte_source{path} {
+  require_regular();
+  errno = 0;
+  file_.reset(std::fopen(name().c_str(), "rb"));
+  if (!file_) {
+    refuse("a file that can be read", std::strerror(errno), "check the permissions");
+  }
+}
+
+}  // namespace gradus
+#endif

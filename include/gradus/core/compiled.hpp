@@ -14,6 +14,29 @@
 #define GRADUS_INSTANCE(...) extern template __VA_ARGS__;
 #endif
 
+// A function that is no template is declared where its docstring stands, and defined at the end of its header, as
+//
+//   #ifdef GRADUS_HAS_DEFINITIONS
+//   namespace gradus {
+//   GRADUS_INLINE void function(int argument) { ... }
+//   }  // namespace gradus
+//   #endif
+//
+// Without separate compilation it is inline there. With it, only the file that includes gradus/compiled.hpp reads the
+// block, and emits the function; the headers that only the block needs are included in such a block, too. Constructors
+// and destructors have a macro of their own: clang emits of one that is inline only the variant for base classes. The
+// linker takes one of the functions where several libraries have them. Virtual functions stay in their class, because a
+// vtable is emitted with the first of them that is not inline.
+#if defined(GRADUS_COMPILES_LIBRARY)
+#define GRADUS_HAS_DEFINITIONS
+#define GRADUS_INLINE [[gnu::used]] inline
+#define GRADUS_INLINE_CONSTRUCTOR [[gnu::weak]]
+#elif !defined(GRADUS_SEPARATE_COMPILATION)
+#define GRADUS_HAS_DEFINITIONS
+#define GRADUS_INLINE inline
+#define GRADUS_INLINE_CONSTRUCTOR inline
+#endif
+
 #ifdef GRADUS_INSTANCE
 #define GRADUS_HAS_INSTANCES
 namespace gradus {

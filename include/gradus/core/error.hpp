@@ -10,7 +10,7 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::pair
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/text.hpp"
 
 namespace gradus {
@@ -84,38 +84,8 @@ class error_location {
 namespace detail {
 
 /// "operation: expected E, got A. Hint: H. [file:line]"; empty parts are left out, and a line of the standard library.
-inline std::string error_message(message_part operation, message_part expected, message_part actual, message_part hint,
-                                 error_location where) {
-  std::string text;
-  operation.append_to(text);
-  if (!expected.empty()) {
-    text += ": expected ";
-    expected.append_to(text);
-  }
-  if (!actual.empty()) {
-    text += expected.empty() ? ": " : ", got ";
-    actual.append_to(text);
-  }
-  if (!text.ends_with('.') && !text.ends_with('?')) {
-    text += '.';
-  }
-  if (!hint.empty()) {
-    text += " Hint: ";
-    hint.append_to(text);
-    if (!text.ends_with('.') && !text.ends_with('?')) {
-      text += '.';
-    }
-  }
-  if (where.in_standard_library()) {
-    return printable(text);
-  }
-  std::string_view file{where.file_name()};
-  if (const auto slash = file.find_last_of("/\\"); slash != std::string_view::npos) {
-    file.remove_prefix(slash + 1);
-  }
-  append_text(text, {" [", file, ":", where.line(), "]"});
-  return printable(text);
-}
+std::string error_message(message_part operation, message_part expected, message_part actual, message_part hint,
+                          error_location where);
 
 }  // namespace detail
 
@@ -235,3 +205,42 @@ template <class Error>
 }
 
 }  // namespace gradus
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::detail {
+
+GRADUS_INLINE std::string error_message(message_part operation, message_part expected, message_part actual,
+                                        message_part hint, error_location where) {
+  std::string text;
+  operation.append_to(text);
+  if (!expected.empty()) {
+    text += ": expected ";
+    expected.append_to(text);
+  }
+  if (!actual.empty()) {
+    text += expected.empty() ? ": " : ", got ";
+    actual.append_to(text);
+  }
+  if (!text.ends_with('.') && !text.ends_with('?')) {
+    text += '.';
+  }
+  if (!hint.empty()) {
+    text += " Hint: ";
+    hint.append_to(text);
+    if (!text.ends_with('.') && !text.ends_with('?')) {
+      text += '.';
+    }
+  }
+  if (where.in_standard_library()) {
+    return printable(text);
+  }
+  std::string_view file{where.file_name()};
+  if (const auto slash = file.find_last_of("/\\"); slash != std::string_view::npos) {
+    file.remove_prefix(slash + 1);
+  }
+  append_text(text, {" [", file, ":", where.line(), "]"});
+  return printable(text);
+}
+
+}  // namespace gradus::detail
+#endif

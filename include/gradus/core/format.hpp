@@ -15,7 +15,7 @@
 #include <string_view>   // std::string_view
 #include <system_error>  // std::errc
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 
 namespace gradus {
 
@@ -23,7 +23,45 @@ namespace detail {
 
 /// Writes as std::vsnprintf does in the locale "C": at most `size` characters with a null character at the end.
 /// Returns the length of the whole text.
-inline std::size_t format_arguments(char* to, std::size_t size, const char* format, std::va_list arguments) {
+std::size_t format_arguments(char* to, std::size_t size, const char* format, std::va_list arguments);
+
+}  // namespace detail
+
+/// Writes numbers and texts like std::snprintf in the locale "C", whatever the locale is: d, i, u, x, e, f, g, c and s
+/// with width, precision (of f, e and g at most 190), the flags `-`, `0`, `+` and space, and the types h, l, ll, j, z
+/// and t. At most `size` characters are written, the last one null. Returns the length of the whole text. It allocates
+/// nothing.
+int format_text(char* to, std::size_t size, const char* format, ...);
+
+/// Writes the fewest digits that are read as the same float or double: 64, 0.1, 1e-09, inf. There is room for 24
+/// characters; no null character is written. Returns the number of characters.
+template <class Real>
+std::size_t format_shortest(char* to, std::size_t size, Real value) {
+  const Real magnitude = value < 0 ? -value : value;
+  const bool fixed = magnitude == 0 || (magnitude >= Real(1e-4) && magnitude < Real(1e15));  // 100000, not 1e+05
+  const std::to_chars_result written =
+      fixed ? std::to_chars(to, to + size, value, std::chars_format::fixed) : std::to_chars(to, to + size, value);
+  return static_cast<std::size_t>(written.ptr - to);
+}
+
+/// Writes to a file like std::fprintf, with the conversions of format_text. Returns the number of characters, or a
+/// negative number if not all of them could be written.
+int print_text(std::FILE* file, const char* format, ...);
+
+/// The number that all of the text is, as std::strtod reads it in the locale "C", but without spaces, `+` and
+/// hexadecimal digits. Nothing if the text is something else or no double is near it.
+[[nodiscard]] inline std::optional<double> read_number(std::string_view text) {
+  double value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return problem == std::errc{} && end == text.data() + text.size() ? std::optional{value} : std::nullopt;
+}
+
+}  // namespace gradus
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::detail {
+
+GRADUS_INLINE std::size_t format_arguments(char* to, std::size_t size, const char* format, std::va_list arguments) {
   std::size_t length = 0;
   const auto put = [&](const char* from, std::size_t count) {
     if (length + 1 < size) {
@@ -159,13 +197,11 @@ inline std::size_t format_arguments(char* to, std::size_t size, const char* form
   return length;
 }
 
-}  // namespace detail
+}  // namespace gradus::detail
 
-/// Writes numbers and texts like std::snprintf in the locale "C", whatever the locale is: d, i, u, x, e, f, g, c and s
-/// with width, precision (of f, e and g at most 190), the flags `-`, `0`, `+` and space, and the types h, l, ll, j, z
-/// and t. At most `size` characters are written, the last one null. Returns the length of the whole text. It allocates
-/// nothing.
-[[gnu::format(printf, 3, 4)]] inline int format_text(char* to, std::size_t size, const char* format, ...) {
+namespace gradus {
+
+[[gnu::format(printf, 3, 4)]] GRADUS_INLINE int format_text(char* to, std::size_t size, const char* format, ...) {
   std::va_list arguments;
   va_start(arguments, format);
   const std::size_t length = detail::format_arguments(to, size, format, arguments);
@@ -173,20 +209,7 @@ inline std::size_t format_arguments(char* to, std::size_t size, const char* form
   return static_cast<int>(length);
 }
 
-/// Writes the fewest digits that are read as the same float or double: 64, 0.1, 1e-09, inf. There is room for 24
-/// characters; no null character is written. Returns the number of characters.
-template <class Real>
-std::size_t format_shortest(char* to, std::size_t size, Real value) {
-  const Real magnitude = value < 0 ? -value : value;
-  const bool fixed = magnitude == 0 || (magnitude >= Real(1e-4) && magnitude < Real(1e15));  // 100000, not 1e+05
-  const std::to_chars_result written =
-      fixed ? std::to_chars(to, to + size, value, std::chars_format::fixed) : std::to_chars(to, to + size, value);
-  return static_cast<std::size_t>(written.ptr - to);
-}
-
-/// Writes to a file like std::fprintf, with the conversions of format_text. Returns the number of characters, or a
-/// negative number if not all of them could be written.
-[[gnu::format(printf, 2, 3)]] inline int print_text(std::FILE* file, const char* format, ...) {
+[[gnu::format(printf, 2, 3)]] GRADUS_INLINE int print_text(std::FILE* file, const char* format, ...) {
   char text[1024];
   std::string longer;
   std::va_list arguments;
@@ -204,12 +227,5 @@ std::size_t format_shortest(char* to, std::size_t size, Real value) {
   return std::fwrite(from, 1, length, file) == length ? static_cast<int>(length) : -1;
 }
 
-/// The number that all of the text is, as std::strtod reads it in the locale "C", but without spaces, `+` and
-/// hexadecimal digits. Nothing if the text is something else or no double is near it.
-[[nodiscard]] inline std::optional<double> read_number(std::string_view text) {
-  double value = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return problem == std::errc{} && end == text.data() + text.size() ? std::optional{value} : std::nullopt;
-}
-
 }  // namespace gradus
+#endif

@@ -9,6 +9,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/text.hpp"
 
 namespace gradus {
@@ -41,7 +42,36 @@ namespace gradus {
 }
 
 /// How many characters must be inserted, removed or replaced to make one name of the other (Levenshtein 1966).
-[[nodiscard]] inline std::size_t name_distance(std::string_view one, std::string_view other) {
+[[nodiscard]] std::size_t name_distance(std::string_view one, std::string_view other);
+
+/// Names for a message about one that is unknown: all, or of more than 16 the nearest 8, each in the order of add.
+class known_names {
+ public:
+  /// Adds a name; it must outlive the object.
+  void add(std::string_view name) { names_.push_back(name); }
+
+  /// "conv1, conv2, scores", "conv1, conv2, ... (of 160)" or "none".
+  [[nodiscard]] std::string similar(std::string_view unknown) const;
+
+  /// The first name that fits a pattern, or an empty text.
+  [[nodiscard]] std::string_view first_that_fits(std::string_view pattern) const noexcept;
+
+  /// True if a name begins with `group` and a dot.
+  [[nodiscard]] bool has_group(std::string_view group) const noexcept;
+
+  /// The name that is so similar that it may be meant, or an empty text.
+  [[nodiscard]] std::string_view meant_by(std::string_view unknown) const;
+
+ private:
+  std::vector<std::string_view> names_;
+};
+
+}  // namespace gradus
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus {
+
+GRADUS_INLINE std::size_t name_distance(std::string_view one, std::string_view other) {
   std::vector<std::size_t> row(other.size() + 1);  // distances of a beginning of `one` from all beginnings of `other`
   for (std::size_t k = 0; k < row.size(); ++k) {
     row[k] = k;
@@ -58,71 +88,58 @@ namespace gradus {
   return row.back();
 }
 
-/// Names for a message about one that is unknown: all, or of more than 16 the nearest 8, each in the order of add.
-class known_names {
- public:
-  /// Adds a name; it must outlive the object.
-  void add(std::string_view name) { names_.push_back(name); }
-
-  /// "conv1, conv2, scores", "conv1, conv2, ... (of 160)" or "none".
-  [[nodiscard]] std::string similar(std::string_view unknown) const {
-    constexpr std::size_t all = 16;
-    constexpr std::size_t some = 8;
-    std::vector<std::size_t> distances;
-    for (const std::string_view each : names_) {
-      distances.push_back(names_.size() <= all ? 0 : name_distance(unknown, each));
-    }
-    std::vector<std::size_t> ordered = distances;
-    std::sort(ordered.begin(), ordered.end());
-    std::string text;
-    std::size_t shown = 0;
-    for (std::size_t i = 0; i < names_.size(); ++i) {
-      if (names_.size() <= all || (distances[i] <= ordered[some - 1] && shown < some)) {
-        append_text(text, {shown == 0 ? "" : ", ", names_[i]});
-        ++shown;
-      }
-    }
-    if (shown < names_.size()) {
-      append_text(text, {", ... (", names_.size(), " in all)"});
-    }
-    return text.empty() ? "none" : text;
+GRADUS_INLINE std::string known_names::similar(std::string_view unknown) const {
+  constexpr std::size_t all = 16;
+  constexpr std::size_t some = 8;
+  std::vector<std::size_t> distances;
+  for (const std::string_view each : names_) {
+    distances.push_back(names_.size() <= all ? 0 : name_distance(unknown, each));
   }
-
-  /// The first name that fits a pattern, or an empty text.
-  [[nodiscard]] std::string_view first_that_fits(std::string_view pattern) const noexcept {
-    for (const std::string_view each : names_) {
-      if (matches_pattern(pattern, each)) {
-        return each;
-      }
+  std::vector<std::size_t> ordered = distances;
+  std::sort(ordered.begin(), ordered.end());
+  std::string text;
+  std::size_t shown = 0;
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    if (names_.size() <= all || (distances[i] <= ordered[some - 1] && shown < some)) {
+      append_text(text, {shown == 0 ? "" : ", ", names_[i]});
+      ++shown;
     }
-    return {};
   }
+  if (shown < names_.size()) {
+    append_text(text, {", ... (", names_.size(), " in all)"});
+  }
+  return text.empty() ? "none" : text;
+}
 
-  /// True if a name begins with `group` and a dot.
-  [[nodiscard]] bool has_group(std::string_view group) const noexcept {
-    for (const std::string_view each : names_) {
-      if (each.size() > group.size() && each.starts_with(group) && each[group.size()] == '.') {
-        return true;
-      }
+GRADUS_INLINE std::string_view known_names::first_that_fits(std::string_view pattern) const noexcept {
+  for (const std::string_view each : names_) {
+    if (matches_pattern(pattern, each)) {
+      return each;
     }
-    return false;
   }
+  return {};
+}
 
-  /// The name that is so similar that it may be meant, or an empty text.
-  [[nodiscard]] std::string_view meant_by(std::string_view unknown) const {
-    std::string_view nearest;
-    std::size_t least = std::max(std::size_t{2}, unknown.size() / 4) + 1;
-    for (const std::string_view each : names_) {
-      if (const std::size_t distance = name_distance(unknown, each); distance < least) {
-        least = distance;
-        nearest = each;
-      }
+GRADUS_INLINE bool known_names::has_group(std::string_view group) const noexcept {
+  for (const std::string_view each : names_) {
+    if (each.size() > group.size() && each.starts_with(group) && each[group.size()] == '.') {
+      return true;
     }
-    return nearest;
   }
+  return false;
+}
 
- private:
-  std::vector<std::string_view> names_;
-};
+GRADUS_INLINE std::string_view known_names::meant_by(std::string_view unknown) const {
+  std::string_view nearest;
+  std::size_t least = std::max(std::size_t{2}, unknown.size() / 4) + 1;
+  for (const std::string_view each : names_) {
+    if (const std::size_t distance = name_distance(unknown, each); distance < least) {
+      least = distance;
+      nearest = each;
+    }
+  }
+  return nearest;
+}
 
 }  // namespace gradus
+#endif

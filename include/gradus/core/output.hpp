@@ -7,7 +7,7 @@
 #include <cstdio>   // std::ferror, std::fflush, std::fprintf
 #include <cstring>  // std::strerror
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 
 namespace gradus {
 
@@ -21,7 +21,14 @@ namespace gradus {
 /// @param status   the exit status of the program
 /// @return `status`; if some of the output could not be written, prints a message to standard error and returns 1
 /// instead of 0
-[[nodiscard]] inline int close_output(const char* program, int status) noexcept {
+[[nodiscard]] int close_output(const char* program, int status) noexcept;
+
+}  // namespace gradus
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus {
+
+GRADUS_INLINE int close_output(const char* program, int status) noexcept {
   errno = 0;
   const bool flushed = std::fflush(stdout) == 0;
   if (flushed && std::ferror(stdout) == 0) {
@@ -33,3 +40,4 @@ namespace gradus {
 }
 
 }  // namespace gradus
+#endif

@@ -8,7 +8,7 @@
 #include <string>            // std::string
 #include <string_view>       // std::string_view
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/format.hpp"
 
 namespace gradus {
@@ -43,26 +43,7 @@ class text_piece {
   text_piece(bool) = delete;
 
   /// Appends the text or the digits of the number.
-  GRADUS_COLD void append_to(std::string& text) const {
-    char digits[40];
-    switch (kind_) {
-      case kind::characters:
-        text.append(characters_.begin, characters_.size);
-        break;
-      case kind::with_sign:
-        text.append(digits, static_cast<std::size_t>(format_text(digits, sizeof(digits), "%lld", with_sign_)));
-        break;
-      case kind::without_sign:
-        text.append(digits, static_cast<std::size_t>(format_text(digits, sizeof(digits), "%llu", without_sign_)));
-        break;
-      case kind::real:
-        text.append(digits, format_shortest(digits, sizeof(digits), real_));
-        break;
-      case kind::single:
-        text.append(digits, format_shortest(digits, sizeof(digits), single_));
-        break;
-    }
-  }
+  void append_to(std::string& text) const;
 
  private:
   enum class kind : unsigned char { characters, with_sign, without_sign, real, single };
@@ -117,16 +98,7 @@ class message_part {
   [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
 
   /// Appends the text or the pieces.
-  GRADUS_COLD void append_to(std::string& text) const {
-    if ((size_ & of_pieces) == 0) {
-      text.append(static_cast<const char*>(begin_), size_);
-      return;
-    }
-    const auto* const pieces = static_cast<const text_piece*>(begin_);
-    for (std::size_t i = 0; i < (size_ & ~of_pieces); ++i) {
-      pieces[i].append_to(text);
-    }
-  }
+  void append_to(std::string& text) const;
 
  private:
   static constexpr std::size_t of_pieces = ~(~std::size_t{0} >> 1U);  // the highest bit of the size
@@ -145,7 +117,46 @@ class message_part {
 
 /// A text that is safe for a terminal: control characters except newlines and tabs are written as `\x1b`. File names
 /// can contain control characters, and a terminal obeys them.
-[[nodiscard]] GRADUS_COLD inline std::string printable(std::string_view from) {
+[[nodiscard]] std::string printable(std::string_view from);
+
+}  // namespace gradus
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus {
+
+GRADUS_COLD GRADUS_INLINE void text_piece::append_to(std::string& text) const {
+  char digits[40];
+  switch (kind_) {
+    case kind::characters:
+      text.append(characters_.begin, characters_.size);
+      break;
+    case kind::with_sign:
+      text.append(digits, static_cast<std::size_t>(format_text(digits, sizeof(digits), "%lld", with_sign_)));
+      break;
+    case kind::without_sign:
+      text.append(digits, static_cast<std::size_t>(format_text(digits, sizeof(digits), "%llu", without_sign_)));
+      break;
+    case kind::real:
+      text.append(digits, format_shortest(digits, sizeof(digits), real_));
+      break;
+    case kind::single:
+      text.append(digits, format_shortest(digits, sizeof(digits), single_));
+      break;
+  }
+}
+
+GRADUS_COLD GRADUS_INLINE void message_part::append_to(std::string& text) const {
+  if ((size_ & of_pieces) == 0) {
+    text.append(static_cast<const char*>(begin_), size_);
+    return;
+  }
+  const auto* const pieces = static_cast<const text_piece*>(begin_);
+  for (std::size_t i = 0; i < (size_ & ~of_pieces); ++i) {
+    pieces[i].append_to(text);
+  }
+}
+
+GRADUS_COLD GRADUS_INLINE std::string printable(std::string_view from) {
   std::string result;
   result.reserve(from.size());
   for (std::size_t i = 0; i < from.size(); ++i) {
@@ -166,3 +177,4 @@ class message_part {
 }
 
 }  // namespace gradus
+#endif

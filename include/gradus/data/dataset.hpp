@@ -11,7 +11,7 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
@@ -155,30 +155,7 @@ struct normalization {
 namespace detail {
 
 /// @throws configuration_error unless the normalization is possible for images of `channels` channels
-inline void check_normalization(const normalization& values, index_t channels) {
-  const auto check = [&](const char* what, const std::vector<double>& each_channel) {
-    if (!each_channel.empty() && static_cast<index_t>(each_channel.size()) != channels) {
-      raise<configuration_error>("normalization", {"a ", what, " for each of ", channels, " channels, or none"},
-                                 {each_channel.size()});
-    }
-    for (const double value : each_channel) {
-      if (!is_finite(value)) {
-        raise<configuration_error>("normalization", {"a finite ", what}, {value});
-      }
-    }
-  };
-  check("mean", values.mean);
-  check("deviation", values.deviation);
-  if (!is_finite(values.scale) || values.scale == 0) {
-    raise<configuration_error>("normalization", "a scale that is finite and not 0", {values.scale});
-  }
-  for (const double deviation : values.deviation) {
-    if (deviation <= 0) {
-      raise<configuration_error>("normalization", "deviations above 0", {deviation},
-                                 "use 1 for a channel that is constant");
-    }
-  }
-}
+void check_normalization(const normalization& values, index_t channels);
 
 }  // namespace detail
 
@@ -253,14 +230,7 @@ class image_dataset {
     });
   }
   /// The same, moving the pixels.
-  [[nodiscard]] image_dataset with(normalization values, error_location where = error_location::current()) && {
-    return at_call(where, [&, this] {
-      normalization_ = std::move(values);
-      make_tables();
-      hash_ = hash_content();
-      return std::move(*this);
-    });
-  }
+  [[nodiscard]] image_dataset with(normalization values, error_location where = error_location::current()) &&;
 
  private:
   static constexpr std::size_t bytes_values = 256;
@@ -274,54 +244,13 @@ class image_dataset {
     }
   }
 
-  void check_sizes() const {
-    if (shape_.n < 0 || shape_.c < 1 || shape_.h < 1 || shape_.w < 1) {
-      raise<shape_error>("image_dataset", "at least 0 images of at least 1 channel, row and column", to_string(shape_));
-    }
-    if (static_cast<index_t>(pixels_.size()) != shape_.size()) {
-      raise<shape_error>("image_dataset", {shape_.size(), " pixels as in ", to_string(shape_)}, {pixels_.size()});
-    }
-    if (static_cast<index_t>(labels_.size()) != shape_.n) {
-      raise<shape_error>("image_dataset", {shape_.n, " labels, one for each image"}, {labels_.size()});
-    }
-  }
+  void check_sizes() const;
 
-  void check_labels() const {
-    if (classes_ < 1) {
-      raise<configuration_error>("image_dataset", "classes of at least 1", {classes_});
-    }
-    for (std::size_t i = 0; i < labels_.size(); ++i) {
-      if (labels_[i] < 0 || labels_[i] >= classes_) {
-        raise<format_error>("image_dataset", {"labels from 0 to ", classes_ - 1},
-                            {"label ", labels_[i], " of example ", i}, "check the number of classes");
-      }
-    }
-  }
+  void check_labels() const;
 
-  void make_tables() {
-    const auto channels = static_cast<std::size_t>(shape_.c);
-    detail::check_normalization(normalization_, shape_.c);
-    float_tables_ = dynamic_array<float>(channels * bytes_values);
-    double_tables_ = std::vector<double>(channels * bytes_values);
-    for (std::size_t c = 0; c < channels; ++c) {
-      const double mean = normalization_.mean.empty() ? 0.0 : normalization_.mean[c];
-      const double deviation = normalization_.deviation.empty() ? 1.0 : normalization_.deviation[c];
-      for (std::size_t byte = 0; byte < bytes_values; ++byte) {
-        const double value = (normalization_.scale * static_cast<double>(byte) - mean) / deviation;
-        double_tables_[c * bytes_values + byte] = value;
-        float_tables_[c * bytes_values + byte] = static_cast<float>(value);
-      }
-    }
-  }
+  void make_tables();
 
-  [[nodiscard]] std::uint64_t hash_content() const noexcept {
-    const auto as_bytes = [](const auto& range) {
-      return std::span{reinterpret_cast<const std::uint8_t*>(range.data()), range.size() * sizeof(range[0])};
-    };
-    std::uint64_t hash = detail::hash_bytes(pixels_, 0);
-    hash = detail::hash_bytes(as_bytes(labels_), hash);
-    return detail::hash_bytes(as_bytes(double_tables_), hash);
-  }
+  [[nodiscard]] std::uint64_t hash_content() const noexcept;
 
   image_extents shape_;  // n, c, h, w
   std::vector<std::uint8_t> pixels_;
@@ -335,3 +264,96 @@ class image_dataset {
 static_assert(dataset<image_dataset, float>);
 
 }  // namespace gradus::data
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::data::detail {
+
+GRADUS_INLINE void check_normalization(const normalization& values, index_t channels) {
+  const auto check = [&](const char* what, const std::vector<double>& each_channel) {
+    if (!each_channel.empty() && static_cast<index_t>(each_channel.size()) != channels) {
+      raise<configuration_error>("normalization", {"a ", what, " for each of ", channels, " channels, or none"},
+                                 {each_channel.size()});
+    }
+    for (const double value : each_channel) {
+      if (!is_finite(value)) {
+        raise<configuration_error>("normalization", {"a finite ", what}, {value});
+      }
+    }
+  };
+  check("mean", values.mean);
+  check("deviation", values.deviation);
+  if (!is_finite(values.scale) || values.scale == 0) {
+    raise<configuration_error>("normalization", "a scale that is finite and not 0", {values.scale});
+  }
+  for (const double deviation : values.deviation) {
+    if (deviation <= 0) {
+      raise<configuration_error>("normalization", "deviations above 0", {deviation},
+                                 "use 1 for a channel that is constant");
+    }
+  }
+}
+
+}  // namespace gradus::data::detail
+
+namespace gradus::data {
+
+GRADUS_INLINE image_dataset image_dataset::with(normalization values, error_location where) && {
+  return at_call(where, [&, this] {
+    normalization_ = std::move(values);
+    make_tables();
+    hash_ = hash_content();
+    return std::move(*this);
+  });
+}
+
+GRADUS_INLINE void image_dataset::check_sizes() const {
+  if (shape_.n < 0 || shape_.c < 1 || shape_.h < 1 || shape_.w < 1) {
+    raise<shape_error>("image_dataset", "at least 0 images of at least 1 channel, row and column", to_string(shape_));
+  }
+  if (static_cast<index_t>(pixels_.size()) != shape_.size()) {
+    raise<shape_error>("image_dataset", {shape_.size(), " pixels as in ", to_string(shape_)}, {pixels_.size()});
+  }
+  if (static_cast<index_t>(labels_.size()) != shape_.n) {
+    raise<shape_error>("image_dataset", {shape_.n, " labels, one for each image"}, {labels_.size()});
+  }
+}
+
+GRADUS_INLINE void image_dataset::check_labels() const {
+  if (classes_ < 1) {
+    raise<configuration_error>("image_dataset", "classes of at least 1", {classes_});
+  }
+  for (std::size_t i = 0; i < labels_.size(); ++i) {
+    if (labels_[i] < 0 || labels_[i] >= classes_) {
+      raise<format_error>("image_dataset", {"labels from 0 to ", classes_ - 1},
+                          {"label ", labels_[i], " of example ", i}, "check the number of classes");
+    }
+  }
+}
+
+GRADUS_INLINE void image_dataset::make_tables() {
+  const auto channels = static_cast<std::size_t>(shape_.c);
+  detail::check_normalization(normalization_, shape_.c);
+  float_tables_ = dynamic_array<float>(channels * bytes_values);
+  double_tables_ = std::vector<double>(channels * bytes_values);
+  for (std::size_t c = 0; c < channels; ++c) {
+    const double mean = normalization_.mean.empty() ? 0.0 : normalization_.mean[c];
+    const double deviation = normalization_.deviation.empty() ? 1.0 : normalization_.deviation[c];
+    for (std::size_t byte = 0; byte < bytes_values; ++byte) {
+      const double value = (normalization_.scale * static_cast<double>(byte) - mean) / deviation;
+      double_tables_[c * bytes_values + byte] = value;
+      float_tables_[c * bytes_values + byte] = static_cast<float>(value);
+    }
+  }
+}
+
+GRADUS_INLINE std::uint64_t image_dataset::hash_content() const noexcept {
+  const auto as_bytes = [](const auto& range) {
+    return std::span{reinterpret_cast<const std::uint8_t*>(range.data()), range.size() * sizeof(range[0])};
+  };
+  std::uint64_t hash = detail::hash_bytes(pixels_, 0);
+  hash = detail::hash_bytes(as_bytes(labels_), hash);
+  return detail::hash_bytes(as_bytes(double_tables_), hash);
+}
+
+}  // namespace gradus::data
+#endif

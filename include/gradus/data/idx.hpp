@@ -12,7 +12,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
@@ -45,7 +45,63 @@ inline std::string hexadecimal(std::uint8_t byte) {
 }
 
 /// A type code as text: "0x0d (float)".
-inline std::string idx_type(std::uint8_t code) {
+std::string idx_type(std::uint8_t code);
+
+/// Fills `into` with the next bytes. @throws format_error if the source ends before it is full
+inline void read_idx_header(byte_source& source, std::span<std::uint8_t> into) {
+  if (const std::size_t got = source.read(into); got < into.size()) {
+    raise<format_error>({"read_idx '", source.name(), "'"}, "the header of an IDX file",
+                        "a file that ends inside the header", "the file is not IDX or was not copied completely");
+  }
+}
+
+/// Bytes of an integer; 0 for other types.
+[[nodiscard]] constexpr std::size_t idx_integer_size(std::uint8_t code) noexcept {
+  return code == 0x08 || code == 0x09 ? 1 : code == 0x0b ? 2 : code == 0x0c ? 4 : 0;
+}
+
+/// Checks the first four bytes: 0, 0, the type of the elements, the number of axes. Returns the number of axes.
+std::size_t check_idx_magic(const std::string& operation, const std::array<std::uint8_t, 4>& magic, bool labels);
+
+/// Reads to the end: unsigned bytes, or labels of any integers, whose type it returns.
+std::uint8_t read_idx_elements(byte_source& source, const idx_options& options, bool labels, idx_array& array);
+
+}  // namespace detail
+
+/// Reads an IDX file of unsigned bytes to its end.
+///
+/// The format: bytes 0, 0, type code, number of axes; an extent of 4 bytes, most significant first, for each axis; the
+/// values (Y. LeCun, C. Cortes, C. J. C. Burges: "The MNIST database of handwritten digits").
+///
+/// Memory grows with the bytes that arrive, so a short file that declares a large array allocates little. At most one
+/// byte more than declared is read, so a source may be endless.
+/// @throws format_error if the source cannot be read, is not IDX, has a zero extent, declares more than
+/// options.maximum_bytes, or has fewer or more bytes than it declares
+[[nodiscard]] idx_array read_idx(byte_source& source, const idx_options& options = {},
+                                 error_location where = error_location::current());
+
+/// Reads an IDX file of labels, which are integers of 1, 2 or 4 bytes: (n), or (n, k) with the class in the first of k
+/// numbers, as QMNIST has them.
+/// @throws format_error as read_idx, or if there are other axes
+[[nodiscard]] idx_labels read_idx_labels(byte_source& source, const idx_options& options = {},
+                                         error_location where = error_location::current());
+
+/// Reads a plain IDX file. For .gz files see gradus/data/gzip.hpp.
+/// @throws format_error as the other read_idx
+[[nodiscard]] inline idx_array read_idx(const std::string& path, const idx_options& options = {},
+                                        error_location where = error_location::current()) {
+  return at_call(where, [&] {
+    file_source source{path};
+    return read_idx(source, options);
+  });
+}
+
+}  // namespace gradus::data
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::data::detail {
+
+GRADUS_INLINE std::string idx_type(std::uint8_t code) {
   switch (code) {
     case 0x08:
       return "0x08 (unsigned byte)";
@@ -64,22 +120,8 @@ inline std::string idx_type(std::uint8_t code) {
   }
 }
 
-/// Fills `into` with the next bytes. @throws format_error if the source ends before it is full
-inline void read_idx_header(byte_source& source, std::span<std::uint8_t> into) {
-  if (const std::size_t got = source.read(into); got < into.size()) {
-    raise<format_error>({"read_idx '", source.name(), "'"}, "the header of an IDX file",
-                        "a file that ends inside the header", "the file is not IDX or was not copied completely");
-  }
-}
-
-/// Bytes of an integer; 0 for other types.
-[[nodiscard]] constexpr std::size_t idx_integer_size(std::uint8_t code) noexcept {
-  return code == 0x08 || code == 0x09 ? 1 : code == 0x0b ? 2 : code == 0x0c ? 4 : 0;
-}
-
-/// Checks the first four bytes: 0, 0, the type of the elements, the number of axes. Returns the number of axes.
-inline std::size_t check_idx_magic(const std::string& operation, const std::array<std::uint8_t, 4>& magic,
-                                   bool labels) {
+GRADUS_INLINE std::size_t check_idx_magic(const std::string& operation, const std::array<std::uint8_t, 4>& magic,
+                                          bool labels) {
   if (magic[0] == 0x1f && magic[1] == 0x8b) {
     raise<format_error>(operation, "the first bytes 0x00 0x00 of an IDX file",
                         "0x1f 0x8b, the first bytes of gzip files",
@@ -102,8 +144,8 @@ inline std::size_t check_idx_magic(const std::string& operation, const std::arra
   return magic[3];
 }
 
-/// Reads to the end: unsigned bytes, or labels of any integers, whose type it returns.
-inline std::uint8_t read_idx_elements(byte_source& source, const idx_options& options, bool labels, idx_array& array) {
+GRADUS_INLINE std::uint8_t read_idx_elements(byte_source& source, const idx_options& options, bool labels,
+                                             idx_array& array) {
   const std::string operation = gradus::join({labels ? "read_idx_labels '" : "read_idx '", source.name(), "'"});
   std::array<std::uint8_t, 4> magic{};
   read_idx_header(source, magic);
@@ -144,19 +186,11 @@ inline std::uint8_t read_idx_elements(byte_source& source, const idx_options& op
   return magic[2];
 }
 
-}  // namespace detail
+}  // namespace gradus::data::detail
 
-/// Reads an IDX file of unsigned bytes to its end.
-///
-/// The format: bytes 0, 0, type code, number of axes; an extent of 4 bytes, most significant first, for each axis; the
-/// values (Y. LeCun, C. Cortes, C. J. C. Burges: "The MNIST database of handwritten digits").
-///
-/// Memory grows with the bytes that arrive, so a short file that declares a large array allocates little. At most one
-/// byte more than declared is read, so a source may be endless.
-/// @throws format_error if the source cannot be read, is not IDX, has a zero extent, declares more than
-/// options.maximum_bytes, or has fewer or more bytes than it declares
-[[nodiscard]] inline idx_array read_idx(byte_source& source, const idx_options& options = {},
-                                        error_location where = error_location::current()) {
+namespace gradus::data {
+
+GRADUS_INLINE idx_array read_idx(byte_source& source, const idx_options& options, error_location where) {
   return at_call(where, [&] {
     idx_array array;
     detail::read_idx_elements(source, options, false, array);
@@ -164,11 +198,7 @@ inline std::uint8_t read_idx_elements(byte_source& source, const idx_options& op
   });
 }
 
-/// Reads an IDX file of labels, which are integers of 1, 2 or 4 bytes: (n), or (n, k) with the class in the first of k
-/// numbers, as QMNIST has them.
-/// @throws format_error as read_idx, or if there are other axes
-[[nodiscard]] inline idx_labels read_idx_labels(byte_source& source, const idx_options& options = {},
-                                                error_location where = error_location::current()) {
+GRADUS_INLINE idx_labels read_idx_labels(byte_source& source, const idx_options& options, error_location where) {
   return at_call(where, [&] {
     idx_array array;
     const std::uint8_t type = detail::read_idx_elements(source, options, true, array);
@@ -195,14 +225,5 @@ inline std::uint8_t read_idx_elements(byte_source& source, const idx_options& op
   });
 }
 
-/// Reads a plain IDX file. For .gz files see gradus/data/gzip.hpp.
-/// @throws format_error as the other read_idx
-[[nodiscard]] inline idx_array read_idx(const std::string& path, const idx_options& options = {},
-                                        error_location where = error_location::current()) {
-  return at_call(where, [&] {
-    file_source source{path};
-    return read_idx(source, options);
-  });
-}
-
 }  // namespace gradus::data
+#endif

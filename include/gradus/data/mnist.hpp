@@ -11,7 +11,7 @@
 #include <utility>           // std::move
 #include <vector>            // std::vector
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
@@ -40,7 +40,30 @@ struct mnist_options {
 namespace detail {
 
 /// Combines a file of images, (n, h, w) or (n, c, h, w), and a file of n labels.
-inline image_dataset make_mnist(byte_source& images, byte_source& labels, mnist_options options) {
+image_dataset make_mnist(byte_source& images, byte_source& labels, mnist_options options);
+
+/// The path of the first file of the usual names that exists, with one of the endings; of the first name if none does.
+/// `what` is "images" or "labels".
+std::string mnist_path(const std::string& directory, split part, std::string_view what, const mnist_options& options,
+                       std::initializer_list<std::string_view> endings);
+
+}  // namespace detail
+
+/// Reads the uncompressed files (train- or t10k-)images-idx3-ubyte and -labels-idx1-ubyte of a folder, or those of the
+/// other usual names: with a point (train-images.idx3-ubyte), with test-, of QMNIST (qmnist-train-labels-idx2-int), or
+/// with options.prefix in front. For .gz files include gradus/data/gzip.hpp and call load_mnist.
+/// @throws format_error with the name of the file if a file is missing or invalid
+/// @throws configuration_error if options are invalid
+[[nodiscard]] image_dataset load_mnist_plain(const std::string& directory, split part,
+                                             const mnist_options& options = {},
+                                             error_location where = error_location::current());
+
+}  // namespace gradus::data
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::data::detail {
+
+GRADUS_INLINE image_dataset make_mnist(byte_source& images, byte_source& labels, mnist_options options) {
   if (options.classes < 1) {
     raise<configuration_error>("load_mnist", "classes of at least 1", {options.classes});
   }
@@ -68,10 +91,8 @@ inline image_dataset make_mnist(byte_source& images, byte_source& labels, mnist_
   return {all, std::move(pixels.values), std::move(classes.values), options.classes, std::move(options.values)};
 }
 
-/// The path of the first file of the usual names that exists, with one of the endings; of the first name if none does.
-/// `what` is "images" or "labels".
-inline std::string mnist_path(const std::string& directory, split part, std::string_view what,
-                              const mnist_options& options, std::initializer_list<std::string_view> endings) {
+GRADUS_INLINE std::string mnist_path(const std::string& directory, split part, std::string_view what,
+                                     const mnist_options& options, std::initializer_list<std::string_view> endings) {
   const bool images = what == "images";
   std::string first;
   for (const std::string_view prefix : {std::string_view{options.prefix}, std::string_view{"qmnist-"}}) {
@@ -103,16 +124,12 @@ inline std::string mnist_path(const std::string& directory, split part, std::str
   return first;
 }
 
-}  // namespace detail
+}  // namespace gradus::data::detail
 
-/// Reads the uncompressed files (train- or t10k-)images-idx3-ubyte and -labels-idx1-ubyte of a folder, or those of the
-/// other usual names: with a point (train-images.idx3-ubyte), with test-, of QMNIST (qmnist-train-labels-idx2-int), or
-/// with options.prefix in front. For .gz files include gradus/data/gzip.hpp and call load_mnist.
-/// @throws format_error with the name of the file if a file is missing or invalid
-/// @throws configuration_error if options are invalid
-[[nodiscard]] inline image_dataset load_mnist_plain(const std::string& directory, split part,
-                                                    const mnist_options& options = {},
-                                                    error_location where = error_location::current()) {
+namespace gradus::data {
+
+GRADUS_INLINE image_dataset load_mnist_plain(const std::string& directory, split part, const mnist_options& options,
+                                             error_location where) {
   return at_call(where, [&] {
     file_source images{detail::mnist_path(directory, part, "images", options, {""})};
     file_source labels{detail::mnist_path(directory, part, "labels", options, {""})};
@@ -121,3 +138,4 @@ inline std::string mnist_path(const std::string& directory, split part, std::str
 }
 
 }  // namespace gradus::data
+#endif

@@ -10,7 +10,7 @@
 #include <utility>    // std::swap
 #include <vector>     // std::vector
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/random.hpp"
@@ -94,16 +94,7 @@ class sampler {
  public:
   /// @throws configuration_error if the set is empty, the batch size is below 1, or with drop_last above the size of
   /// the set, or the shard is invalid
-  sampler(index_t examples, const sampler_options& options) : options_{options} {
-    check(examples, options);
-    options_.global_batch_size = std::min(options_.global_batch_size, examples);
-    order_ = std::vector<index_t>(static_cast<std::size_t>(examples));
-    if (options.held.spread()) {
-      own_.reserve(static_cast<std::size_t>(options.held.count));
-      of_batch_ = std::vector<held_batch>(static_cast<std::size_t>(batches()));
-    }
-    draw_order(0);
-  }
+  sampler(index_t examples, const sampler_options& options);
 
   /// Changes the shard of every batch. @pre 0 <= part.rank < part.ranks
   void take_shard(const shard& part) noexcept { options_.shard = part; }
@@ -117,19 +108,7 @@ class sampler {
 
   /// This rank's shard of batch b of the epoch. The indices are valid until the next start_epoch.
   /// @pre 0 <= b < batches()
-  [[nodiscard]] sample batch(index_t b) const noexcept {
-    const index_t begin = b * options_.global_batch_size;
-    const index_t global = std::min(options_.global_batch_size, static_cast<index_t>(order_.size()) - begin);
-    if (options_.held.spread()) {
-      const held_batch& held = of_batch_[static_cast<std::size_t>(b)];
-      return {std::span<const index_t>{own_}.subspan(held.first, held.count),
-              static_cast<std::uint64_t>(begin + held.before), global};
-    }
-    const share mine = share_of(global, options_.shard);
-    const std::span<const index_t> order{order_};
-    return {order.subspan(static_cast<std::size_t>(begin + mine.begin), static_cast<std::size_t>(mine.count)),
-            static_cast<std::uint64_t>(begin + mine.begin), global};
-  }
+  [[nodiscard]] sample batch(index_t b) const noexcept;
 
   /// Batches of an epoch.
   [[nodiscard]] index_t batches() const noexcept {
@@ -163,61 +142,14 @@ class sampler {
     index_t before = 0;  // examples of the batch on ranks before this one
   };
 
-  void draw_order(std::uint64_t epoch) noexcept {
-    epoch_ = epoch;
-    for (std::size_t i = 0; i < order_.size(); ++i) {
-      order_[i] = static_cast<index_t>(i);
-    }
-    if (options_.shuffle) {
-      shuffle(epoch);
-    }
-    find_own();
-  }
+  void draw_order(std::uint64_t epoch) noexcept;
 
-  void shuffle(std::uint64_t epoch) noexcept {
-    const random_stream stream{random_stream{options_.seed, "shuffle"}.bits(epoch), "order"};
-    for (std::uint64_t i = order_.size() - 1; i > 0; --i) {
-      const std::uint64_t j = stream.below(i + 1, i);
-      std::swap(order_[i], order_[j]);
-    }
-  }
+  void shuffle(std::uint64_t epoch) noexcept;
 
   /// Of a set that is spread over ranks: what this rank has of each batch, in the order of the batch.
-  void find_own() noexcept {
-    const held_examples& held = options_.held;
-    own_.clear();
-    for (std::size_t b = 0; b < of_batch_.size(); ++b) {
-      const auto size = static_cast<std::size_t>(options_.global_batch_size);
-      held_batch& one = of_batch_[b] = {.first = own_.size()};
-      for (std::size_t i = b * size; i < std::min((b + 1) * size, order_.size()); ++i) {
-        one.before += order_[i] < held.begin ? 1 : 0;
-        if (order_[i] >= held.begin && order_[i] < held.begin + held.count) {
-          own_.push_back(order_[i]);
-        }
-      }
-      one.count = own_.size() - one.first;
-    }
-  }
+  void find_own() noexcept;
 
-  static void check(index_t examples, const sampler_options& options) {
-    if (examples < 1) {
-      raise<configuration_error>("loader", "a set of at least 1 example", "an empty set");
-    }
-    if (options.global_batch_size < 1) {
-      raise<configuration_error>("loader", "a global_batch_size of at least 1", {options.global_batch_size});
-    }
-    if (options.drop_last && options.global_batch_size > examples) {
-      raise<configuration_error>(
-          "loader", {"a global_batch_size of at most ", examples, ", the size of the set, with drop_last"},
-          {options.global_batch_size}, "an epoch would have no batch: use a smaller one, or drop_last = false");
-    }
-    if (options.shard.ranks < 1) {
-      raise<configuration_error>("loader", "shard.ranks of at least 1", {options.shard.ranks});
-    }
-    if (options.shard.rank < 0 || options.shard.rank >= options.shard.ranks) {
-      raise<configuration_error>("loader", {"a shard.rank from 0 to ", options.shard.ranks - 1}, {options.shard.rank});
-    }
-  }
+  static void check(index_t examples, const sampler_options& options);
 
   sampler_options options_;
   std::vector<index_t> order_;
@@ -228,3 +160,89 @@ class sampler {
 };
 
 }  // namespace gradus::data
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::data {
+
+GRADUS_INLINE_CONSTRUCTOR sampler::sampler(index_t examples, const sampler_options& options) : options_{options} {
+  check(examples, options);
+  options_.global_batch_size = std::min(options_.global_batch_size, examples);
+  order_ = std::vector<index_t>(static_cast<std::size_t>(examples));
+  if (options.held.spread()) {
+    own_.reserve(static_cast<std::size_t>(options.held.count));
+    of_batch_ = std::vector<held_batch>(static_cast<std::size_t>(batches()));
+  }
+  draw_order(0);
+}
+
+GRADUS_INLINE sample sampler::batch(index_t b) const noexcept {
+  const index_t begin = b * options_.global_batch_size;
+  const index_t global = std::min(options_.global_batch_size, static_cast<index_t>(order_.size()) - begin);
+  if (options_.held.spread()) {
+    const held_batch& held = of_batch_[static_cast<std::size_t>(b)];
+    return {std::span<const index_t>{own_}.subspan(held.first, held.count),
+            static_cast<std::uint64_t>(begin + held.before), global};
+  }
+  const share mine = share_of(global, options_.shard);
+  const std::span<const index_t> order{order_};
+  return {order.subspan(static_cast<std::size_t>(begin + mine.begin), static_cast<std::size_t>(mine.count)),
+          static_cast<std::uint64_t>(begin + mine.begin), global};
+}
+
+GRADUS_INLINE void sampler::draw_order(std::uint64_t epoch) noexcept {
+  epoch_ = epoch;
+  for (std::size_t i = 0; i < order_.size(); ++i) {
+    order_[i] = static_cast<index_t>(i);
+  }
+  if (options_.shuffle) {
+    shuffle(epoch);
+  }
+  find_own();
+}
+
+GRADUS_INLINE void sampler::shuffle(std::uint64_t epoch) noexcept {
+  const random_stream stream{random_stream{options_.seed, "shuffle"}.bits(epoch), "order"};
+  for (std::uint64_t i = order_.size() - 1; i > 0; --i) {
+    const std::uint64_t j = stream.below(i + 1, i);
+    std::swap(order_[i], order_[j]);
+  }
+}
+
+GRADUS_INLINE void sampler::find_own() noexcept {
+  const held_examples& held = options_.held;
+  own_.clear();
+  for (std::size_t b = 0; b < of_batch_.size(); ++b) {
+    const auto size = static_cast<std::size_t>(options_.global_batch_size);
+    held_batch& one = of_batch_[b] = {.first = own_.size()};
+    for (std::size_t i = b * size; i < std::min((b + 1) * size, order_.size()); ++i) {
+      one.before += order_[i] < held.begin ? 1 : 0;
+      if (order_[i] >= held.begin && order_[i] < held.begin + held.count) {
+        own_.push_back(order_[i]);
+      }
+    }
+    one.count = own_.size() - one.first;
+  }
+}
+
+GRADUS_INLINE void sampler::check(index_t examples, const sampler_options& options) {
+  if (examples < 1) {
+    raise<configuration_error>("loader", "a set of at least 1 example", "an empty set");
+  }
+  if (options.global_batch_size < 1) {
+    raise<configuration_error>("loader", "a global_batch_size of at least 1", {options.global_batch_size});
+  }
+  if (options.drop_last && options.global_batch_size > examples) {
+    raise<configuration_error>(
+        "loader", {"a global_batch_size of at most ", examples, ", the size of the set, with drop_last"},
+        {options.global_batch_size}, "an epoch would have no batch: use a smaller one, or drop_last = false");
+  }
+  if (options.shard.ranks < 1) {
+    raise<configuration_error>("loader", "shard.ranks of at least 1", {options.shard.ranks});
+  }
+  if (options.shard.rank < 0 || options.shard.rank >= options.shard.ranks) {
+    raise<configuration_error>("loader", {"a shard.rank from 0 to ", options.shard.ranks - 1}, {options.shard.rank});
+  }
+}
+
+}  // namespace gradus::data
+#endif

@@ -11,6 +11,7 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
@@ -36,7 +37,22 @@ struct synthetic_options {
 namespace detail {
 
 /// Three waves over the image with random direction and length, between -1 and 1.
-inline std::vector<double> smooth_pattern(const synthetic_options& options, int label) {
+std::vector<double> smooth_pattern(const synthetic_options& options, int label);
+
+}  // namespace detail
+
+/// Generates images: example i has label i % classes and is the pattern of its class plus noise of about the same
+/// strength. Each example is a function of (seed, first + i) and the shape.
+/// @throws configuration_error if options are invalid
+[[nodiscard]] image_dataset make_synthetic(const synthetic_options& options = {},
+                                           error_location where = error_location::current());
+
+}  // namespace gradus::data
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::data::detail {
+
+GRADUS_INLINE std::vector<double> smooth_pattern(const synthetic_options& options, int label) {
   const random_stream stream{options.seed, gradus::join({"pattern ", label})};
   std::vector<double> pattern;
   pattern.reserve(static_cast<std::size_t>(options.channels * options.height * options.width));
@@ -59,13 +75,11 @@ inline std::vector<double> smooth_pattern(const synthetic_options& options, int 
   return pattern;
 }
 
-}  // namespace detail
+}  // namespace gradus::data::detail
 
-/// Generates images: example i has label i % classes and is the pattern of its class plus noise of about the same
-/// strength. Each example is a function of (seed, first + i) and the shape.
-/// @throws configuration_error if options are invalid
-[[nodiscard]] inline image_dataset make_synthetic(const synthetic_options& options = {},
-                                                  error_location where = error_location::current()) {
+namespace gradus::data {
+
+GRADUS_INLINE image_dataset make_synthetic(const synthetic_options& options, error_location where) {
   const auto require = [&](bool holds, const char* name, index_t value, index_t least) {
     if (!holds) {
       raise<configuration_error>("make_synthetic", {name, " of at least ", least}, {value}, {}, where);
@@ -106,3 +120,4 @@ inline std::vector<double> smooth_pattern(const synthetic_options& options, int 
 }
 
 }  // namespace gradus::data
+#endif

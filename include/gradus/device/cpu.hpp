@@ -14,7 +14,7 @@
 #include <sys/mman.h>  // madvise
 #endif
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/floating_point.hpp"
@@ -169,21 +169,7 @@ class cpu : public kernels::overload_set {
  private:
   static constexpr std::size_t huge_page = std::size_t{2} << 20U;  // bytes
 
-  static int checked_threads(const cpu_options& options) {
-    const int threads = options.intra_op_threads;
-    const int streams = options.inter_op_threads;
-    if (options.flush_denormals && !can_flush_denormals) {
-      raise<configuration_error>("cpu", "flush_denormals = false on this processor", "flush_denormals = true",
-                                 "x86-64 and AArch64 can flush denormals; gradus::can_flush_denormals says it");
-    }
-    if (threads < 0 || threads > 4096) {
-      raise<configuration_error>("cpu", "0 (the processors of the rank) to 4096 intra_op_threads", {threads});
-    }
-    if (streams < 1 || streams > 4096 || streams * std::max(threads, 1) > 4096) {
-      raise<configuration_error>("cpu", "1 or more inter_op_threads, of at most 4096 threads in all", {streams});
-    }
-    return streams * (threads == 0 ? std::max(1, processors_of_rank() / streams) : threads);
-  }
+  static int checked_threads(const cpu_options& options);
 
   [[nodiscard]] detail::thread_pool& pool() const {
     if (pool_ == nullptr) {
@@ -202,3 +188,25 @@ class cpu : public kernels::overload_set {
 static_assert(device_policy<cpu>);
 
 }  // namespace gradus
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus {
+
+GRADUS_INLINE int cpu::checked_threads(const cpu_options& options) {
+  const int threads = options.intra_op_threads;
+  const int streams = options.inter_op_threads;
+  if (options.flush_denormals && !can_flush_denormals) {
+    raise<configuration_error>("cpu", "flush_denormals = false on this processor", "flush_denormals = true",
+                               "x86-64 and AArch64 can flush denormals; gradus::can_flush_denormals says it");
+  }
+  if (threads < 0 || threads > 4096) {
+    raise<configuration_error>("cpu", "0 (the processors of the rank) to 4096 intra_op_threads", {threads});
+  }
+  if (streams < 1 || streams > 4096 || streams * std::max(threads, 1) > 4096) {
+    raise<configuration_error>("cpu", "1 or more inter_op_threads, of at most 4096 threads in all", {streams});
+  }
+  return streams * (threads == 0 ? std::max(1, processors_of_rank() / streams) : threads);
+}
+
+}  // namespace gradus
+#endif

@@ -8,7 +8,7 @@
 #include <cstring>    // std::strchr
 #include <thread>     // std::thread
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/device/thread_pool.hpp"
 
 namespace gradus {
@@ -29,7 +29,30 @@ namespace detail {
 }
 
 /// The number of tasks of one node in Slurm's list for all nodes, such as "4(x2),3"; 0 if it has none.
-[[nodiscard]] inline int tasks_of_node(const char* list, long node) noexcept {
+[[nodiscard]] int tasks_of_node(const char* list, long node) noexcept;
+
+/// The number of processes that the launcher started on this machine, from their environment; 1 if that is not set.
+[[nodiscard]] int processes_on_machine() noexcept;
+
+/// The number of processors of this machine that the job may use: a scheduler may have given it some of them.
+[[nodiscard]] inline int processors_of_job() noexcept {
+  const int all = static_cast<int>(std::thread::hardware_concurrency());
+  const int given = count_in("SLURM_CPUS_ON_NODE");
+  return given != 0 && given < all ? given : all;
+}
+
+}  // namespace detail
+
+/// The number of processors of a rank, at least 1, if the processors are divided equally among the ranks of its
+/// machine, threads or processes. A launcher that binds processes to processors has divided them already.
+[[nodiscard]] int processors_of_rank() noexcept;
+
+}  // namespace gradus
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::detail {
+
+GRADUS_INLINE int tasks_of_node(const char* list, long node) noexcept {
   while (list != nullptr) {
     char* end = nullptr;
     const long tasks = std::strtol(list, &end, 10);
@@ -44,8 +67,7 @@ namespace detail {
   return 0;
 }
 
-/// The number of processes that the launcher started on this machine, from their environment; 1 if that is not set.
-[[nodiscard]] inline int processes_on_machine() noexcept {
+GRADUS_INLINE int processes_on_machine() noexcept {
   int count = 0;  // of Hydra; Open MPI; HPE Cray; torchrun
   for (const char* const name :
        {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE", "LOCAL_WORLD_SIZE"}) {
@@ -59,18 +81,11 @@ namespace detail {
   return count == 0 ? 1 : count;
 }
 
-/// The number of processors of this machine that the job may use: a scheduler may have given it some of them.
-[[nodiscard]] inline int processors_of_job() noexcept {
-  const int all = static_cast<int>(std::thread::hardware_concurrency());
-  const int given = count_in("SLURM_CPUS_ON_NODE");
-  return given != 0 && given < all ? given : all;
-}
+}  // namespace gradus::detail
 
-}  // namespace detail
+namespace gradus {
 
-/// The number of processors of a rank, at least 1, if the processors are divided equally among the ranks of its
-/// machine, threads or processes. A launcher that binds processes to processors has divided them already.
-[[nodiscard]] inline int processors_of_rank() noexcept {
+GRADUS_INLINE int processors_of_rank() noexcept {
   const int available = available_processors();
   const int all = detail::processors_of_job();
   const bool bound = available < all;
@@ -79,3 +94,4 @@ namespace detail {
 }
 
 }  // namespace gradus
+#endif

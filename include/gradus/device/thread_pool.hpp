@@ -17,7 +17,7 @@
 #include <sched.h>    // cpu_set_t, sched_getaffinity, sched_getcpu
 #endif
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
@@ -57,22 +57,7 @@ class thread_pool {
   /// @param threads  threads that take part in a loop, the caller included; at least 1
   /// @param pin      bind worker i to the i-th processor of the process's affinity mask
   /// @param flush_denormals  in tasks, denormal numbers are 0
-  explicit thread_pool(int threads, bool pin = false, bool flush_denormals = false)
-      : flush_denormals_{flush_denormals} {
-    workers_.reserve(static_cast<std::size_t>(threads > 1 ? threads - 1 : 0));
-    try {
-      for (int worker = 1; worker < threads; ++worker) {
-        workers_.push_back(start_thread(
-            "gradus pool", [](void* pool) { static_cast<thread_pool*>(pool)->work(); }, this));
-        if (pin) {
-          pin_thread(workers_.back(), worker);
-        }
-      }
-    } catch (...) {
-      stop();
-      throw;
-    }
-  }
+  explicit thread_pool(int threads, bool pin = false, bool flush_denormals = false);
 
   thread_pool(const thread_pool&) = delete;
   thread_pool& operator=(const thread_pool&) = delete;
@@ -101,95 +86,19 @@ class thread_pool {
     return pool;
   }
 
-  GRADUS_NEVER_INLINE void run_calls(index_t count, call_type call, void* object) {
-    if (count <= 0) {
-      return;
-    }
-    const floating_point_scope arithmetic{flush_denormals_};
-    if (count == 1 || workers_.empty() || task_of() == this || in_use_.exchange(true, std::memory_order_acquire)) {
-      for (index_t i = 0; i < count; ++i) {
-        call(object, i);
-      }
-      return;
-    }
-    const auto tasks = static_cast<std::uint32_t>(count);
-    failed_.store(false, std::memory_order_relaxed);
-    finished_.store(0, std::memory_order_relaxed);
-    count_.store(tasks, std::memory_order_relaxed);
-    object_.store(object, std::memory_order_relaxed);
-    call_.store(call, std::memory_order_relaxed);
-    const std::uint64_t generation = (ticket_.load(std::memory_order_relaxed) >> 32U) + 1;
-    ticket_.store((generation << 32U) | tasks, std::memory_order_release);
-    wake_workers();
-    take_tasks();
-    spin_then_sleep(finished_, [&](std::uint32_t finished) { return finished == tasks; });
-    const std::exception_ptr failure = std::exchange(failure_, nullptr);
-    in_use_.store(false, std::memory_order_release);
-    if (failure != nullptr) {
-      std::rethrow_exception(failure);
-    }
-  }
+  void run_calls(index_t count, call_type call, void* object);
 
   // A ticket is (generation, tasks not yet begun). A thread reads the loop's fields between loading the ticket and
   // replacing it. The replacement succeeds only if the ticket is unchanged. Then the fields belong to its loop, because
   // a loop's fields stay until its tasks are done.
-  void take_tasks() noexcept {
-    const thread_pool* const outer = std::exchange(task_of(), this);
-    std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
-    while (static_cast<std::uint32_t>(ticket) != 0) {
-      const std::uint32_t count = count_.load(std::memory_order_relaxed);
-      void* const object = object_.load(std::memory_order_relaxed);
-      const call_type call = call_.load(std::memory_order_relaxed);
-      if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
-        continue;
-      }
-      if (!failed_.load(std::memory_order_relaxed)) {
-        try {
-          call(object, static_cast<index_t>(count - static_cast<std::uint32_t>(ticket)));
-        } catch (...) {
-          const std::scoped_lock lock{failure_mutex_};
-          if (!failed_.load(std::memory_order_relaxed)) {
-            failure_ = std::current_exception();
-            failed_.store(true, std::memory_order_relaxed);
-          }
-        }
-      }
-      if (finished_.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
-        finished_.notify_all();
-      }
-      ticket = ticket_.load(std::memory_order_acquire);
-    }
-    task_of() = outer;
-  }
+  void take_tasks() noexcept;
 
-  void work() {
-    const floating_point_scope arithmetic{flush_denormals_};
-    std::uint32_t seen = 0;
-    for (;;) {
-      seen = spin_then_sleep(
-          wake_, [&](std::uint32_t now) { return now != seen; },
-          [&, this](std::uint32_t now) {
-            sleeping_.fetch_add(1, std::memory_order_relaxed);
-            wake_.wait(now, std::memory_order_acquire);
-            sleeping_.fetch_sub(1, std::memory_order_relaxed);
-          });
-      if (stopping_.load(std::memory_order_acquire)) {
-        return;
-      }
-      take_tasks();
-    }
-  }
+  void work();
 
   /// Keeps sleeping workers off the processor of this thread while they are woken. In a virtual machine, Linux treats a
   /// processor that was idle for some milliseconds as one that the host has taken away. It then wakes a worker on the
   /// processor of this thread, where both stay for five milliseconds or more.
-  void wake_workers() noexcept {
-    if (sleeping_.load(std::memory_order_relaxed) == 0) {
-      wake_all();
-    } else {
-      wake_elsewhere();
-    }
-  }
+  void wake_workers() noexcept;
 
   void wake_elsewhere() noexcept {
 #if defined(__linux__)
@@ -222,14 +131,7 @@ class thread_pool {
     wake_.notify_all();
   }
 
-  void stop() noexcept {
-    stopping_.store(true, std::memory_order_release);
-    wake_all();
-    for (std::thread& worker : workers_) {
-      worker.join();
-    }
-    workers_.clear();
-  }
+  void stop() noexcept;
 
   static void pin_thread([[maybe_unused]] std::thread& thread, [[maybe_unused]] int position) noexcept {
 #if defined(__linux__)
@@ -270,3 +172,119 @@ class thread_pool {
 
 }  // namespace detail
 }  // namespace gradus
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::detail {
+
+GRADUS_INLINE_CONSTRUCTOR thread_pool::thread_pool(int threads, bool pin, bool flush_denormals)
+    : flush_denormals_{flush_denormals} {
+  workers_.reserve(static_cast<std::size_t>(threads > 1 ? threads - 1 : 0));
+  try {
+    for (int worker = 1; worker < threads; ++worker) {
+      workers_.push_back(start_thread(
+          "gradus pool", [](void* pool) { static_cast<thread_pool*>(pool)->work(); }, this));
+      if (pin) {
+        pin_thread(workers_.back(), worker);
+      }
+    }
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+GRADUS_NEVER_INLINE GRADUS_INLINE void thread_pool::run_calls(index_t count, call_type call, void* object) {
+  if (count <= 0) {
+    return;
+  }
+  const floating_point_scope arithmetic{flush_denormals_};
+  if (count == 1 || workers_.empty() || task_of() == this || in_use_.exchange(true, std::memory_order_acquire)) {
+    for (index_t i = 0; i < count; ++i) {
+      call(object, i);
+    }
+    return;
+  }
+  const auto tasks = static_cast<std::uint32_t>(count);
+  failed_.store(false, std::memory_order_relaxed);
+  finished_.store(0, std::memory_order_relaxed);
+  count_.store(tasks, std::memory_order_relaxed);
+  object_.store(object, std::memory_order_relaxed);
+  call_.store(call, std::memory_order_relaxed);
+  const std::uint64_t generation = (ticket_.load(std::memory_order_relaxed) >> 32U) + 1;
+  ticket_.store((generation << 32U) | tasks, std::memory_order_release);
+  wake_workers();
+  take_tasks();
+  spin_then_sleep(finished_, [&](std::uint32_t finished) { return finished == tasks; });
+  const std::exception_ptr failure = std::exchange(failure_, nullptr);
+  in_use_.store(false, std::memory_order_release);
+  if (failure != nullptr) {
+    std::rethrow_exception(failure);
+  }
+}
+
+GRADUS_INLINE void thread_pool::take_tasks() noexcept {
+  const thread_pool* const outer = std::exchange(task_of(), this);
+  std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
+  while (static_cast<std::uint32_t>(ticket) != 0) {
+    const std::uint32_t count = count_.load(std::memory_order_relaxed);
+    void* const object = object_.load(std::memory_order_relaxed);
+    const call_type call = call_.load(std::memory_order_relaxed);
+    if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      continue;
+    }
+    if (!failed_.load(std::memory_order_relaxed)) {
+      try {
+        call(object, static_cast<index_t>(count - static_cast<std::uint32_t>(ticket)));
+      } catch (...) {
+        const std::scoped_lock lock{failure_mutex_};
+        if (!failed_.load(std::memory_order_relaxed)) {
+          failure_ = std::current_exception();
+          failed_.store(true, std::memory_order_relaxed);
+        }
+      }
+    }
+    if (finished_.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
+      finished_.notify_all();
+    }
+    ticket = ticket_.load(std::memory_order_acquire);
+  }
+  task_of() = outer;
+}
+
+GRADUS_INLINE void thread_pool::work() {
+  const floating_point_scope arithmetic{flush_denormals_};
+  std::uint32_t seen = 0;
+  for (;;) {
+    seen = spin_then_sleep(
+        wake_, [&](std::uint32_t now) { return now != seen; },
+        [&, this](std::uint32_t now) {
+          sleeping_.fetch_add(1, std::memory_order_relaxed);
+          wake_.wait(now, std::memory_order_acquire);
+          sleeping_.fetch_sub(1, std::memory_order_relaxed);
+        });
+    if (stopping_.load(std::memory_order_acquire)) {
+      return;
+    }
+    take_tasks();
+  }
+}
+
+GRADUS_INLINE void thread_pool::wake_workers() noexcept {
+  if (sleeping_.load(std::memory_order_relaxed) == 0) {
+    wake_all();
+  } else {
+    wake_elsewhere();
+  }
+}
+
+GRADUS_INLINE void thread_pool::stop() noexcept {
+  stopping_.store(true, std::memory_order_release);
+  wake_all();
+  for (std::thread& worker : workers_) {
+    worker.join();
+  }
+  workers_.clear();
+}
+
+}  // namespace gradus::detail
+#endif

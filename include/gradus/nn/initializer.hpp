@@ -7,6 +7,7 @@
 #include <cstdint>      // std::uint64_t
 #include <string_view>  // std::string_view
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/core/random.hpp"
@@ -34,36 +35,10 @@ class initializer {
   /// The value at `index`, the row-major index of the coordinates (o, i, r, s).
   /// @param stream  random numbers of the parameter
   /// @throws configuration_error when the rule's parameter is not finite, or is a negative deviation
-  [[nodiscard]] double operator()(const random_stream& stream, std::uint64_t index, const fan& sizes) const {
-    if (!is_finite(parameter_) || (distribution_ != distribution::constant && parameter_ < 0)) {
-      raise<configuration_error>("initializer", "a finite number, not negative for a deviation", {parameter_});
-    }
-    const double deviation = parameter_ * scale(sizes);
-    switch (distribution_) {
-      case distribution::constant:
-        return parameter_;
-      case distribution::normal:
-        return deviation * stream.normal(index);
-      case distribution::uniform:
-        return deviation * std::sqrt(3.0) * (2.0 * stream.uniform(index) - 1.0);
-      case distribution::truncated_normal:
-        return deviation * stream.truncated_normal(index);
-    }
-    return 0;
-  }
+  [[nodiscard]] double operator()(const random_stream& stream, std::uint64_t index, const fan& sizes) const;
 
  private:
-  [[nodiscard]] double scale(const fan& sizes) const {
-    switch (scaling_) {
-      case scaling::absolute:
-        return 1.0;
-      case scaling::he:
-        return std::sqrt(2.0 / sizes.in);
-      case scaling::glorot:
-        return std::sqrt(2.0 / (sizes.in + sizes.out));
-    }
-    return 1.0;
-  }
+  [[nodiscard]] double scale(const fan& sizes) const;
 
   distribution distribution_;
   scaling scaling_;
@@ -112,3 +87,39 @@ class initializer {
 }
 
 }  // namespace gradus::nn
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn {
+
+GRADUS_INLINE double initializer::operator()(const random_stream& stream, std::uint64_t index, const fan& sizes) const {
+  if (!is_finite(parameter_) || (distribution_ != distribution::constant && parameter_ < 0)) {
+    raise<configuration_error>("initializer", "a finite number, not negative for a deviation", {parameter_});
+  }
+  const double deviation = parameter_ * scale(sizes);
+  switch (distribution_) {
+    case distribution::constant:
+      return parameter_;
+    case distribution::normal:
+      return deviation * stream.normal(index);
+    case distribution::uniform:
+      return deviation * std::sqrt(3.0) * (2.0 * stream.uniform(index) - 1.0);
+    case distribution::truncated_normal:
+      return deviation * stream.truncated_normal(index);
+  }
+  return 0;
+}
+
+GRADUS_INLINE double initializer::scale(const fan& sizes) const {
+  switch (scaling_) {
+    case scaling::absolute:
+      return 1.0;
+    case scaling::he:
+      return std::sqrt(2.0 / sizes.in);
+    case scaling::glorot:
+      return std::sqrt(2.0 / (sizes.in + sizes.out));
+  }
+  return 1.0;
+}
+
+}  // namespace gradus::nn
+#endif

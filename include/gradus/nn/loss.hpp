@@ -134,54 +134,15 @@ struct softmax_cross_entropy {
 namespace detail {
 
 /// @throws shape_error, configuration_error when the options do not fit the scores
-inline void require_cross_entropy(std::string_view kind, const softmax_cross_entropy& options,
-                                  const value_shape& scores) {
-  if (scores.flattened) {
-    raise<shape_error>(kind, "a vector of scores, one for each class, or an image of them", describe(scores),
-                       "end the network with nn::dense{.out_features = classes}");
-  }
-  if (!(options.label_smoothing >= 0 && options.label_smoothing < 1)) {
-    raise<configuration_error>(kind, "a label_smoothing in [0, 1)", {options.label_smoothing});
-  }
-  if (!options.class_weights.empty() && static_cast<index_t>(options.class_weights.size()) != scores.channels) {
-    raise<shape_error>(kind, {"a weight for each of ", scores.channels, " classes, or none"},
-                       {options.class_weights.size(), " weights"},
-                       "class_weights has the order of the scores; the scores have a channel for each class");
-  }
-  for (const double weight : options.class_weights) {
-    if (!(weight >= 0) || !is_finite(weight)) {
-      raise<configuration_error>(kind, "finite class weights of at least 0", {weight});
-    }
-  }
-}
+void require_cross_entropy(std::string_view kind, const softmax_cross_entropy& options, const value_shape& scores);
 
 /// @throws shape_error when a label is not in [0, classes)
-GRADUS_NEVER_INLINE inline void require_labels(std::string_view kind, std::span<const std::int32_t> labels,
-                                               index_t classes, const std::optional<std::int32_t>& ignored) {
-  for (const std::int32_t label : labels) {
-    if ((label < 0 || label >= classes) && label != ignored) {
-      const std::string also = ignored ? gradus::join({" or the ignored_label ", *ignored}) : "";
-      raise<shape_error>(
-          kind, {"labels in [0, ", classes, ")", also}, {label},
-          {label < 0 ? ""
-                     : "the last layer needs one score for each class: compare its out_features with the "
-                       "data set; ",
-           "if ", label, " is no class, write nn::softmax_cross_entropy{.ignored_label = ", label, "}"});
-    }
-  }
-}
+void require_labels(std::string_view kind, std::span<const std::int32_t> labels, index_t classes,
+                    const std::optional<std::int32_t>& ignored);
 
 /// What turns a mean over `labels` labels into one over the weights of those that are valid; 0 if none is.
-[[nodiscard]] inline double valid_label_factor(std::span<const std::int32_t> all, const softmax_cross_entropy& options,
-                                               double labels) noexcept {
-  double weights = 0;
-  for (const std::int32_t label : all) {
-    if (label != options.ignored_label) {
-      weights += options.class_weights.empty() ? 1.0 : options.class_weights[static_cast<std::size_t>(label)];
-    }
-  }
-  return weights > 0 ? labels / weights : 0.0;
-}
+[[nodiscard]] double valid_label_factor(std::span<const std::int32_t> all, const softmax_cross_entropy& options,
+                                        double labels) noexcept;
 
 /// The softmax cross-entropy, without the type of the layout. It is compiled once for all layouts.
 template <class Element, class Device>
@@ -283,6 +244,59 @@ class softmax_cross_entropy::loss final : public detail::cross_entropy<Element, 
 };
 
 }  // namespace gradus::nn
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn::detail {
+
+GRADUS_INLINE void require_cross_entropy(std::string_view kind, const softmax_cross_entropy& options,
+                                         const value_shape& scores) {
+  if (scores.flattened) {
+    raise<shape_error>(kind, "a vector of scores, one for each class, or an image of them", describe(scores),
+                       "end the network with nn::dense{.out_features = classes}");
+  }
+  if (!(options.label_smoothing >= 0 && options.label_smoothing < 1)) {
+    raise<configuration_error>(kind, "a label_smoothing in [0, 1)", {options.label_smoothing});
+  }
+  if (!options.class_weights.empty() && static_cast<index_t>(options.class_weights.size()) != scores.channels) {
+    raise<shape_error>(kind, {"a weight for each of ", scores.channels, " classes, or none"},
+                       {options.class_weights.size(), " weights"},
+                       "class_weights has the order of the scores; the scores have a channel for each class");
+  }
+  for (const double weight : options.class_weights) {
+    if (!(weight >= 0) || !is_finite(weight)) {
+      raise<configuration_error>(kind, "finite class weights of at least 0", {weight});
+    }
+  }
+}
+
+GRADUS_NEVER_INLINE GRADUS_INLINE void require_labels(std::string_view kind, std::span<const std::int32_t> labels,
+                                                      index_t classes, const std::optional<std::int32_t>& ignored) {
+  for (const std::int32_t label : labels) {
+    if ((label < 0 || label >= classes) && label != ignored) {
+      const std::string also = ignored ? gradus::join({" or the ignored_label ", *ignored}) : "";
+      raise<shape_error>(
+          kind, {"labels in [0, ", classes, ")", also}, {label},
+          {label < 0 ? ""
+                     : "the last layer needs one score for each class: compare its out_features with the "
+                       "data set; ",
+           "if ", label, " is no class, write nn::softmax_cross_entropy{.ignored_label = ", label, "}"});
+    }
+  }
+}
+
+GRADUS_INLINE double valid_label_factor(std::span<const std::int32_t> all, const softmax_cross_entropy& options,
+                                        double labels) noexcept {
+  double weights = 0;
+  for (const std::int32_t label : all) {
+    if (label != options.ignored_label) {
+      weights += options.class_weights.empty() ? 1.0 : options.class_weights[static_cast<std::size_t>(label)];
+    }
+  }
+  return weights > 0 ? labels / weights : 0.0;
+}
+
+}  // namespace gradus::nn::detail
+#endif
 
 // A loss of the library, by its options, as GRADUS_COMPILED_LAYER.
 #ifdef GRADUS_HAS_INSTANCES

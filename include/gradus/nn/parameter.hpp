@@ -10,7 +10,7 @@
 #include <string>    // std::string
 #include <vector>    // std::vector
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
@@ -37,15 +37,8 @@ struct parameter_description {
 
 /// The parameters of a layer with a linear map: a weight and, unless `bias` is null, a bias.
 /// @param shape  (o, i, r, s) of the weight; the bias has o elements
-[[nodiscard]] inline std::vector<parameter_description> weight_and_bias(const image_extents& shape, int rank,
-                                                                        const fan& sizes, const initializer& weight,
-                                                                        const initializer* bias) {
-  parameter_description both[] = {
-      {"weight", shape, rank, weight, sizes, true},
-      {"bias", {shape.n, 1, 1, 1}, 1, bias == nullptr ? weight : *bias, sizes, false},
-  };
-  return {std::make_move_iterator(both), std::make_move_iterator(both + (bias == nullptr ? 1 : 2))};
-}
+[[nodiscard]] std::vector<parameter_description> weight_and_bias(const image_extents& shape, int rank, const fan& sizes,
+                                                                 const initializer& weight, const initializer* bias);
 
 namespace detail {
 
@@ -170,3 +163,18 @@ struct parameter_range {
 };
 
 }  // namespace gradus::nn
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn {
+
+GRADUS_INLINE std::vector<parameter_description> weight_and_bias(const image_extents& shape, int rank, const fan& sizes,
+                                                                 const initializer& weight, const initializer* bias) {
+  parameter_description both[] = {
+      {"weight", shape, rank, weight, sizes, true},
+      {"bias", {shape.n, 1, 1, 1}, 1, bias == nullptr ? weight : *bias, sizes, false},
+  };
+  return {std::make_move_iterator(both), std::make_move_iterator(both + (bias == nullptr ? 1 : 2))};
+}
+
+}  // namespace gradus::nn
+#endif

@@ -10,6 +10,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
@@ -59,15 +60,7 @@ struct target_description {
 
 /// The targets of an example in messages: "a class", "a class for each of 4096 pixels" or "real numbers of (1, 64,
 /// 64)".
-[[nodiscard]] inline std::string describe(const target_description& of) {
-  if (of.values.channels > 0) {
-    return gradus::join({"real numbers of (", of.values.channels, ", ", of.values.height, ", ", of.values.width, ")"});
-  }
-  if (of.labels > 1) {
-    return gradus::join({"a class for each of ", of.labels, " pixels"});
-  }
-  return of.labels == 1 ? "a class" : "nothing";
-}
+[[nodiscard]] std::string describe(const target_description& of);
 
 /// The targets of the examples [first, first + count) of a batch. @pre the batch has them
 template <class Element, class Device>
@@ -99,8 +92,31 @@ struct target_sizes {
 };
 
 /// @throws shape_error when a batch of n examples has other targets than the loss reads
-inline void require_targets(std::string_view operation, const target_description& needed, index_t examples,
-                            const target_sizes& given) {
+void require_targets(std::string_view operation, const target_description& needed, index_t examples,
+                     const target_sizes& given);
+
+}  // namespace detail
+}  // namespace gradus::nn
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn {
+
+GRADUS_INLINE std::string describe(const target_description& of) {
+  if (of.values.channels > 0) {
+    return gradus::join({"real numbers of (", of.values.channels, ", ", of.values.height, ", ", of.values.width, ")"});
+  }
+  if (of.labels > 1) {
+    return gradus::join({"a class for each of ", of.labels, " pixels"});
+  }
+  return of.labels == 1 ? "a class" : "nothing";
+}
+
+}  // namespace gradus::nn
+
+namespace gradus::nn::detail {
+
+GRADUS_INLINE void require_targets(std::string_view operation, const target_description& needed, index_t examples,
+                                   const target_sizes& given) {
   if (given.labels != examples * needed.labels) {
     constexpr std::string_view hint =
         "the loss of the network says in targets() which it reads: unless it overrides them, a class for each example";
@@ -125,5 +141,5 @@ inline void require_targets(std::string_view operation, const target_description
   }
 }
 
-}  // namespace detail
-}  // namespace gradus::nn
+}  // namespace gradus::nn::detail
+#endif

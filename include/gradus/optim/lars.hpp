@@ -8,6 +8,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/floating_point.hpp"
 #include "gradus/core/index.hpp"
@@ -43,16 +44,7 @@ struct lars {
   double epsilon = 1e-8;       ///< at least 0
 
   /// @throws configuration_error if a value is invalid
-  void check() const {
-    constexpr double infinity = std::numeric_limits<double>::infinity();
-    detail::require_in_range(name, "momentum", momentum, 0.0, 1.0, "momentum in [0, 1)", "0.9 is the usual value");
-    detail::require_in_range(name, "weight_decay", weight_decay, 0.0, infinity, "a finite weight_decay of at least 0",
-                             "0.0005 is the paper's value, 0 turns it off");
-    detail::require_in_range(name, "trust", trust, std::numeric_limits<double>::min(), infinity,
-                             "a finite trust above 0", "0.001 is the paper's value");
-    detail::require_in_range(name, "epsilon", epsilon, 0.0, infinity, "a finite epsilon of at least 0",
-                             "0.00000001 is the default");
-  }
+  void check() const;
 
   /// A text that identifies these hyper-parameters; ranks compare it before the first step.
   [[nodiscard]] std::string description() const {
@@ -123,5 +115,22 @@ class lars::state {
 static_assert(update_rule<lars>);
 
 }  // namespace gradus::optim
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::optim {
+
+GRADUS_INLINE void lars::check() const {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  detail::require_in_range(name, "momentum", momentum, 0.0, 1.0, "momentum in [0, 1)", "0.9 is the usual value");
+  detail::require_in_range(name, "weight_decay", weight_decay, 0.0, infinity, "a finite weight_decay of at least 0",
+                           "0.0005 is the paper's value, 0 turns it off");
+  detail::require_in_range(name, "trust", trust, std::numeric_limits<double>::min(), infinity, "a finite trust above 0",
+                           "0.001 is the paper's value");
+  detail::require_in_range(name, "epsilon", epsilon, 0.0, infinity, "a finite epsilon of at least 0",
+                           "0.00000001 is the default");
+}
+
+}  // namespace gradus::optim
+#endif
 
 GRADUS_COMPILED_RULE(::gradus::optim::lars)

@@ -12,6 +12,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/core/text.hpp"
@@ -35,29 +36,9 @@ struct piecewise {
     return rate([&time](double boundary) { return time.reached(boundary); });
   }
   /// @throws configuration_error if there is not one rate more than boundaries, or boundaries do not increase
-  void check() const {
-    if (rates.size() != boundaries.size() + 1) {
-      raise<configuration_error>("piecewise", "one rate more than boundaries",
-                                 {rates.size(), " rates and ", boundaries.size(), " boundaries"},
-                                 "rates[i] holds before boundaries[i], and the last rate after the last boundary");
-    }
-    for (const double rate : rates) {
-      detail::require_rate("piecewise", "rate", rate);
-    }
-    for (std::size_t i = 0; i < boundaries.size(); ++i) {
-      if (!(boundaries[i] > (i == 0 ? 0.0 : boundaries[i - 1])) || !is_finite(boundaries[i])) {
-        raise<configuration_error>("piecewise", "boundaries above 0 that increase", {boundaries[i]});
-      }
-    }
-  }
+  void check() const;
   /// A text that identifies this schedule.
-  [[nodiscard]] std::string description() const {
-    std::string text = detail::describe("piecewise", {rates.front()});
-    for (std::size_t i = 0; i < boundaries.size(); ++i) {
-      text += detail::describe(" then", {boundaries[i], rates[i + 1]});
-    }
-    return text;
-  }
+  [[nodiscard]] std::string description() const;
 
  private:
   template <class Reached>
@@ -85,21 +66,9 @@ struct steps {
     return rate([&time](double boundary) { return time.reached(boundary); });
   }
   /// @throws configuration_error if a value is negative or not finite
-  void check() const {
-    detail::require_rate("steps", "initial rate", initial);
-    detail::require_rate("steps", "factor", factor);
-    for (const double boundary : boundaries) {
-      detail::require_epochs("steps", boundary);
-    }
-  }
+  void check() const;
   /// A text that identifies this schedule.
-  [[nodiscard]] std::string description() const {
-    std::string text = detail::describe("steps", {initial, factor});
-    for (const double boundary : boundaries) {
-      text += detail::describe(" at", {boundary});
-    }
-    return text;
-  }
+  [[nodiscard]] std::string description() const;
 
  private:
   template <class Reached>
@@ -147,14 +116,7 @@ struct polynomial {
     return final + (initial - final) * std::pow(left, power);
   }
   /// @throws configuration_error if a value is invalid
-  void check() const {
-    detail::require_rate("polynomial", "initial rate", initial);
-    detail::require_rate("polynomial", "final rate", final);
-    detail::require_epochs("polynomial", epochs);
-    if (!(power > 0.0) || !is_finite(power)) {
-      raise<configuration_error>("polynomial", "a finite power above 0", {power});
-    }
-  }
+  void check() const;
   /// A text that identifies this schedule.
   [[nodiscard]] std::string description() const {
     return detail::describe("polynomial", {initial, epochs, power, final});
@@ -224,20 +186,7 @@ struct one_cycle {
     return rate(static_cast<double>(time.step), peak - 1, 2 * peak - 2, all - 1);
   }
   /// @throws configuration_error if a value is invalid
-  void check() const {
-    detail::require_rate("one_cycle", "maximum rate", maximum);
-    detail::require_epochs("one_cycle", epochs);
-    if (!(rising > 0.0) || !(rising < (three_phase ? 0.5 : 1.0))) {
-      raise<configuration_error>("one_cycle", "a rising share above 0 and below 1, or 0.5 with three_phase",
-                                 {"rising = ", rising}, "0.3 is the usual value");
-    }
-    for (const double factor : {div_factor, final_div_factor}) {
-      if (!(factor > 0.0) || !is_finite(factor)) {
-        raise<configuration_error>("one_cycle", "a finite div_factor and final_div_factor above 0", {factor},
-                                   "25 and 10000 are the usual values");
-      }
-    }
-  }
+  void check() const;
   /// A text that identifies this schedule.
   [[nodiscard]] std::string description() const {
     return detail::describe("one_cycle", {maximum, epochs, rising, div_factor, final_div_factor,
@@ -246,21 +195,7 @@ struct one_cycle {
 
  private:
   /// @param peak  when the rate is the maximum; `back` when it is the first one again, where there are three phases
-  [[nodiscard]] double rate(double now, double peak, double back, double end) const noexcept {
-    const double first = maximum / div_factor;
-    const double last = first / final_div_factor;
-    if (now >= end) {
-      return last;
-    }
-    if (now < peak) {
-      return between(first, maximum, now / peak);
-    }
-    if (!three_phase) {
-      return between(maximum, last, (now - peak) / (end - peak));
-    }
-    return now < back ? between(maximum, first, (now - peak) / (back - peak))
-                      : between(first, last, (now - back) / (end - back));
-  }
+  [[nodiscard]] double rate(double now, double peak, double back, double end) const noexcept;
   [[nodiscard]] double between(double from, double to, double done) const noexcept {
     const double share = std::min(done, 1.0);
     return anneal == annealing::linear ? from + (to - from) * share
@@ -286,15 +221,7 @@ struct warm_up {
     return start + (then(epochs) - start) * (epoch / epochs);
   }
   /// The learning rate of the next step.
-  [[nodiscard]] double at(const training_time& time) const {
-    const double end = time.steps_of(epochs);
-    if (static_cast<double>(time.step) >= end) {
-      return then.at(time);
-    }
-    const double reached =
-        then.at({.step = static_cast<std::uint64_t>(std::ceil(end)), .steps_per_epoch = time.steps_per_epoch});
-    return start + (reached - start) * (static_cast<double>(time.step) / end);
-  }
+  [[nodiscard]] double at(const training_time& time) const;
   /// @throws configuration_error if a value is invalid
   void check() const {
     detail::require_rate("warm_up", "start rate", start);
@@ -308,8 +235,105 @@ struct warm_up {
 
 /// The rate for `batch` images, proportional to the rate `reference` that is right for `reference_batch` images (Goyal
 /// et al. 2017, section 2.1). Rates above the reference need a warm-up.
-[[nodiscard]] inline double linearly_scaled(double reference, double reference_batch, double batch,
-                                            error_location where = error_location::current()) {
+[[nodiscard]] double linearly_scaled(double reference, double reference_batch, double batch,
+                                     error_location where = error_location::current());
+
+}  // namespace gradus::optim
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::optim {
+
+GRADUS_INLINE void piecewise::check() const {
+  if (rates.size() != boundaries.size() + 1) {
+    raise<configuration_error>("piecewise", "one rate more than boundaries",
+                               {rates.size(), " rates and ", boundaries.size(), " boundaries"},
+                               "rates[i] holds before boundaries[i], and the last rate after the last boundary");
+  }
+  for (const double rate : rates) {
+    detail::require_rate("piecewise", "rate", rate);
+  }
+  for (std::size_t i = 0; i < boundaries.size(); ++i) {
+    if (!(boundaries[i] > (i == 0 ? 0.0 : boundaries[i - 1])) || !is_finite(boundaries[i])) {
+      raise<configuration_error>("piecewise", "boundaries above 0 that increase", {boundaries[i]});
+    }
+  }
+}
+
+GRADUS_INLINE std::string piecewise::description() const {
+  std::string text = detail::describe("piecewise", {rates.front()});
+  for (std::size_t i = 0; i < boundaries.size(); ++i) {
+    text += detail::describe(" then", {boundaries[i], rates[i + 1]});
+  }
+  return text;
+}
+
+GRADUS_INLINE void steps::check() const {
+  detail::require_rate("steps", "initial rate", initial);
+  detail::require_rate("steps", "factor", factor);
+  for (const double boundary : boundaries) {
+    detail::require_epochs("steps", boundary);
+  }
+}
+
+GRADUS_INLINE std::string steps::description() const {
+  std::string text = detail::describe("steps", {initial, factor});
+  for (const double boundary : boundaries) {
+    text += detail::describe(" at", {boundary});
+  }
+  return text;
+}
+
+GRADUS_INLINE void polynomial::check() const {
+  detail::require_rate("polynomial", "initial rate", initial);
+  detail::require_rate("polynomial", "final rate", final);
+  detail::require_epochs("polynomial", epochs);
+  if (!(power > 0.0) || !is_finite(power)) {
+    raise<configuration_error>("polynomial", "a finite power above 0", {power});
+  }
+}
+
+GRADUS_INLINE void one_cycle::check() const {
+  detail::require_rate("one_cycle", "maximum rate", maximum);
+  detail::require_epochs("one_cycle", epochs);
+  if (!(rising > 0.0) || !(rising < (three_phase ? 0.5 : 1.0))) {
+    raise<configuration_error>("one_cycle", "a rising share above 0 and below 1, or 0.5 with three_phase",
+                               {"rising = ", rising}, "0.3 is the usual value");
+  }
+  for (const double factor : {div_factor, final_div_factor}) {
+    if (!(factor > 0.0) || !is_finite(factor)) {
+      raise<configuration_error>("one_cycle", "a finite div_factor and final_div_factor above 0", {factor},
+                                 "25 and 10000 are the usual values");
+    }
+  }
+}
+
+GRADUS_INLINE double one_cycle::rate(double now, double peak, double back, double end) const noexcept {
+  const double first = maximum / div_factor;
+  const double last = first / final_div_factor;
+  if (now >= end) {
+    return last;
+  }
+  if (now < peak) {
+    return between(first, maximum, now / peak);
+  }
+  if (!three_phase) {
+    return between(maximum, last, (now - peak) / (end - peak));
+  }
+  return now < back ? between(maximum, first, (now - peak) / (back - peak))
+                    : between(first, last, (now - back) / (end - back));
+}
+
+GRADUS_INLINE double warm_up::at(const training_time& time) const {
+  const double end = time.steps_of(epochs);
+  if (static_cast<double>(time.step) >= end) {
+    return then.at(time);
+  }
+  const double reached =
+      then.at({.step = static_cast<std::uint64_t>(std::ceil(end)), .steps_per_epoch = time.steps_per_epoch});
+  return start + (reached - start) * (static_cast<double>(time.step) / end);
+}
+
+GRADUS_INLINE double linearly_scaled(double reference, double reference_batch, double batch, error_location where) {
   return at_call(where, [&] {
     detail::require_rate("linearly_scaled", "reference rate", reference);
     if (!(reference_batch > 0.0) || !(batch > 0.0)) {
@@ -320,3 +344,4 @@ struct warm_up {
 }
 
 }  // namespace gradus::optim
+#endif

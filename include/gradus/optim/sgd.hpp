@@ -45,15 +45,7 @@ struct sgd {
   double weight_decay = 0;  ///< at least 0; the gradient of weight_decay / 2 * |p|^2
 
   /// @throws configuration_error if a value is invalid
-  void check() const {
-    detail::require_in_range(name, "momentum", momentum, 0.0, 1.0, "momentum in [0, 1)", "0.9 is the usual value");
-    detail::require_in_range(name, "weight_decay", weight_decay, 0.0, std::numeric_limits<double>::infinity(),
-                             "a finite weight_decay of at least 0", "0.0001 is the usual value, 0 turns it off");
-    if (nesterov && momentum == 0.0) {
-      raise<configuration_error>(name, "momentum above 0 with nesterov", "momentum = 0",
-                                 "set .momentum = 0.9, or .nesterov = false");
-    }
-  }
+  void check() const;
 
   /// A text that identifies these hyper-parameters; ranks compare it before the first step.
   [[nodiscard]] std::string description() const {
@@ -117,5 +109,21 @@ class sgd::state {
 static_assert(update_rule<sgd>);
 
 }  // namespace gradus::optim
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::optim {
+
+GRADUS_INLINE void sgd::check() const {
+  detail::require_in_range(name, "momentum", momentum, 0.0, 1.0, "momentum in [0, 1)", "0.9 is the usual value");
+  detail::require_in_range(name, "weight_decay", weight_decay, 0.0, std::numeric_limits<double>::infinity(),
+                           "a finite weight_decay of at least 0", "0.0001 is the usual value, 0 turns it off");
+  if (nesterov && momentum == 0.0) {
+    raise<configuration_error>(name, "momentum above 0 with nesterov", "momentum = 0",
+                               "set .momentum = 0.9, or .nesterov = false");
+  }
+}
+
+}  // namespace gradus::optim
+#endif
 
 GRADUS_COMPILED_RULE(::gradus::optim::sgd)

@@ -45,24 +45,10 @@ inline void require_in_range(std::string_view rule, std::string_view option, dou
 }
 
 /// @throws configuration_error if the rate is negative, infinite or NaN
-inline void require_learning_rate(std::string_view rule, double learning_rate) {
-  if (!(learning_rate >= 0.0) || !is_finite(learning_rate)) {
-    raise<configuration_error>(
-        rule, "a finite learning rate of at least 0", {learning_rate},
-        "check the learning-rate schedule at this epoch; rates between 0.0001 and 1 are usual for sgd");
-  }
-}
+void require_learning_rate(std::string_view rule, double learning_rate);
 
 /// @throws shape_error if a segment is not inside [0, parameters)
-inline void require_inside(std::string_view rule, std::span<const segment> segments, index_t parameters) {
-  for (const segment& part : segments) {
-    if (part.offset < 0 || part.size < 0 || part.size > parameters - part.offset) {
-      raise<shape_error>(rule, {"segments inside the ", parameters, " elements of the state"},
-                         {"'", part.name, "' of ", part.size, " elements at ", part.offset},
-                         "make the state for the whole buffer of parameters");
-    }
-  }
-}
+void require_inside(std::string_view rule, std::span<const segment> segments, index_t parameters);
 
 }  // namespace detail
 
@@ -207,6 +193,30 @@ consteval bool explain_update_rule() {
 }
 
 }  // namespace gradus::optim
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::optim::detail {
+
+GRADUS_INLINE void require_learning_rate(std::string_view rule, double learning_rate) {
+  if (!(learning_rate >= 0.0) || !is_finite(learning_rate)) {
+    raise<configuration_error>(
+        rule, "a finite learning rate of at least 0", {learning_rate},
+        "check the learning-rate schedule at this epoch; rates between 0.0001 and 1 are usual for sgd");
+  }
+}
+
+GRADUS_INLINE void require_inside(std::string_view rule, std::span<const segment> segments, index_t parameters) {
+  for (const segment& part : segments) {
+    if (part.offset < 0 || part.size < 0 || part.size > parameters - part.offset) {
+      raise<shape_error>(rule, {"segments inside the ", parameters, " elements of the state"},
+                         {"'", part.name, "' of ", part.size, " elements at ", part.offset},
+                         "make the state for the whole buffer of parameters");
+    }
+  }
+}
+
+}  // namespace gradus::optim::detail
+#endif
 
 // An update rule of the library, for each type of parameters on the CPU. Does nothing without separate compilation.
 #ifdef GRADUS_HAS_INSTANCES

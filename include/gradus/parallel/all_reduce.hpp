@@ -79,15 +79,7 @@ struct all_reduce {
 namespace detail {
 
 /// @throws configuration_error when options make no sense
-inline void check(const all_reduce& options) {
-  if (options.bucket_bytes < 0 || options.first_bucket_bytes < 0 || options.partition_bytes < 0 ||
-      options.credit_bytes < 0) {
-    raise<configuration_error>("parallel::all_reduce",
-                               "bucket_bytes, first_bucket_bytes, partition_bytes and credit_bytes of at least 0",
-                               {options.bucket_bytes, ", ", options.first_bucket_bytes, ", ", options.partition_bytes,
-                                " and ", options.credit_bytes});
-  }
-}
+void check(const all_reduce& options);
 
 /// @throws configuration_error when options make no sense
 [[nodiscard]] inline bucket_list buckets_of(const all_reduce& options, std::span<const optim::segment> segments,
@@ -105,64 +97,18 @@ inline void check(const all_reduce& options) {
 }
 
 /// The parts in the order in which they travel. @throws configuration_error unless `order` has every part once
-[[nodiscard]] inline part_list in_order(part_list parts, std::span<const std::size_t> order) {
-  if (order.empty()) {
-    return parts;
-  }
-  part_list result;
-  dynamic_array<int> seen(parts.size());
-  for (const std::size_t next : order) {
-    if (next < parts.size() && seen[next]++ == 0) {
-      result.push_back(parts[next]);
-    }
-  }
-  if (result.size() != parts.size() || order.size() != parts.size()) {
-    raise<configuration_error>("parallel::all_reduce", {"an order with each of ", parts.size(), " parts once"},
-                               {order.size(), " numbers, among them ", result.size(), " of these"});
-  }
-  return result;
-}
+[[nodiscard]] part_list in_order(part_list parts, std::span<const std::size_t> order);
 
 /// Of one rank of several. @param one_thread  see comm::mpi::one_thread
 /// @throws configuration_error when options make no sense
-[[nodiscard]] inline std::unique_ptr<bucket_exchange> make_exchange(const all_reduce& options,
-                                                                    gradient_channel& channel,
-                                                                    std::span<const optim::segment> segments,
-                                                                    index_t elements, index_t element_bytes,
-                                                                    bool flush_denormals, bool one_thread) {
-  bucket_list buckets = buckets_of(options, segments, elements, element_bytes);
-  part_list parts = in_order(parts_of(options, {buckets.data(), buckets.size()}, element_bytes), options.order);
-  return std::make_unique<bucket_exchange>(channel, segments, std::move(buckets), std::move(parts),
-                                           bucket_exchange::settings{.overlap = options.overlap,
-                                                                     .thread = !one_thread,
-                                                                     .late = options.overlap_forward,
-                                                                     .credit_bytes = options.credit_bytes,
-                                                                     .element_bytes = element_bytes,
-                                                                     .flush_denormals = flush_denormals});
-}
+[[nodiscard]] std::unique_ptr<bucket_exchange> make_exchange(const all_reduce& options, gradient_channel& channel,
+                                                             std::span<const optim::segment> segments, index_t elements,
+                                                             index_t element_bytes, bool flush_denormals,
+                                                             bool one_thread);
 
 /// The plan, one line for each part in the order in which they travel.
-[[nodiscard]] inline std::string describe_plan(std::string_view name, std::string_view communicator,
-                                               const bucket_exchange* exchange,
-                                               std::span<const optim::segment> segments) {
-  std::string text = gradus::join({name, " by ", communicator});
-  if (exchange == nullptr) {
-    return text;
-  }
-  append_text(text, {", bytes under way: ", exchange->options().credit_bytes, ", ",
-                     !exchange->options().overlap ? "after backward"
-                     : exchange->options().thread ? "behind backward"
-                                                  : "between the layers of backward",
-                     exchange->options().late ? " and behind forward" : ""});
-  for (const part& each : exchange->parts()) {
-    text += '\n';
-    text += describe(exchange->buckets(), each.bucket, segments);
-    if (const bucket& whole = exchange->buckets()[each.bucket]; each.size() != whole.size()) {
-      append_text(text, {", of these ", each.begin - whole.begin, " to ", each.end - whole.begin});
-    }
-  }
-  return text;
-}
+[[nodiscard]] std::string describe_plan(std::string_view name, std::string_view communicator,
+                                        const bucket_exchange* exchange, std::span<const optim::segment> segments);
 
 template <class Element>
 class gradients_on final : public gradient_channel {
@@ -280,5 +226,75 @@ class all_reduce_state : public strategy<Element> {
 static_assert(gradient_strategy<all_reduce>);
 
 }  // namespace gradus::parallel
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::parallel::detail {
+
+GRADUS_INLINE void check(const all_reduce& options) {
+  if (options.bucket_bytes < 0 || options.first_bucket_bytes < 0 || options.partition_bytes < 0 ||
+      options.credit_bytes < 0) {
+    raise<configuration_error>("parallel::all_reduce",
+                               "bucket_bytes, first_bucket_bytes, partition_bytes and credit_bytes of at least 0",
+                               {options.bucket_bytes, ", ", options.first_bucket_bytes, ", ", options.partition_bytes,
+                                " and ", options.credit_bytes});
+  }
+}
+
+GRADUS_INLINE part_list in_order(part_list parts, std::span<const std::size_t> order) {
+  if (order.empty()) {
+    return parts;
+  }
+  part_list result;
+  dynamic_array<int> seen(parts.size());
+  for (const std::size_t next : order) {
+    if (next < parts.size() && seen[next]++ == 0) {
+      result.push_back(parts[next]);
+    }
+  }
+  if (result.size() != parts.size() || order.size() != parts.size()) {
+    raise<configuration_error>("parallel::all_reduce", {"an order with each of ", parts.size(), " parts once"},
+                               {order.size(), " numbers, among them ", result.size(), " of these"});
+  }
+  return result;
+}
+
+GRADUS_INLINE std::unique_ptr<bucket_exchange> make_exchange(const all_reduce& options, gradient_channel& channel,
+                                                             std::span<const optim::segment> segments, index_t elements,
+                                                             index_t element_bytes, bool flush_denormals,
+                                                             bool one_thread) {
+  bucket_list buckets = buckets_of(options, segments, elements, element_bytes);
+  part_list parts = in_order(parts_of(options, {buckets.data(), buckets.size()}, element_bytes), options.order);
+  return std::make_unique<bucket_exchange>(channel, segments, std::move(buckets), std::move(parts),
+                                           bucket_exchange::settings{.overlap = options.overlap,
+                                                                     .thread = !one_thread,
+                                                                     .late = options.overlap_forward,
+                                                                     .credit_bytes = options.credit_bytes,
+                                                                     .element_bytes = element_bytes,
+                                                                     .flush_denormals = flush_denormals});
+}
+
+GRADUS_INLINE std::string describe_plan(std::string_view name, std::string_view communicator,
+                                        const bucket_exchange* exchange, std::span<const optim::segment> segments) {
+  std::string text = gradus::join({name, " by ", communicator});
+  if (exchange == nullptr) {
+    return text;
+  }
+  append_text(text, {", bytes under way: ", exchange->options().credit_bytes, ", ",
+                     !exchange->options().overlap ? "after backward"
+                     : exchange->options().thread ? "behind backward"
+                                                  : "between the layers of backward",
+                     exchange->options().late ? " and behind forward" : ""});
+  for (const part& each : exchange->parts()) {
+    text += '\n';
+    text += describe(exchange->buckets(), each.bucket, segments);
+    if (const bucket& whole = exchange->buckets()[each.bucket]; each.size() != whole.size()) {
+      append_text(text, {", of these ", each.begin - whole.begin, " to ", each.end - whole.begin});
+    }
+  }
+  return text;
+}
+
+}  // namespace gradus::parallel::detail
+#endif
 
 GRADUS_COMPILED_STRATEGY(::gradus::parallel::all_reduce)

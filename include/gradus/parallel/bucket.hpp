@@ -7,7 +7,7 @@
 #include <span>     // std::span
 #include <string>   // std::string
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
@@ -38,8 +38,45 @@ using bucket_list = dynamic_array<bucket>;
 /// @param elements  of the flat buffers
 /// @param first     elements that close the first bucket
 /// @param others    elements that close any other
-[[nodiscard]] inline bucket_list make_buckets(std::span<const optim::segment> segments, index_t elements, index_t first,
-                                              index_t others) {
+[[nodiscard]] bucket_list make_buckets(std::span<const optim::segment> segments, index_t elements, index_t first,
+                                       index_t others);
+
+/// A piece of a bucket that travels by itself; what is neither cut nor fused is a parameter, a part and a bucket.
+struct part {
+  std::size_t bucket = 0;  ///< index of its bucket in the bucket_list
+  index_t begin = 0;       ///< its first element in the flat buffers
+  index_t end = 0;         ///< one past its last element
+
+  /// Number of elements.
+  [[nodiscard]] index_t size() const noexcept { return end - begin; }
+};
+
+/// Parts, bucket by bucket, in the order of their elements.
+using part_list = dynamic_array<part>;
+
+/// Cuts buckets into parts, bucket by bucket. Long transfers are cut so that urgent ones overtake them (Y. Peng et al.,
+/// A generic communication scheduler for distributed DNN training acceleration, 2019: ByteScheduler).
+/// @param most  elements of a part; 0: a part is a bucket
+[[nodiscard]] part_list make_parts(std::span<const bucket> buckets, index_t most);
+
+/// The rule of all_reduce::credit_bytes: whether a part may begin to travel. A single part may be longer.
+/// @param bytes_under_way  of the parts that have begun and are not complete
+/// @param bytes            of the part
+[[nodiscard]] constexpr bool has_credit(index_t bytes_under_way, index_t bytes, index_t credit_bytes) noexcept {
+  return bytes_under_way == 0 || bytes_under_way + bytes <= credit_bytes;
+}
+
+/// One line: "bucket 2: 3 parameters from conv2.weight to conv1.weight, 52096 elements".
+[[nodiscard]] std::string describe(std::span<const bucket> buckets, std::size_t index,
+                                   std::span<const optim::segment> segments);
+
+}  // namespace gradus::parallel
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::parallel {
+
+GRADUS_INLINE bucket_list make_buckets(std::span<const optim::segment> segments, index_t elements, index_t first,
+                                       index_t others) {
   bucket_list buckets;
   for (std::size_t i = 0; i < segments.size(); ++i) {
     const bool opens = buckets.empty() || buckets.back().size() >= (buckets.size() == 1 ? first : others);
@@ -58,23 +95,7 @@ using bucket_list = dynamic_array<bucket>;
   return buckets;
 }
 
-/// A piece of a bucket that travels by itself; what is neither cut nor fused is a parameter, a part and a bucket.
-struct part {
-  std::size_t bucket = 0;  ///< index of its bucket in the bucket_list
-  index_t begin = 0;       ///< its first element in the flat buffers
-  index_t end = 0;         ///< one past its last element
-
-  /// Number of elements.
-  [[nodiscard]] index_t size() const noexcept { return end - begin; }
-};
-
-/// Parts, bucket by bucket, in the order of their elements.
-using part_list = dynamic_array<part>;
-
-/// Cuts buckets into parts, bucket by bucket. Long transfers are cut so that urgent ones overtake them (Y. Peng et al.,
-/// A generic communication scheduler for distributed DNN training acceleration, 2019: ByteScheduler).
-/// @param most  elements of a part; 0: a part is a bucket
-[[nodiscard]] inline part_list make_parts(std::span<const bucket> buckets, index_t most) {
+GRADUS_INLINE part_list make_parts(std::span<const bucket> buckets, index_t most) {
   part_list parts;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     index_t begin = buckets[i].begin;
@@ -88,16 +109,8 @@ using part_list = dynamic_array<part>;
   return parts;
 }
 
-/// The rule of all_reduce::credit_bytes: whether a part may begin to travel. A single part may be longer.
-/// @param bytes_under_way  of the parts that have begun and are not complete
-/// @param bytes            of the part
-[[nodiscard]] constexpr bool has_credit(index_t bytes_under_way, index_t bytes, index_t credit_bytes) noexcept {
-  return bytes_under_way == 0 || bytes_under_way + bytes <= credit_bytes;
-}
-
-/// One line: "bucket 2: 3 parameters from conv2.weight to conv1.weight, 52096 elements".
-[[nodiscard]] inline std::string describe(std::span<const bucket> buckets, std::size_t index,
-                                          std::span<const optim::segment> segments) {
+GRADUS_INLINE std::string describe(std::span<const bucket> buckets, std::size_t index,
+                                   std::span<const optim::segment> segments) {
   const bucket& one = buckets[index];
   std::string text = gradus::join({"bucket ", index, ": "});
   if (one.segments == 1) {
@@ -111,3 +124,4 @@ using part_list = dynamic_array<part>;
 }
 
 }  // namespace gradus::parallel
+#endif

@@ -3,7 +3,7 @@
 // The parameters of a network as segments of its flat buffers.
 #pragma once
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/plan/graph.hpp"
@@ -16,7 +16,14 @@ using segment_list = dynamic_array<optim::segment>;
 
 /// One segment for each parameter that is trained, in the order of network.trained_parameters(). @pre the network is
 /// compiled, or was forecast
-[[nodiscard]] inline segment_list segments_of(const nn::graph& network) {
+[[nodiscard]] segment_list segments_of(const nn::graph& network);
+
+}  // namespace gradus::parallel
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::parallel {
+
+GRADUS_INLINE segment_list segments_of(const nn::graph& network) {
   segment_list segments;
   segments.reserve(network.trained_parameters().size());
   for (const nn::parameter_description* const p : network.trained_parameters()) {
@@ -30,3 +37,4 @@ using segment_list = dynamic_array<optim::segment>;
 }
 
 }  // namespace gradus::parallel
+#endif

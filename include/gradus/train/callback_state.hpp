@@ -10,6 +10,7 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/text.hpp"
 
 namespace gradus::train {
@@ -33,28 +34,10 @@ class callback_state {
   };
 
   /// Appends a list. A second one of a name is stored as "name#2".
-  void put(std::string_view name, std::span<const double> numbers) {
-    std::size_t same = 1;
-    for (const entry& each : entries_) {
-      same += base_of(each.name) == name ? 1U : 0U;
-    }
-    std::string own{name};
-    if (same > 1) {
-      append_text(own, {"#", same});
-    }
-    entries_.push_back({.name = std::move(own), .numbers = {numbers.begin(), numbers.end()}});
-  }
+  void put(std::string_view name, std::span<const double> numbers);
 
   /// The first list of a name that has not been taken; empty if there is none. It is valid until put or clear.
-  [[nodiscard]] std::span<const double> take(std::string_view name) {
-    for (entry& each : entries_) {
-      if (!each.taken && base_of(each.name) == name) {
-        each.taken = true;
-        return each.numbers;
-      }
-    }
-    return {};
-  }
+  [[nodiscard]] std::span<const double> take(std::string_view name);
 
   /// All lists, in the order of put.
   [[nodiscard]] std::span<const entry> entries() const noexcept { return entries_; }
@@ -72,3 +55,31 @@ class callback_state {
 };
 
 }  // namespace gradus::train
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::train {
+
+GRADUS_INLINE void callback_state::put(std::string_view name, std::span<const double> numbers) {
+  std::size_t same = 1;
+  for (const entry& each : entries_) {
+    same += base_of(each.name) == name ? 1U : 0U;
+  }
+  std::string own{name};
+  if (same > 1) {
+    append_text(own, {"#", same});
+  }
+  entries_.push_back({.name = std::move(own), .numbers = {numbers.begin(), numbers.end()}});
+}
+
+GRADUS_INLINE std::span<const double> callback_state::take(std::string_view name) {
+  for (entry& each : entries_) {
+    if (!each.taken && base_of(each.name) == name) {
+      each.taken = true;
+      return each.numbers;
+    }
+  }
+  return {};
+}
+
+}  // namespace gradus::train
+#endif

@@ -5,7 +5,7 @@
 
 #include <cstdint>  // std::uint64_t
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 
 namespace gradus::train {
@@ -19,12 +19,20 @@ class interrupted : public error {
 
   /// @param number  of the signal
   /// @param step    steps done
-  interrupted(int number, std::uint64_t step, error_location where = error_location::current())
-      : error{"training",
-              {},
-              {"signal ", number, " has come: a checkpoint of step ", step, " is saved"},
-              "start the program again: trainer.resume(folder) goes on from it",
-              where} {}
+  interrupted(int number, std::uint64_t step, error_location where = error_location::current());
 };
 
 }  // namespace gradus::train
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::train {
+
+GRADUS_INLINE_CONSTRUCTOR interrupted::interrupted(int number, std::uint64_t step, error_location where)
+    : error{"training",
+            {},
+            {"signal ", number, " has come: a checkpoint of step ", step, " is saved"},
+            "start the program again: trainer.resume(folder) goes on from it",
+            where} {}
+
+}  // namespace gradus::train
+#endif

@@ -12,6 +12,7 @@
 #endif
 
 #include "gradus/comm/command_line.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/format.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/unoptimized.hpp"
@@ -51,63 +52,14 @@ class progress {
   explicit progress(progress_options options = {}) : options_{options} {}
 
   /// Begins a training. The first call of a program on rank 0 writes a line if it was compiled without optimization.
-  void on_start(const run_information& run) {
-    run_ = run;
-    if (const char* const note = run.rank == 0 ? note_of_unoptimized() : nullptr; note != nullptr) {
-      print_text(options_.output, "%s\n", note);
-      std::fflush(options_.output);
-    }
-    shown_ = clock::now();
-    epoch_began_ = shown_;
-  }
+  void on_start(const run_information& run);
 
   /// On rank 0, redraws the bar or writes a line if enough time has passed; see progress_options.
-  void on_step(const step_report& step) {
-    if (run_.rank != 0) {
-      return;
-    }
-    const clock::time_point now = clock::now();
-    if (step.step_in_epoch == 0) {
-      epoch_began_ = now;
-      examples_ = 0;
-    } else {
-      examples_ += step.global_examples;
-    }
-    const double since = std::chrono::duration<double>(now - shown_).count();
-    const bool last = step.step_in_epoch + 1 == step.steps_per_epoch;
-    if (options_.terminal ? (since < 0.1 && !last)
-                          : (options_.lines_every_seconds <= 0 || since < options_.lines_every_seconds || last)) {
-      return;
-    }
-    shown_ = now;
-    const double seconds = std::chrono::duration<double>(now - epoch_began_).count();
-    show_step(step, seconds > 0 ? static_cast<double>(examples_) / seconds : 0.0);
-  }
+  void on_step(const step_report& step);
 
   /// On rank 0, writes the line of the epoch: loss, accuracy, images/s and seconds; evaluation with its metrics, and
   /// loss scale, if set.
-  void on_epoch(const epoch_report& epoch) {
-    if (run_.rank != 0) {
-      return;
-    }
-    bar_.ended();
-    print_text(options_.output, "%sepoch %d/%d: ", clear_line(), epoch.epoch + 1, epoch.epochs);
-    show_results("", epoch.loss, epoch.accuracy, epoch.labels);
-    print_text(options_.output, ", %.0f images/s, %.1f s", epoch.images_per_second, epoch.seconds);
-    if (epoch.evaluation) {
-      std::fputs("; ", options_.output);
-      show_results("test ", epoch.evaluation->loss, epoch.evaluation->accuracy, epoch.evaluation->labels);
-      if (!epoch.evaluation->metrics.empty()) {
-        print_text(options_.output, ", %s", epoch.evaluation->metrics.c_str());
-      }
-    }
-    if (epoch.loss_scale) {
-      print_text(options_.output, "; loss scale %g, %td steps skipped", epoch.loss_scale->scale,
-                 epoch.loss_scale->skipped_steps);
-    }
-    std::fputc('\n', options_.output);
-    std::fflush(options_.output);
-  }
+  void on_epoch(const epoch_report& epoch);
 
  private:
   using clock = std::chrono::steady_clock;
@@ -134,34 +86,9 @@ class progress {
   [[nodiscard]] const char* clear_line() const noexcept { return options_.terminal ? "\r\x1b[K" : ""; }
 
   /// Losses of real targets may be small: they are shown with significant digits, and there is no accuracy.
-  void show_results(const char* of, double loss, double accuracy, index_t labels) const {
-    if (labels > 0) {
-      print_text(options_.output, "%sloss %.4f, %saccuracy %.4f", of, loss, of, accuracy);
-    } else {
-      print_text(options_.output, "%sloss %.6g", of, loss);
-    }
-  }
+  void show_results(const char* of, double loss, double accuracy, index_t labels) const;
 
-  void show_step(const step_report& step, double images_per_second) {
-    const double share = static_cast<double>(step.step_in_epoch + 1) / static_cast<double>(step.steps_per_epoch);
-    if (options_.terminal) {
-      bar_.begin(options_.output);
-      constexpr int width = 28;
-      const int filled = std::clamp(static_cast<int>(share * width), 0, width);
-      char bar[width + 1] = {};
-      for (int i = 0; i < width; ++i) {
-        bar[i] = i < filled ? '=' : i == filled ? '>' : ' ';
-      }
-      const double left =
-          images_per_second > 0 ? (1 - share) * static_cast<double>(run_.examples_per_epoch) / images_per_second : 0.0;
-      print_text(options_.output, "%sepoch %d/%d [%s] %3.0f%%  loss %.4f  %.0f images/s  %.0f s left", clear_line(),
-                 step.epoch + 1, run_.epochs, bar, 100 * share, step.local_loss, images_per_second, left);
-    } else {
-      print_text(options_.output, "epoch %d/%d, step %td/%td: loss %.4f, %.0f images/s\n", step.epoch + 1, run_.epochs,
-                 step.step_in_epoch + 1, step.steps_per_epoch, step.local_loss, images_per_second);
-    }
-    std::fflush(options_.output);
-  }
+  void show_step(const step_report& step, double images_per_second);
 
   progress_options options_;
   run_information run_;
@@ -172,3 +99,93 @@ class progress {
 };
 
 }  // namespace gradus::train
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::train {
+
+GRADUS_INLINE void progress::on_start(const run_information& run) {
+  run_ = run;
+  if (const char* const note = run.rank == 0 ? note_of_unoptimized() : nullptr; note != nullptr) {
+    print_text(options_.output, "%s\n", note);
+    std::fflush(options_.output);
+  }
+  shown_ = clock::now();
+  epoch_began_ = shown_;
+}
+
+GRADUS_INLINE void progress::on_step(const step_report& step) {
+  if (run_.rank != 0) {
+    return;
+  }
+  const clock::time_point now = clock::now();
+  if (step.step_in_epoch == 0) {
+    epoch_began_ = now;
+    examples_ = 0;
+  } else {
+    examples_ += step.global_examples;
+  }
+  const double since = std::chrono::duration<double>(now - shown_).count();
+  const bool last = step.step_in_epoch + 1 == step.steps_per_epoch;
+  if (options_.terminal ? (since < 0.1 && !last)
+                        : (options_.lines_every_seconds <= 0 || since < options_.lines_every_seconds || last)) {
+    return;
+  }
+  shown_ = now;
+  const double seconds = std::chrono::duration<double>(now - epoch_began_).count();
+  show_step(step, seconds > 0 ? static_cast<double>(examples_) / seconds : 0.0);
+}
+
+GRADUS_INLINE void progress::on_epoch(const epoch_report& epoch) {
+  if (run_.rank != 0) {
+    return;
+  }
+  bar_.ended();
+  print_text(options_.output, "%sepoch %d/%d: ", clear_line(), epoch.epoch + 1, epoch.epochs);
+  show_results("", epoch.loss, epoch.accuracy, epoch.labels);
+  print_text(options_.output, ", %.0f images/s, %.1f s", epoch.images_per_second, epoch.seconds);
+  if (epoch.evaluation) {
+    std::fputs("; ", options_.output);
+    show_results("test ", epoch.evaluation->loss, epoch.evaluation->accuracy, epoch.evaluation->labels);
+    if (!epoch.evaluation->metrics.empty()) {
+      print_text(options_.output, ", %s", epoch.evaluation->metrics.c_str());
+    }
+  }
+  if (epoch.loss_scale) {
+    print_text(options_.output, "; loss scale %g, %td steps skipped", epoch.loss_scale->scale,
+               epoch.loss_scale->skipped_steps);
+  }
+  std::fputc('\n', options_.output);
+  std::fflush(options_.output);
+}
+
+GRADUS_INLINE void progress::show_results(const char* of, double loss, double accuracy, index_t labels) const {
+  if (labels > 0) {
+    print_text(options_.output, "%sloss %.4f, %saccuracy %.4f", of, loss, of, accuracy);
+  } else {
+    print_text(options_.output, "%sloss %.6g", of, loss);
+  }
+}
+
+GRADUS_INLINE void progress::show_step(const step_report& step, double images_per_second) {
+  const double share = static_cast<double>(step.step_in_epoch + 1) / static_cast<double>(step.steps_per_epoch);
+  if (options_.terminal) {
+    bar_.begin(options_.output);
+    constexpr int width = 28;
+    const int filled = std::clamp(static_cast<int>(share * width), 0, width);
+    char bar[width + 1] = {};
+    for (int i = 0; i < width; ++i) {
+      bar[i] = i < filled ? '=' : i == filled ? '>' : ' ';
+    }
+    const double left =
+        images_per_second > 0 ? (1 - share) * static_cast<double>(run_.examples_per_epoch) / images_per_second : 0.0;
+    print_text(options_.output, "%sepoch %d/%d [%s] %3.0f%%  loss %.4f  %.0f images/s  %.0f s left", clear_line(),
+               step.epoch + 1, run_.epochs, bar, 100 * share, step.local_loss, images_per_second, left);
+  } else {
+    print_text(options_.output, "epoch %d/%d, step %td/%td: loss %.4f, %.0f images/s\n", step.epoch + 1, run_.epochs,
+               step.step_in_epoch + 1, step.steps_per_epoch, step.local_loss, images_per_second);
+  }
+  std::fflush(options_.output);
+}
+
+}  // namespace gradus::train
+#endif

@@ -9,7 +9,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/kernels/batch_norm.hpp"
 #include "gradus/nn/initializer.hpp"
@@ -54,16 +54,7 @@ namespace detail {
 
 /// @throws shape_error when statistics would be those of a single value, whose normalization is 0 whatever it is
 /// @param count  values of each channel, of all ranks where `ranks` is true
-inline void require_statistics(std::string_view kind, double count, bool ranks) {
-  if (count == 1) {
-    raise<shape_error>(kind,
-                       ranks ? "more than 1 value per channel in training, over all ranks"
-                             : "more than 1 value per channel in training",
-                       "1 (one example of 1 x 1 pixels)",
-                       "train with larger batches or micro-batches; .drop_last of data::loader leaves out a last batch "
-                       "of one example");
-  }
-}
+void require_statistics(std::string_view kind, double count, bool ranks);
 
 /// The part of the layer that does not depend on element type, layout and device.
 class batch_norm_base : public layer_base {
@@ -244,5 +235,22 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
 };
 
 }  // namespace gradus::nn
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn::detail {
+
+GRADUS_INLINE void require_statistics(std::string_view kind, double count, bool ranks) {
+  if (count == 1) {
+    raise<shape_error>(kind,
+                       ranks ? "more than 1 value per channel in training, over all ranks"
+                             : "more than 1 value per channel in training",
+                       "1 (one example of 1 x 1 pixels)",
+                       "train with larger batches or micro-batches; .drop_last of data::loader leaves out a last batch "
+                       "of one example");
+  }
+}
+
+}  // namespace gradus::nn::detail
+#endif
 
 GRADUS_COMPILED_LAYER(::gradus::nn::batch_norm)

@@ -8,7 +8,7 @@
 #include <limits>       // std::numeric_limits
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/conv2d.hpp"
@@ -137,7 +137,48 @@ inline void require_few_steps(std::string_view operation, std::string_view optio
 
 /// @throws configuration_error when the kernel moves by so many elements that planning its passes, which takes a part
 /// for each position within a stride, would not end
-inline void require_planned_strides(std::string_view operation, size2d stride) {
+void require_planned_strides(std::string_view operation, size2d stride);
+
+/// The output extent along one axis, and the padding before the first element.
+struct sliding_axis {
+  index_t outputs = 0;
+  index_t before = 0;
+};
+
+sliding_axis slide(std::string_view operation, index_t input, index_t kernel, index_t stride, padding::kind rule,
+                   index_t before, index_t after);
+
+/// Throws unless a dilation is at least 1 x 1, and returns the extents of a kernel with it.
+size2d dilated_kernel(std::string_view operation, size2d kernel, size2d dilation);
+
+/// The output extents of a kernel that slides over an image, and the padding before the first row and column.
+struct sliding_extents {
+  index_t out_height = 0;
+  index_t out_width = 0;
+  index_t pad_top = 0;
+  index_t pad_left = 0;
+};
+
+/// Output extents and padding for an input image.
+/// @throws configuration_error for a kernel, stride or padding that is not possible
+/// @throws shape_error when the kernel does not fit the padded image
+sliding_extents slide(std::string_view operation, size2d input, size2d kernel, size2d stride, padding pad);
+
+/// @param image   the side with as many pixels as the kernel reads, all steps together
+/// @param steps   positions of the kernel
+/// @param kernel  its extents, with dilation
+/// @throws shape_error when what the kernel slides over, with padding on all sides, has so many elements that sizes of
+///         workspaces do not fit index_t
+void require_few_positions(std::string_view operation, index_t channels, size2d image, size2d steps, size2d stride,
+                           size2d kernel);
+
+}  // namespace detail
+}  // namespace gradus::nn
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn::detail {
+
+GRADUS_INLINE void require_planned_strides(std::string_view operation, size2d stride) {
   require_few_steps(operation, "stride", stride.height, stride.width);
   constexpr index_t most_parts = index_t{1} << 16U;
   if (stride.height * stride.width > most_parts) {
@@ -146,14 +187,8 @@ inline void require_planned_strides(std::string_view operation, size2d stride) {
   }
 }
 
-/// The output extent along one axis, and the padding before the first element.
-struct sliding_axis {
-  index_t outputs = 0;
-  index_t before = 0;
-};
-
-inline sliding_axis slide(std::string_view operation, index_t input, index_t kernel, index_t stride, padding::kind rule,
-                          index_t before, index_t after) {
+GRADUS_INLINE sliding_axis slide(std::string_view operation, index_t input, index_t kernel, index_t stride,
+                                 padding::kind rule, index_t before, index_t after) {
   if (rule == padding::kind::same) {
     const index_t outputs = (input + stride - 1) / stride;
     return {outputs, std::max<index_t>(0, (outputs - 1) * stride + kernel - input) / 2};
@@ -170,8 +205,7 @@ inline sliding_axis slide(std::string_view operation, index_t input, index_t ker
   return {room / stride + 1, before};
 }
 
-/// Throws unless a dilation is at least 1 x 1, and returns the extents of a kernel with it.
-inline size2d dilated_kernel(std::string_view operation, size2d kernel, size2d dilation) {
+GRADUS_INLINE size2d dilated_kernel(std::string_view operation, size2d kernel, size2d dilation) {
   if (dilation.height < 1 || dilation.width < 1) {
     raise<configuration_error>(operation, "a dilation of at least 1 x 1", {dilation.height, " x ", dilation.width});
   }
@@ -181,18 +215,8 @@ inline size2d dilated_kernel(std::string_view operation, size2d kernel, size2d d
   return {reach(kernel.height, dilation.height), reach(kernel.width, dilation.width)};
 }
 
-/// The output extents of a kernel that slides over an image, and the padding before the first row and column.
-struct sliding_extents {
-  index_t out_height = 0;
-  index_t out_width = 0;
-  index_t pad_top = 0;
-  index_t pad_left = 0;
-};
-
-/// Output extents and padding for an input image.
-/// @throws configuration_error for a kernel, stride or padding that is not possible
-/// @throws shape_error when the kernel does not fit the padded image
-inline sliding_extents slide(std::string_view operation, size2d input, size2d kernel, size2d stride, padding pad) {
+GRADUS_INLINE sliding_extents slide(std::string_view operation, size2d input, size2d kernel, size2d stride,
+                                    padding pad) {
   if (kernel.height < 1 || kernel.width < 1) {
     raise<configuration_error>(operation, "a kernel of at least 1 x 1", {kernel.height, " x ", kernel.width});
   }
@@ -208,13 +232,8 @@ inline sliding_extents slide(std::string_view operation, size2d input, size2d ke
   return {rows.outputs, columns.outputs, rows.before, columns.before};
 }
 
-/// @param image   the side with as many pixels as the kernel reads, all steps together
-/// @param steps   positions of the kernel
-/// @param kernel  its extents, with dilation
-/// @throws shape_error when what the kernel slides over, with padding on all sides, has so many elements that sizes of
-///         workspaces do not fit index_t
-inline void require_few_positions(std::string_view operation, index_t channels, size2d image, size2d steps,
-                                  size2d stride, size2d kernel) {
+GRADUS_INLINE void require_few_positions(std::string_view operation, index_t channels, size2d image, size2d steps,
+                                         size2d stride, size2d kernel) {
   constexpr double most = 0x1p52;
   const auto along = [](index_t pixels, index_t count, index_t step, index_t taps) {
     return static_cast<double>(pixels) + static_cast<double>(count) * static_cast<double>(step) +
@@ -229,5 +248,5 @@ inline void require_few_positions(std::string_view operation, index_t channels, 
   }
 }
 
-}  // namespace detail
-}  // namespace gradus::nn
+}  // namespace gradus::nn::detail
+#endif

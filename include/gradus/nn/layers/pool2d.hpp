@@ -8,7 +8,7 @@
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/kernels/pool2d.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/layers/padding.hpp"
@@ -87,24 +87,8 @@ struct pool_options {
 };
 
 /// Throws unless all windows along one axis of an image have an entry of it.
-inline void require_filled_windows(std::string_view kind, index_t input, index_t outputs, index_t kernel,
-                                   index_t stride, index_t before, index_t dilation) {
-  const auto filled = [&](index_t output) {
-    const index_t start = output * stride - before;
-    const index_t outside = start < 0 ? (dilation - 1 - start) / dilation : index_t{0};  // entries before the image
-    return outside < kernel && start + outside * dilation < input;
-  };
-  bool all = filled(0) && filled(outputs - 1);
-  for (index_t p = 1; all && dilation > 1 && p < outputs && p * stride < before; ++p) {
-    all = filled(p);  // the first entry in an image that is smaller than the dilation is not always in it
-  }
-  if (!all) {
-    raise<configuration_error>(
-        kind, "kernel positions that each cover at least one element of the image",
-        dilation > 1 ? "padding as large as the kernel, or a dilation larger than the image and padding at both ends"
-                     : "padding as large as the kernel");
-  }
-}
+void require_filled_windows(std::string_view kind, index_t input, index_t outputs, index_t kernel, index_t stride,
+                            index_t before, index_t dilation);
 
 /// The outputs along one axis when their number is rounded up: none begins behind the image.
 [[nodiscard]] inline index_t rounded_up(index_t padded, index_t reach, index_t stride, index_t last_begin) noexcept {
@@ -113,41 +97,8 @@ inline void require_filled_windows(std::string_view kind, index_t input, index_t
 }
 
 /// The extents and padding of a pooling; checks its options.
-inline kernels::pool2d_geometry pool_geometry(std::string_view kind, std::span<const value_shape> inputs,
-                                              const pool_options& o) {
-  require_inputs(kind, 1, inputs.size());
-  const value_shape& in = inputs[0];
-  require_image(kind, in, "put the pooling before nn::flatten");
-  const size2d reach = o.dilation == size2d{} ? o.kernel : dilated_kernel(kind, o.kernel, o.dilation);
-  const auto window = slide(kind, {in.height, in.width}, reach, o.stride, o.padding);
-  kernels::pool2d_geometry geometry{.channels = in.channels,
-                                    .in_height = in.height,
-                                    .in_width = in.width,
-                                    .out_height = window.out_height,
-                                    .out_width = window.out_width,
-                                    .kernel_height = o.kernel.height,
-                                    .kernel_width = o.kernel.width,
-                                    .stride_height = o.stride.height,
-                                    .stride_width = o.stride.width,
-                                    .pad_top = window.pad_top,
-                                    .pad_left = window.pad_left,
-                                    .dilation_height = o.dilation.height,
-                                    .dilation_width = o.dilation.width};
-  if (o.ceil_mode && o.padding.rule() != padding::kind::same) {
-    geometry.padded_height = in.height + o.padding.top() + o.padding.bottom();
-    geometry.padded_width = in.width + o.padding.left() + o.padding.right();
-    geometry.out_height =
-        rounded_up(geometry.padded_height, reach.height, o.stride.height, in.height + o.padding.top());
-    geometry.out_width = rounded_up(geometry.padded_width, reach.width, o.stride.width, in.width + o.padding.left());
-  }
-  require_few_positions(kind, in.channels, {in.height, in.width}, {geometry.out_height, geometry.out_width}, o.stride,
-                        reach);
-  require_filled_windows(kind, in.height, geometry.out_height, o.kernel.height, o.stride.height, geometry.pad_top,
-                         o.dilation.height);
-  require_filled_windows(kind, in.width, geometry.out_width, o.kernel.width, o.stride.width, geometry.pad_left,
-                         o.dilation.width);
-  return geometry;
-}
+kernels::pool2d_geometry pool_geometry(std::string_view kind, std::span<const value_shape> inputs,
+                                       const pool_options& o);
 
 /// The options of a pooling with the stride that it has.
 template <class Options>
@@ -345,6 +296,67 @@ class global_average_pool2d::layer final
 };
 
 }  // namespace gradus::nn
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn::detail {
+
+GRADUS_INLINE void require_filled_windows(std::string_view kind, index_t input, index_t outputs, index_t kernel,
+                                          index_t stride, index_t before, index_t dilation) {
+  const auto filled = [&](index_t output) {
+    const index_t start = output * stride - before;
+    const index_t outside = start < 0 ? (dilation - 1 - start) / dilation : index_t{0};  // entries before the image
+    return outside < kernel && start + outside * dilation < input;
+  };
+  bool all = filled(0) && filled(outputs - 1);
+  for (index_t p = 1; all && dilation > 1 && p < outputs && p * stride < before; ++p) {
+    all = filled(p);  // the first entry in an image that is smaller than the dilation is not always in it
+  }
+  if (!all) {
+    raise<configuration_error>(
+        kind, "kernel positions that each cover at least one element of the image",
+        dilation > 1 ? "padding as large as the kernel, or a dilation larger than the image and padding at both ends"
+                     : "padding as large as the kernel");
+  }
+}
+
+GRADUS_INLINE kernels::pool2d_geometry pool_geometry(std::string_view kind, std::span<const value_shape> inputs,
+                                                     const pool_options& o) {
+  require_inputs(kind, 1, inputs.size());
+  const value_shape& in = inputs[0];
+  require_image(kind, in, "put the pooling before nn::flatten");
+  const size2d reach = o.dilation == size2d{} ? o.kernel : dilated_kernel(kind, o.kernel, o.dilation);
+  const auto window = slide(kind, {in.height, in.width}, reach, o.stride, o.padding);
+  kernels::pool2d_geometry geometry{.channels = in.channels,
+                                    .in_height = in.height,
+                                    .in_width = in.width,
+                                    .out_height = window.out_height,
+                                    .out_width = window.out_width,
+                                    .kernel_height = o.kernel.height,
+                                    .kernel_width = o.kernel.width,
+                                    .stride_height = o.stride.height,
+                                    .stride_width = o.stride.width,
+                                    .pad_top = window.pad_top,
+                                    .pad_left = window.pad_left,
+                                    .dilation_height = o.dilation.height,
+                                    .dilation_width = o.dilation.width};
+  if (o.ceil_mode && o.padding.rule() != padding::kind::same) {
+    geometry.padded_height = in.height + o.padding.top() + o.padding.bottom();
+    geometry.padded_width = in.width + o.padding.left() + o.padding.right();
+    geometry.out_height =
+        rounded_up(geometry.padded_height, reach.height, o.stride.height, in.height + o.padding.top());
+    geometry.out_width = rounded_up(geometry.padded_width, reach.width, o.stride.width, in.width + o.padding.left());
+  }
+  require_few_positions(kind, in.channels, {in.height, in.width}, {geometry.out_height, geometry.out_width}, o.stride,
+                        reach);
+  require_filled_windows(kind, in.height, geometry.out_height, o.kernel.height, o.stride.height, geometry.pad_top,
+                         o.dilation.height);
+  require_filled_windows(kind, in.width, geometry.out_width, o.kernel.width, o.stride.width, geometry.pad_left,
+                         o.dilation.width);
+  return geometry;
+}
+
+}  // namespace gradus::nn::detail
+#endif
 
 GRADUS_COMPILED_LAYER(::gradus::nn::max_pool2d)
 GRADUS_COMPILED_LAYER(::gradus::nn::average_pool2d)

@@ -8,6 +8,7 @@
 #include <span>      // std::span
 #include <string>    // std::string
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/nn/parameter.hpp"
 
@@ -34,8 +35,17 @@ namespace detail {
 
 /// Appends a line for each parameter of a layer that network::group has changed: "head.bias: learning rate * 10, no
 /// weight decay".
-inline void append_groups(std::string& text, std::span<const parameter_description> before,
-                          std::span<const parameter_description> now) {
+void append_groups(std::string& text, std::span<const parameter_description> before,
+                   std::span<const parameter_description> now);
+
+}  // namespace detail
+}  // namespace gradus::nn
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn::detail {
+
+GRADUS_INLINE void append_groups(std::string& text, std::span<const parameter_description> before,
+                                 std::span<const parameter_description> now) {
   for (std::size_t k = 0; k < now.size(); ++k) {
     const bool scaled = now[k].learning_rate_factor != before[k].learning_rate_factor;
     const bool decides = now[k].decay != before[k].decay;
@@ -53,5 +63,5 @@ inline void append_groups(std::string& text, std::span<const parameter_descripti
   }
 }
 
-}  // namespace detail
-}  // namespace gradus::nn
+}  // namespace gradus::nn::detail
+#endif

@@ -13,7 +13,7 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
@@ -45,84 +45,17 @@ class graph {
 
   /// @param input  the shape of one example
   /// @throws shape_error when an extent is below 1
-  explicit graph(const value_shape& input) {
-    if (input.channels < 1 || input.height < 1 || input.width < 1) {
-      raise<shape_error>("network", "an input of at least 1 channel, row and column",
-                         {input.channels, " channels, ", input.height, " rows and ", input.width, " columns"});
-    }
-    shapes_.push_back(input);
-  }
+  explicit graph(const value_shape& input);
 
   // ---- building
 
   /// Appends a layer and infers the shape of its output.
   /// @throws shape_error, configuration_error with the layer's name, when the inputs do not fit; the graph is unchanged
-  GRADUS_COLD value append(std::string_view name, std::unique_ptr<layer_base> layer, std::span<const value> inputs,
-                           error_location where) {
-    require_building("network.add", where);
-    const auto name_of = [this](std::size_t at) -> std::string_view { return nodes_[at].name; };
-    if (const std::size_t other = names_.find(name, nodes_.size(), name_of); other < nodes_.size()) {
-      detail::raise_name_again(name, nodes_[other].layer->kind(), where);
-    }
-    dynamic_array<value_shape> input_shapes;
-    for (const value input : inputs) {
-      if (!owns(input)) {
-        raise<configuration_error>({"layer '", name, "'"}, "values of this network", "a value that it did not make",
-                                   "pass a value that input() or add(...) of this network returned", where);
-      }
-      input_shapes.push_back(shapes_[input.index]);
-    }
-    node& made = nodes_.emplace_back();
-    try {
-      if (inputs.empty()) {
-        raise<configuration_error>(layer->kind(), "at least 1 input value", "0");
-      }
-      layer->set_name(name);
-      shapes_.push_back(layer->infer(input_shapes));
-      detail::require_extents(layer->kind(), shapes_.back());
-      for (const value input : inputs) {
-        made.inputs.push_back(input.index);
-      }
-      made.name = name;
-      made.parameters = layer->parameters();
-      for (parameter_description& p : made.parameters) {
-        if (p.shape.n < 1 || p.shape.c < 1 || p.shape.h < 1 || p.shape.w < 1) {
-          raise<shape_error>(layer->kind(), {"a parameter '", p.name, "' of at least 1 element"}, to_string(p.shape),
-                             "infer stores the shapes from which parameters() makes its own");
-        }
-        detail::require_few_elements(layer->kind(), p.name, p.shape);
-        p.name = gradus::join({name, ".", p.name});
-      }
-      detail::require_new_names({nodes_.data(), nodes_.size()}, *layer);
-      names_.add(name, nodes_.size() - 1);
-      made.layer = std::move(layer);
-    } catch (error& failure) {
-      forget_last();
-      failure.add_context(detail::layer_on(name, input_shapes), where);
-      throw;
-    } catch (...) {
-      forget_last();
-      throw;
-    }
-    return {nodes_.size(), identity_};
-  }
+  value append(std::string_view name, std::unique_ptr<layer_base> layer, std::span<const value> inputs,
+               error_location where);
 
   /// @throws configuration_error when the value cannot have a loss
-  void require_scores(value scores, error_location where) const {
-    require_building("network.loss", where);
-    if (has_loss_) {
-      raise<configuration_error>("network.loss", "one loss", "a second one",
-                                 "a sum of losses of one value is one expression, nn::loss_of([](auto scores, auto "
-                                 "targets) { return mean(square(scores - targets)) + mean(abs(scores)); }); losses of "
-                                 "several values are one loss of your own over nn::concat of them (docs/extending.md)",
-                                 where);
-    }
-    if (!owns(scores) || scores.index == 0) {
-      raise<configuration_error>("network.loss", "the output of a layer of this network",
-                                 owns(scores) ? "its input" : "another value",
-                                 "pass the value that the last net.add(...) returned", where);
-    }
-  }
+  void require_scores(value scores, error_location where) const;
 
   /// Ends the graph with a loss over `scores`. @pre require_scores(scores)
   void end(value scores) {
@@ -131,43 +64,10 @@ class graph {
   }
 
   /// As network::freeze.
-  void freeze(std::string_view pattern, const freeze_options& options) {
-    require_building("network.freeze");
-    bool any = false;
-    for (node& n : nodes_) {
-      if (matches_pattern(pattern, n.name)) {
-        n.frozen = true;
-        n.evaluates = options.evaluates;
-        any = true;
-      }
-    }
-    if (!any) {
-      detail::raise_no_layer("network.freeze", pattern, names());
-    }
-  }
+  void freeze(std::string_view pattern, const freeze_options& options);
 
   /// As network::group.
-  void group(std::string_view pattern, const parameter_options& options) {
-    if (options.learning_rate_factor &&
-        (!(*options.learning_rate_factor > 0) || !is_finite(*options.learning_rate_factor))) {
-      raise<configuration_error>("network.group", "a finite learning_rate_factor above 0",
-                                 {*options.learning_rate_factor}, "network.freeze excludes layers from training");
-    }
-    bool any = false;
-    for (node& n : nodes_) {
-      for (parameter_description& p : n.parameters) {
-        if (matches_pattern(pattern, p.name)) {
-          p.decay = options.weight_decay.value_or(p.decay);
-          p.learning_rate_factor = options.learning_rate_factor.value_or(p.learning_rate_factor);
-          any = true;
-        }
-      }
-    }
-    if (!any) {
-      detail::raise_no_parameters("network.group", pattern, names());
-    }
-    append_groups_ = &detail::append_groups;
-  }
+  void group(std::string_view pattern, const parameter_options& options);
 
   /// Fixes the graph, and the offsets of parameters in a flat buffer, each a multiple of memory_plan::alignment.
   /// @param inference  only forward will run; a compiled graph may be compiled for it, and keeps the offsets
@@ -176,55 +76,7 @@ class graph {
   /// @throws configuration_error when the graph has no layer, a value is never used, max_batch_size is below 1, or the
   ///         stages are not those of this graph
   void compile(const compile_options& options, std::size_t element_bytes, bool inference = false,
-               const stage_cuts* stages = nullptr) {
-    const std::string_view asked_by = stages != nullptr ? "network.compile_stages"
-                                      : inference       ? "network.compile_for_inference"
-                                                        : "network.compile";
-    if (!inference && stages == nullptr) {
-      require_building(asked_by);
-    }
-    if (nodes_.empty()) {
-      raise<configuration_error>(asked_by, "a network with at least one layer", "none");
-    }
-    if (options.max_batch_size < 1) {
-      raise<configuration_error>(asked_by, "a max_batch_size of at least 1", {options.max_batch_size});
-    }
-    detail::require_memory_of(asked_by, {shapes_.data(), shapes_.size()}, options.max_batch_size);
-    if (!has_loss_) {
-      scores_ = shapes_.size() - 1;
-    }
-    detail::require_all_used(asked_by, nodes_, scores_);
-    if (stages != nullptr) {
-      require_loss_of(asked_by);
-      stages->check(nodes_.size());
-    }
-    inference_ = inference;
-    options_ = options;
-    stages_ = stages == nullptr ? stage_cuts{} : *stages;
-    offsets_.assign({nodes_.data(), nodes_.size()}, element_bytes, stages);
-    if (!inference && stages == nullptr && has_loss_ && trained_parameters().empty() && !parameters().empty()) {
-      raise<configuration_error>("network.compile", "a layer with parameters that is trained", "all of them frozen",
-                                 "freeze fewer layers; a network that only evaluates needs none of it");
-    }
-    communicates_ = false;
-    for (node& n : nodes_) {
-      if (n.layer->traits().communicates) {
-        communicates_ = true;
-        if (stages != nullptr) {
-          raise<configuration_error>(asked_by, "layers that exchange nothing with other ranks",
-                                     {"layer '", n.name, "' (", n.layer->kind(), ")"},
-                                     "in a pipeline nn::batch_norm has the statistics of a micro-batch");
-        }
-        if (examples_at_once() < options.max_batch_size) {
-          raise<configuration_error>("network.compile",
-                                     {"a micro_batch_size of at least max_batch_size = ", options.max_batch_size,
-                                      ": layer '", n.name, "' (", n.layer->kind(), ") needs the whole batch at once"},
-                                     {examples_at_once()});
-        }
-      }
-      n.layer->set_convolution_algorithm(options.convolution_algorithm);
-    }
-  }
+               const stage_cuts* stages = nullptr);
 
   /// Undoes compile, for a network that could not allocate its memory.
   void undo_compile() noexcept {
@@ -241,36 +93,12 @@ class graph {
   }
 
   /// @throws configuration_error when the graph is compiled for inference
-  void require_training(std::string_view operation, error_location where = error_location::current()) const {
-    if (inference_ && compiled()) {
-      raise<configuration_error>(operation, "a network that is compiled for training",
-                                 "one that is compiled for inference: it has no gradients",
-                                 "call compile({.max_batch_size = ...}) instead of compile_for_inference", where);
-    }
-  }
+  void require_training(std::string_view operation, error_location where = error_location::current()) const;
 
   /// The input of the planner.
   /// @param memory  memory of each layer
   [[nodiscard]] graph_description describe_for_plan(std::span<const layer_memory> memory,
-                                                    std::size_t element_bytes) const {
-    graph_description description{
-        .nodes = dynamic_array<graph_description::node>(nodes_.size()),
-        .scores = scores_,
-        .has_loss = has_loss_,
-        .input_bytes = static_cast<std::size_t>(shapes_[0].batch(examples_at_once()).size()) * element_bytes};
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      graph_description::node& n = description.nodes[i];
-      n.inputs = nodes_[i].inputs;
-      n.traits = nodes_[i].layer->traits();
-      n.trains = !inference_ && !nodes_[i].trained().empty();
-      n.output_bytes = static_cast<std::size_t>(shapes_[i + 1].batch(examples_at_once()).size()) * element_bytes;
-      n.state_bytes = memory[i].state;
-      // A pass over an element waits for memory about as long as 16 multiply-adds take.
-      n.work = static_cast<double>(nodes_[i].layer->multiply_adds()) + 16 * static_cast<double>(shapes_[i + 1].size());
-      n.multiplies = nodes_[i].layer->multiply_adds() > 0;
-    }
-    return description;
-  }
+                                                    std::size_t element_bytes) const;
 
   // ---- structure
 
@@ -298,13 +126,7 @@ class graph {
   /// The name of a layer. @throws std::out_of_range when there is no such layer
   [[nodiscard]] const std::string& name(std::size_t layer) const { return nodes_.at(layer).name; }
   /// The shape of one example of a value. @throws configuration_error when the value belongs to another graph
-  [[nodiscard]] const value_shape& shape(value v, error_location where = error_location::current()) const {
-    if (!owns(v)) {
-      raise<configuration_error>("network.shape", "a value of this network", "a value that it did not make",
-                                 "pass a value that input() or add(...) of this network returned", where);
-    }
-    return shapes_[v.index];
-  }
+  [[nodiscard]] const value_shape& shape(value v, error_location where = error_location::current()) const;
   /// The shape of one example of a value. @throws std::out_of_range when there is no such value
   [[nodiscard]] const value_shape& shape(std::size_t v) const { return shapes_.at(v); }
   /// The extents of a value for a batch. @pre the value exists
@@ -337,38 +159,16 @@ class graph {
   /// The index of the parameter "layer.name" in parameters().
   /// @throws configuration_error when there is none, or neither compile nor forecast was called
   [[nodiscard]] std::size_t find_parameter(std::string_view name,
-                                           error_location where = error_location::current()) const {
-    if (parameters().empty()) {
-      require_compiled("network.find_parameter", where);
-    }
-    for (std::size_t k = 0; k < parameters().size(); ++k) {
-      if (parameters()[k]->name == name) {
-        return k;
-      }
-    }
-    detail::raise_no_parameter("network.find_parameter", name, names(), where);
-  }
+                                           error_location where = error_location::current()) const;
 
   /// The number of elements of all parameters.
-  [[nodiscard]] index_t parameter_count() const {
-    index_t total = 0;
-    for (const node& n : nodes_) {
-      total = gradus::detail::bounded_sum(total, n.parameter_count());
-    }
-    return total;
-  }
+  [[nodiscard]] index_t parameter_count() const;
 
   /// The number of elements of a layer's parameters. @throws std::out_of_range when there is no such layer
   [[nodiscard]] index_t parameter_count(std::size_t layer) const { return nodes_.at(layer).parameter_count(); }
 
   /// Multiply-adds of one forward pass over one example; the largest number if they are more.
-  [[nodiscard]] index_t multiply_adds() const {
-    index_t total = 0;
-    for (const node& n : nodes_) {
-      total = gradus::detail::bounded_sum(total, n.layer->multiply_adds());
-    }
-    return total;
-  }
+  [[nodiscard]] index_t multiply_adds() const;
 
   /// A text with one line for each layer (name, kind, output shape, parameters, multiply-adds) and the totals.
   [[nodiscard]] GRADUS_COLD std::string describe() const {
@@ -395,38 +195,16 @@ class graph {
   }
 
   /// @throws configuration_error when other ranks run some of the layers
-  void require_whole(std::string_view operation) const {
-    if (in_stages()) {
-      raise<configuration_error>(operation, "a network of which this rank runs all layers",
-                                 {"one that is cut into ", stages_.stages(), " stages"},
-                                 "its stages run by nn::network_stage, as parallel::hybrid does");
-    }
-  }
+  void require_whole(std::string_view operation) const;
 
   /// @param most  the largest number of examples
   /// @throws configuration_error unless the graph is compiled
   /// @throws shape_error when the images do not fit the graph
-  void check_batch(std::string_view operation, const image_extents& images, index_t most) const {
-    require_compiled(operation);
-    require_whole(operation);
-    const value_shape& want = shapes_.front();
-    if (images.n > most || images != want.batch(images.n)) {
-      detail::raise_other_images(operation, want, images, most, options_.max_batch_size);
-    }
-  }
+  void check_batch(std::string_view operation, const image_extents& images, index_t most) const;
 
  private:
   /// The names of all layers and parameters; they refer to this graph.
-  [[nodiscard]] detail::network_names names() const {
-    detail::network_names result;
-    for (const node& n : nodes_) {
-      result.layers.add(n.name);
-      for (const parameter_description& p : n.parameters) {
-        result.parameters.add(p.name);
-      }
-    }
-    return result;
-  }
+  [[nodiscard]] detail::network_names names() const;
 
   [[nodiscard]] static std::uint64_t next_identity() noexcept {
     static std::atomic<std::uint64_t> last{0};
@@ -472,3 +250,264 @@ class graph {
 };
 
 }  // namespace gradus::nn
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn {
+
+GRADUS_INLINE_CONSTRUCTOR graph::graph(const value_shape& input) {
+  if (input.channels < 1 || input.height < 1 || input.width < 1) {
+    raise<shape_error>("network", "an input of at least 1 channel, row and column",
+                       {input.channels, " channels, ", input.height, " rows and ", input.width, " columns"});
+  }
+  shapes_.push_back(input);
+}
+
+GRADUS_COLD GRADUS_INLINE value graph::append(std::string_view name, std::unique_ptr<layer_base> layer,
+                                              std::span<const value> inputs, error_location where) {
+  require_building("network.add", where);
+  const auto name_of = [this](std::size_t at) -> std::string_view { return nodes_[at].name; };
+  if (const std::size_t other = names_.find(name, nodes_.size(), name_of); other < nodes_.size()) {
+    detail::raise_name_again(name, nodes_[other].layer->kind(), where);
+  }
+  dynamic_array<value_shape> input_shapes;
+  for (const value input : inputs) {
+    if (!owns(input)) {
+      raise<configuration_error>({"layer '", name, "'"}, "values of this network", "a value that it did not make",
+                                 "pass a value that input() or add(...) of this network returned", where);
+    }
+    input_shapes.push_back(shapes_[input.index]);
+  }
+  node& made = nodes_.emplace_back();
+  try {
+    if (inputs.empty()) {
+      raise<configuration_error>(layer->kind(), "at least 1 input value", "0");
+    }
+    layer->set_name(name);
+    shapes_.push_back(layer->infer(input_shapes));
+    detail::require_extents(layer->kind(), shapes_.back());
+    for (const value input : inputs) {
+      made.inputs.push_back(input.index);
+    }
+    made.name = name;
+    made.parameters = layer->parameters();
+    for (parameter_description& p : made.parameters) {
+      if (p.shape.n < 1 || p.shape.c < 1 || p.shape.h < 1 || p.shape.w < 1) {
+        raise<shape_error>(layer->kind(), {"a parameter '", p.name, "' of at least 1 element"}, to_string(p.shape),
+                           "infer stores the shapes from which parameters() makes its own");
+      }
+      detail::require_few_elements(layer->kind(), p.name, p.shape);
+      p.name = gradus::join({name, ".", p.name});
+    }
+    detail::require_new_names({nodes_.data(), nodes_.size()}, *layer);
+    names_.add(name, nodes_.size() - 1);
+    made.layer = std::move(layer);
+  } catch (error& failure) {
+    forget_last();
+    failure.add_context(detail::layer_on(name, input_shapes), where);
+    throw;
+  } catch (...) {
+    forget_last();
+    throw;
+  }
+  return {nodes_.size(), identity_};
+}
+
+GRADUS_INLINE void graph::require_scores(value scores, error_location where) const {
+  require_building("network.loss", where);
+  if (has_loss_) {
+    raise<configuration_error>("network.loss", "one loss", "a second one",
+                               "a sum of losses of one value is one expression, nn::loss_of([](auto scores, auto "
+                               "targets) { return mean(square(scores - targets)) + mean(abs(scores)); }); losses of "
+                               "several values are one loss of your own over nn::concat of them (docs/extending.md)",
+                               where);
+  }
+  if (!owns(scores) || scores.index == 0) {
+    raise<configuration_error>("network.loss", "the output of a layer of this network",
+                               owns(scores) ? "its input" : "another value",
+                               "pass the value that the last net.add(...) returned", where);
+  }
+}
+
+GRADUS_INLINE void graph::freeze(std::string_view pattern, const freeze_options& options) {
+  require_building("network.freeze");
+  bool any = false;
+  for (node& n : nodes_) {
+    if (matches_pattern(pattern, n.name)) {
+      n.frozen = true;
+      n.evaluates = options.evaluates;
+      any = true;
+    }
+  }
+  if (!any) {
+    detail::raise_no_layer("network.freeze", pattern, names());
+  }
+}
+
+GRADUS_INLINE void graph::group(std::string_view pattern, const parameter_options& options) {
+  if (options.learning_rate_factor &&
+      (!(*options.learning_rate_factor > 0) || !is_finite(*options.learning_rate_factor))) {
+    raise<configuration_error>("network.group", "a finite learning_rate_factor above 0",
+                               {*options.learning_rate_factor}, "network.freeze excludes layers from training");
+  }
+  bool any = false;
+  for (node& n : nodes_) {
+    for (parameter_description& p : n.parameters) {
+      if (matches_pattern(pattern, p.name)) {
+        p.decay = options.weight_decay.value_or(p.decay);
+        p.learning_rate_factor = options.learning_rate_factor.value_or(p.learning_rate_factor);
+        any = true;
+      }
+    }
+  }
+  if (!any) {
+    detail::raise_no_parameters("network.group", pattern, names());
+  }
+  append_groups_ = &detail::append_groups;
+}
+
+GRADUS_INLINE void graph::compile(const compile_options& options, std::size_t element_bytes, bool inference,
+                                  const stage_cuts* stages) {
+  const std::string_view asked_by = stages != nullptr ? "network.compile_stages"
+                                    : inference       ? "network.compile_for_inference"
+                                                      : "network.compile";
+  if (!inference && stages == nullptr) {
+    require_building(asked_by);
+  }
+  if (nodes_.empty()) {
+    raise<configuration_error>(asked_by, "a network with at least one layer", "none");
+  }
+  if (options.max_batch_size < 1) {
+    raise<configuration_error>(asked_by, "a max_batch_size of at least 1", {options.max_batch_size});
+  }
+  detail::require_memory_of(asked_by, {shapes_.data(), shapes_.size()}, options.max_batch_size);
+  if (!has_loss_) {
+    scores_ = shapes_.size() - 1;
+  }
+  detail::require_all_used(asked_by, nodes_, scores_);
+  if (stages != nullptr) {
+    require_loss_of(asked_by);
+    stages->check(nodes_.size());
+  }
+  inference_ = inference;
+  options_ = options;
+  stages_ = stages == nullptr ? stage_cuts{} : *stages;
+  offsets_.assign({nodes_.data(), nodes_.size()}, element_bytes, stages);
+  if (!inference && stages == nullptr && has_loss_ && trained_parameters().empty() && !parameters().empty()) {
+    raise<configuration_error>("network.compile", "a layer with parameters that is trained", "all of them frozen",
+                               "freeze fewer layers; a network that only evaluates needs none of it");
+  }
+  communicates_ = false;
+  for (node& n : nodes_) {
+    if (n.layer->traits().communicates) {
+      communicates_ = true;
+      if (stages != nullptr) {
+        raise<configuration_error>(asked_by, "layers that exchange nothing with other ranks",
+                                   {"layer '", n.name, "' (", n.layer->kind(), ")"},
+                                   "in a pipeline nn::batch_norm has the statistics of a micro-batch");
+      }
+      if (examples_at_once() < options.max_batch_size) {
+        raise<configuration_error>("network.compile",
+                                   {"a micro_batch_size of at least max_batch_size = ", options.max_batch_size,
+                                    ": layer '", n.name, "' (", n.layer->kind(), ") needs the whole batch at once"},
+                                   {examples_at_once()});
+      }
+    }
+    n.layer->set_convolution_algorithm(options.convolution_algorithm);
+  }
+}
+
+GRADUS_INLINE void graph::require_training(std::string_view operation, error_location where) const {
+  if (inference_ && compiled()) {
+    raise<configuration_error>(operation, "a network that is compiled for training",
+                               "one that is compiled for inference: it has no gradients",
+                               "call compile({.max_batch_size = ...}) instead of compile_for_inference", where);
+  }
+}
+
+GRADUS_INLINE graph_description graph::describe_for_plan(std::span<const layer_memory> memory,
+                                                         std::size_t element_bytes) const {
+  graph_description description{
+      .nodes = dynamic_array<graph_description::node>(nodes_.size()),
+      .scores = scores_,
+      .has_loss = has_loss_,
+      .input_bytes = static_cast<std::size_t>(shapes_[0].batch(examples_at_once()).size()) * element_bytes};
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    graph_description::node& n = description.nodes[i];
+    n.inputs = nodes_[i].inputs;
+    n.traits = nodes_[i].layer->traits();
+    n.trains = !inference_ && !nodes_[i].trained().empty();
+    n.output_bytes = static_cast<std::size_t>(shapes_[i + 1].batch(examples_at_once()).size()) * element_bytes;
+    n.state_bytes = memory[i].state;
+    // A pass over an element waits for memory about as long as 16 multiply-adds take.
+    n.work = static_cast<double>(nodes_[i].layer->multiply_adds()) + 16 * static_cast<double>(shapes_[i + 1].size());
+    n.multiplies = nodes_[i].layer->multiply_adds() > 0;
+  }
+  return description;
+}
+
+GRADUS_INLINE const value_shape& graph::shape(value v, error_location where) const {
+  if (!owns(v)) {
+    raise<configuration_error>("network.shape", "a value of this network", "a value that it did not make",
+                               "pass a value that input() or add(...) of this network returned", where);
+  }
+  return shapes_[v.index];
+}
+
+GRADUS_INLINE std::size_t graph::find_parameter(std::string_view name, error_location where) const {
+  if (parameters().empty()) {
+    require_compiled("network.find_parameter", where);
+  }
+  for (std::size_t k = 0; k < parameters().size(); ++k) {
+    if (parameters()[k]->name == name) {
+      return k;
+    }
+  }
+  detail::raise_no_parameter("network.find_parameter", name, names(), where);
+}
+
+GRADUS_INLINE index_t graph::parameter_count() const {
+  index_t total = 0;
+  for (const node& n : nodes_) {
+    total = gradus::detail::bounded_sum(total, n.parameter_count());
+  }
+  return total;
+}
+
+GRADUS_INLINE index_t graph::multiply_adds() const {
+  index_t total = 0;
+  for (const node& n : nodes_) {
+    total = gradus::detail::bounded_sum(total, n.layer->multiply_adds());
+  }
+  return total;
+}
+
+GRADUS_INLINE void graph::require_whole(std::string_view operation) const {
+  if (in_stages()) {
+    raise<configuration_error>(operation, "a network of which this rank runs all layers",
+                               {"one that is cut into ", stages_.stages(), " stages"},
+                               "its stages run by nn::network_stage, as parallel::hybrid does");
+  }
+}
+
+GRADUS_INLINE void graph::check_batch(std::string_view operation, const image_extents& images, index_t most) const {
+  require_compiled(operation);
+  require_whole(operation);
+  const value_shape& want = shapes_.front();
+  if (images.n > most || images != want.batch(images.n)) {
+    detail::raise_other_images(operation, want, images, most, options_.max_batch_size);
+  }
+}
+
+GRADUS_INLINE detail::network_names graph::names() const {
+  detail::network_names result;
+  for (const node& n : nodes_) {
+    result.layers.add(n.name);
+    for (const parameter_description& p : n.parameters) {
+      result.parameters.add(p.name);
+    }
+  }
+  return result;
+}
+
+}  // namespace gradus::nn
+#endif

@@ -9,6 +9,7 @@
 #include <string>   // std::string
 #include <vector>   // std::vector
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/nn/layer.hpp"
@@ -41,13 +42,21 @@ struct graph_node {
   }
 
   /// The number of elements of the parameters.
-  [[nodiscard]] index_t parameter_count() const {
-    index_t total = 0;
-    for (const parameter_description& p : parameters) {
-      total += p.shape.size();
-    }
-    return total;
-  }
+  [[nodiscard]] index_t parameter_count() const;
 };
 
 }  // namespace gradus::nn
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn {
+
+GRADUS_INLINE index_t graph_node::parameter_count() const {
+  index_t total = 0;
+  for (const parameter_description& p : parameters) {
+    total += p.shape.size();
+  }
+  return total;
+}
+
+}  // namespace gradus::nn
+#endif

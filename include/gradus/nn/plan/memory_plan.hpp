@@ -8,7 +8,7 @@
 #include <limits>     // std::numeric_limits
 #include <span>       // std::span
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 
@@ -21,23 +21,11 @@ namespace detail {
 
 /// a + b, the bytes of a plan.
 /// @throws configuration_error if they are more than most_bytes
-[[nodiscard]] inline std::size_t sum_of_bytes(std::size_t a, std::size_t b) {
-  if (a > most_bytes || b > most_bytes - a) {
-    raise<configuration_error>("memory plan", {"at most ", most_bytes, " bytes"}, {a, " and ", b},
-                               "compile for a smaller max_batch_size");
-  }
-  return a + b;
-}
+[[nodiscard]] std::size_t sum_of_bytes(std::size_t a, std::size_t b);
 
 /// As many bytes for each of some copies.
 /// @throws configuration_error if they are more than most_bytes
-[[nodiscard]] inline std::size_t bytes_of_copies(std::size_t copies, std::size_t bytes) {
-  if (bytes != 0 && copies > most_bytes / bytes) {
-    raise<configuration_error>("memory plan", {"at most ", most_bytes, " bytes"}, {copies, " times ", bytes},
-                               "compile for a smaller max_batch_size");
-  }
-  return copies * bytes;
-}
+[[nodiscard]] std::size_t bytes_of_copies(std::size_t copies, std::size_t bytes);
 
 }  // namespace detail
 
@@ -73,8 +61,47 @@ namespace detail {
 /// Places buffers one after another, each into the smallest gap between placed buffers with overlapping lifetimes.
 /// @param order  indices of all buffers, the first to be placed first
 /// Cost: quadratic in the number of buffers.
-[[nodiscard]] inline memory_plan place_in_order(std::span<const buffer_lifetime> buffers,
-                                                std::span<const std::size_t> order) {
+[[nodiscard]] memory_plan place_in_order(std::span<const buffer_lifetime> buffers, std::span<const std::size_t> order);
+
+/// The indices of the buffers, the largest first; equal ones in their order.
+[[nodiscard]] dynamic_array<std::size_t> largest_first(std::span<const buffer_lifetime> buffers);
+
+}  // namespace detail
+
+/// Chooses offsets so that buffers that are in use at the same time do not overlap.
+///
+/// Greedy by size (Pisarchyk, Lee: "Efficient memory management for deep neural net inference", 2020, section 5.2):
+/// places the largest buffer first, each into the smallest gap between placed buffers with overlapping lifetimes.
+/// @post buffers with overlapping lifetimes do not overlap; offsets are multiples of memory_plan::alignment
+/// @throws configuration_error when the arena is larger than most_bytes
+/// Cost: quadratic in the number of buffers.
+[[nodiscard]] inline memory_plan plan_memory(std::span<const buffer_lifetime> buffers) {
+  const dynamic_array<std::size_t> order = detail::largest_first(buffers);
+  return detail::place_in_order(buffers, {order.data(), order.size()});
+}
+
+}  // namespace gradus::nn
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn::detail {
+
+GRADUS_INLINE std::size_t sum_of_bytes(std::size_t a, std::size_t b) {
+  if (a > most_bytes || b > most_bytes - a) {
+    raise<configuration_error>("memory plan", {"at most ", most_bytes, " bytes"}, {a, " and ", b},
+                               "compile for a smaller max_batch_size");
+  }
+  return a + b;
+}
+
+GRADUS_INLINE std::size_t bytes_of_copies(std::size_t copies, std::size_t bytes) {
+  if (bytes != 0 && copies > most_bytes / bytes) {
+    raise<configuration_error>("memory plan", {"at most ", most_bytes, " bytes"}, {copies, " times ", bytes},
+                               "compile for a smaller max_batch_size");
+  }
+  return copies * bytes;
+}
+
+GRADUS_INLINE memory_plan place_in_order(std::span<const buffer_lifetime> buffers, std::span<const std::size_t> order) {
   struct placed_buffer {
     std::size_t begin = 0;  // in the arena
     std::size_t end = 0;
@@ -114,8 +141,7 @@ namespace detail {
   return plan;
 }
 
-/// The indices of the buffers, the largest first; equal ones in their order.
-[[nodiscard]] inline dynamic_array<std::size_t> largest_first(std::span<const buffer_lifetime> buffers) {
+GRADUS_INLINE dynamic_array<std::size_t> largest_first(std::span<const buffer_lifetime> buffers) {
   dynamic_array<std::size_t> order(buffers.size());
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     order[b] = b;
@@ -126,18 +152,5 @@ namespace detail {
   return order;
 }
 
-}  // namespace detail
-
-/// Chooses offsets so that buffers that are in use at the same time do not overlap.
-///
-/// Greedy by size (Pisarchyk, Lee: "Efficient memory management for deep neural net inference", 2020, section 5.2):
-/// places the largest buffer first, each into the smallest gap between placed buffers with overlapping lifetimes.
-/// @post buffers with overlapping lifetimes do not overlap; offsets are multiples of memory_plan::alignment
-/// @throws configuration_error when the arena is larger than most_bytes
-/// Cost: quadratic in the number of buffers.
-[[nodiscard]] inline memory_plan plan_memory(std::span<const buffer_lifetime> buffers) {
-  const dynamic_array<std::size_t> order = detail::largest_first(buffers);
-  return detail::place_in_order(buffers, {order.data(), order.size()});
-}
-
-}  // namespace gradus::nn
+}  // namespace gradus::nn::detail
+#endif

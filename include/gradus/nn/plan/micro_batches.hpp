@@ -8,6 +8,7 @@
 #include <cstdint>    // std::uint64_t
 #include <span>       // std::span
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/softmax.hpp"
@@ -84,23 +85,8 @@ class parts_observer final : public step_hooks {
   step_hooks* observer_;
 };
 
-inline kernels::loss_sums train_in_parts(partial_steps& steps, const batch_in_parts& batch, step_options options,
-                                         step_hooks* observer) {
-  options.global_examples = options.global_examples > 0 ? options.global_examples : batch.examples;
-  parts_observer parts{steps, batch, observer};
-  kernels::loss_sums total;
-  for (index_t first = 0; first < batch.examples; first += batch.at_once) {
-    const index_t count = std::min(batch.at_once, batch.examples - first);
-    parts.last_part = first + count == batch.examples;
-    total += steps.train(first, count, options, &parts);
-    if (!parts.last_part && !batch.parameters.empty()) {
-      const parameter_description& last = *batch.parameters.back();
-      steps.keep_gradients(0, last.offset + last.shape.size(), first > 0);
-    }
-    options.first_example += static_cast<std::uint64_t>(count);
-  }
-  return total;
-}
+kernels::loss_sums train_in_parts(partial_steps& steps, const batch_in_parts& batch, step_options options,
+                                  step_hooks* observer);
 
 }  // namespace detail
 
@@ -124,3 +110,27 @@ struct micro_batches {
 };
 
 }  // namespace gradus::nn
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn::detail {
+
+GRADUS_INLINE kernels::loss_sums train_in_parts(partial_steps& steps, const batch_in_parts& batch, step_options options,
+                                                step_hooks* observer) {
+  options.global_examples = options.global_examples > 0 ? options.global_examples : batch.examples;
+  parts_observer parts{steps, batch, observer};
+  kernels::loss_sums total;
+  for (index_t first = 0; first < batch.examples; first += batch.at_once) {
+    const index_t count = std::min(batch.at_once, batch.examples - first);
+    parts.last_part = first + count == batch.examples;
+    total += steps.train(first, count, options, &parts);
+    if (!parts.last_part && !batch.parameters.empty()) {
+      const parameter_description& last = *batch.parameters.back();
+      steps.keep_gradients(0, last.offset + last.shape.size(), first > 0);
+    }
+    options.first_example += static_cast<std::uint64_t>(count);
+  }
+  return total;
+}
+
+}  // namespace gradus::nn::detail
+#endif

@@ -6,6 +6,7 @@
 #include <algorithm>  // std::find, std::upper_bound
 #include <cstddef>    // std::size_t
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 
@@ -35,22 +36,30 @@ struct stage_cuts {
 
   /// @param layers  of the network
   /// @throws configuration_error unless every stage has a layer, and this rank a stage
-  void check(std::size_t layers) const {
-    bool valid = !first_layers.empty() && first_layers.front() == 0 && first_layers.back() < layers && !own.empty() &&
-                 own.back() < first_layers.size();
-    for (std::size_t s = 1; valid && s < first_layers.size(); ++s) {
-      valid = first_layers[s - 1] < first_layers[s];
-    }
-    for (std::size_t k = 1; valid && k < own.size(); ++k) {
-      valid = own[k - 1] < own[k];
-    }
-    if (!valid) {
-      raise<configuration_error>(
-          "network.compile_stages",
-          {"ascending first layers of stages, 0 and others below ", layers, ", and the stages of this rank, ascending"},
-          {first_layers.size(), " first layers and ", own.size(), " stages of this rank"});
-    }
-  }
+  void check(std::size_t layers) const;
 };
 
 }  // namespace gradus::nn
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn {
+
+GRADUS_INLINE void stage_cuts::check(std::size_t layers) const {
+  bool valid = !first_layers.empty() && first_layers.front() == 0 && first_layers.back() < layers && !own.empty() &&
+               own.back() < first_layers.size();
+  for (std::size_t s = 1; valid && s < first_layers.size(); ++s) {
+    valid = first_layers[s - 1] < first_layers[s];
+  }
+  for (std::size_t k = 1; valid && k < own.size(); ++k) {
+    valid = own[k - 1] < own[k];
+  }
+  if (!valid) {
+    raise<configuration_error>(
+        "network.compile_stages",
+        {"ascending first layers of stages, 0 and others below ", layers, ", and the stages of this rank, ascending"},
+        {first_layers.size(), " first layers and ", own.size(), " stages of this rank"});
+  }
+}
+
+}  // namespace gradus::nn
+#endif

@@ -9,6 +9,7 @@
 #include <span>       // std::span
 #include <utility>    // std::move
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/nn/plan/memory_plan.hpp"
 
@@ -16,7 +17,19 @@ namespace gradus::nn {
 
 /// The bytes of the buffers that are in use at the busiest time, each rounded up to memory_plan::alignment: no arena is
 /// smaller.
-[[nodiscard]] inline std::size_t largest_live_set(std::span<const buffer_lifetime> buffers) {
+[[nodiscard]] std::size_t largest_live_set(std::span<const buffer_lifetime> buffers);
+
+/// As plan_memory, and looks for a smaller arena where that one is larger than the largest live set: it places the
+/// buffers in other orders, and then moves buffers at the end of the arena to an earlier turn as long as that helps.
+/// Cost: up to some thousand times that of plan_memory.
+[[nodiscard]] memory_plan plan_memory_tightly(std::span<const buffer_lifetime> buffers);
+
+}  // namespace gradus::nn
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn {
+
+GRADUS_INLINE std::size_t largest_live_set(std::span<const buffer_lifetime> buffers) {
   std::size_t most = 0;
   for (const buffer_lifetime& begins : buffers) {  // the busiest time is the first of some buffer
     std::size_t live = 0;
@@ -30,10 +43,7 @@ namespace gradus::nn {
   return most;
 }
 
-/// As plan_memory, and looks for a smaller arena where that one is larger than the largest live set: it places the
-/// buffers in other orders, and then moves buffers at the end of the arena to an earlier turn as long as that helps.
-/// Cost: up to some thousand times that of plan_memory.
-[[nodiscard]] inline memory_plan plan_memory_tightly(std::span<const buffer_lifetime> buffers) {
+GRADUS_INLINE memory_plan plan_memory_tightly(std::span<const buffer_lifetime> buffers) {
   const std::size_t least = largest_live_set(buffers);
   dynamic_array<std::size_t> best = detail::largest_first(buffers);
   const auto place = [&](const dynamic_array<std::size_t>& order) {
@@ -92,3 +102,4 @@ namespace gradus::nn {
 }
 
 }  // namespace gradus::nn
+#endif

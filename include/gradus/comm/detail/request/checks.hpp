@@ -10,7 +10,7 @@
 #include <string_view>      // std::string_view
 
 #include "gradus/comm/call.hpp"
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 
 namespace gradus::comm::detail {
@@ -43,26 +43,9 @@ inline void require_open(const caller& by, std::string_view operation, const std
   }
 }
 
-inline void require_peer(const caller& by, std::string_view operation, int peer, int tag,
-                         const std::source_location& where) {
-  require_open(by, operation, where);
-  if (peer < 0 || peer >= by.size || peer == by.rank) {
-    raise<configuration_error>(operation, {"another rank of the ", by.size, " of communicator '", by.name, "'"},
-                               {"rank ", peer, " on rank ", by.rank},
-                               "ranks are counted from 0, and no rank sends to itself", where);
-  }
-  if (tag < 0 || tag > largest_tag) {
-    raise<configuration_error>(operation, {"a tag from 0 to ", largest_tag}, {tag}, {}, where);
-  }
-}
+void require_peer(const caller& by, std::string_view operation, int peer, int tag, const std::source_location& where);
 
-inline void require_root(const caller& by, std::string_view operation, int root, const std::source_location& where) {
-  require_open(by, operation, where);
-  if (root < 0 || root >= by.size) {
-    raise<configuration_error>(operation, {"a root from 0 to ", by.size - 1}, {root}, "ranks are counted from 0",
-                               where);
-  }
-}
+void require_root(const caller& by, std::string_view operation, int root, const std::source_location& where);
 
 /// A span of elements, with its name for messages.
 struct named_span {
@@ -77,8 +60,38 @@ struct named_span {
 
 /// Checks that `whole` has size() parts of the size of `block`, and that `block` is this rank's part of it or separate
 /// from it.
-inline void require_blocks(const caller& by, std::string_view operation, const named_span& block,
-                           const named_span& whole, const std::source_location& where) {
+void require_blocks(const caller& by, std::string_view operation, const named_span& block, const named_span& whole,
+                    const std::source_location& where);
+
+}  // namespace gradus::comm::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm::detail {
+
+GRADUS_INLINE void require_peer(const caller& by, std::string_view operation, int peer, int tag,
+                                const std::source_location& where) {
+  require_open(by, operation, where);
+  if (peer < 0 || peer >= by.size || peer == by.rank) {
+    raise<configuration_error>(operation, {"another rank of the ", by.size, " of communicator '", by.name, "'"},
+                               {"rank ", peer, " on rank ", by.rank},
+                               "ranks are counted from 0, and no rank sends to itself", where);
+  }
+  if (tag < 0 || tag > largest_tag) {
+    raise<configuration_error>(operation, {"a tag from 0 to ", largest_tag}, {tag}, {}, where);
+  }
+}
+
+GRADUS_INLINE void require_root(const caller& by, std::string_view operation, int root,
+                                const std::source_location& where) {
+  require_open(by, operation, where);
+  if (root < 0 || root >= by.size) {
+    raise<configuration_error>(operation, {"a root from 0 to ", by.size - 1}, {root}, "ranks are counted from 0",
+                               where);
+  }
+}
+
+GRADUS_INLINE void require_blocks(const caller& by, std::string_view operation, const named_span& block,
+                                  const named_span& whole, const std::source_location& where) {
   require_open(by, operation, where);
   const auto ranks = static_cast<std::size_t>(by.size);
   if (whole.elements / ranks != block.elements || whole.elements % ranks != 0) {
@@ -100,3 +113,4 @@ inline void require_blocks(const caller& by, std::string_view operation, const n
 }
 
 }  // namespace gradus::comm::detail
+#endif

@@ -8,6 +8,7 @@
 #include <numeric>  // std::gcd
 
 #include "gradus/comm/detail/schedule/schedule.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
 
@@ -32,27 +33,10 @@ struct ring_position {
   int previous = 0;      ///< the previous rank
 };
 
-[[nodiscard]] inline ring_position position_on_ring(const rank_group& group, int stride) noexcept {
-  const int size = group.size();
-  ring_position own{.position = 0,
-                    .next = group.rank((group.self + stride) % size),
-                    .previous = group.rank((group.self + size - stride % size) % size)};
-  for (int position = 0; position != group.self; position = (position + stride) % size) {
-    ++own.position;
-  }
-  return own;
-}
+[[nodiscard]] ring_position position_on_ring(const rank_group& group, int stride) noexcept;
 
 /// The strides of `rings` rings through `size` ranks that share as few links as possible.
-[[nodiscard]] inline dynamic_array<int> ring_strides(int size, int rings) {
-  dynamic_array<int> strides;
-  for (int stride = 1; static_cast<int>(strides.size()) < rings; ++stride) {
-    if (std::gcd(stride, size) == 1) {
-      strides.push_back(size > 1 ? (stride - 1) % size + 1 : 1);
-    }
-  }
-  return strides;
-}
+[[nodiscard]] dynamic_array<int> ring_strides(int size, int rings);
 
 /// Adds step `step` of p - 1 of the reduce phase of a ring: at the end, chunk position + 1 is complete on this rank.
 inline void add_ring_reduce_step(schedule& plan, const ring_position& own, const element_range& whole, int ranks,
@@ -72,92 +56,28 @@ inline void add_ring_gather_step(schedule& plan, const ring_position& own, const
 /// elements. Chunk i of a ring is combined in the order of the positions i, i+1, ..., around the ring.
 ///
 /// Reference: P. Patarasuk and X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
-inline void add_ring_all_reduce(schedule& plan, const rank_group& group, const element_range& whole, int rings = 1) {
-  const int ranks = group.size();
-  const dynamic_array<int> strides = ring_strides(ranks, rings);
-  for (int half = 0; half < 2; ++half) {
-    for (int step = 0; step < ranks - 1; ++step) {
-      for (int ring = 0; ring < rings; ++ring) {
-        const ring_position own = position_on_ring(group, strides[static_cast<std::size_t>(ring)]);
-        const element_range slice = chunk_of(whole, rings, ring);
-        if (half == 0) {
-          add_ring_reduce_step(plan, own, slice, ranks, step);
-        } else {
-          add_ring_gather_step(plan, own, slice, ranks, step, 1);
-        }
-      }
-    }
-  }
-}
+void add_ring_all_reduce(schedule& plan, const rank_group& group, const element_range& whole, int rings = 1);
 
 /// At the end, the rank at position i of the group has chunk i of p reduced.
-inline void add_ring_reduce_scatter(schedule& plan, const rank_group& group, const element_range& whole) {
-  const int ranks = group.size();
-  ring_position own = position_on_ring(group, 1);
-  own.position -= 1;  // so that chunk `self` is the last to arrive
-  for (int step = 0; step < ranks - 1; ++step) {
-    add_ring_reduce_step(plan, own, whole, ranks, step);
-  }
-}
+void add_ring_reduce_scatter(schedule& plan, const rank_group& group, const element_range& whole);
 
 /// As add_ring_reduce_scatter, in the order of add_halving, for a power of two of ranks: a rank adds what its neighbor
 /// has of the chunks whose numbers agree with its own in the lowest bit, then what the rank 2 away has of those that
 /// agree in two bits, and so on.
-inline void add_paired_reduce_scatter(schedule& plan, const rank_group& group, const element_range& whole) {
-  const int ranks = group.size();
-  for (int mask = 1; mask < ranks; mask *= 2) {
-    const int peer = group.self ^ mask;
-    for (int chunk = 0; chunk < ranks; ++chunk) {
-      if ((chunk ^ peer) % (2 * mask) == 0) {
-        plan.send(group.rank(peer), chunk_of(whole, ranks, chunk));
-      }
-    }
-    for (int chunk = 0; chunk < ranks; ++chunk) {
-      if ((chunk ^ group.self) % (2 * mask) == 0) {
-        plan.receive(group.rank(peer), chunk_of(whole, ranks, chunk), arrival::combine);
-      }
-    }
-  }
-}
+void add_paired_reduce_scatter(schedule& plan, const rank_group& group, const element_range& whole);
 
 /// At the begin, the rank at position i has chunk i of p; at the end all ranks have all chunks.
-inline void add_ring_all_gather(schedule& plan, const rank_group& group, const element_range& whole) {
-  const int ranks = group.size();
-  const ring_position own = position_on_ring(group, 1);
-  for (int step = 0; step < ranks - 1; ++step) {
-    add_ring_gather_step(plan, own, whole, ranks, step, 0);
-  }
-}
+void add_ring_all_gather(schedule& plan, const rank_group& group, const element_range& whole);
 
 /// The part of position `v` in a power of two after halving the range for the masks 1, 2, ... below `masks`.
-[[nodiscard]] inline element_range halved(element_range range, int v, int masks) noexcept {
-  for (int mask = 1; mask < masks; mask *= 2) {
-    const index_t middle = range.begin + range.size() / 2;
-    (v & mask) == 0 ? range.end = middle : range.begin = middle;
-  }
-  return range;
-}
+[[nodiscard]] element_range halved(element_range range, int v, int masks) noexcept;
 
 /// Reduce-scatter by halving among the positions [first, first + size) of a group; `size` is a power of two. Nearest
 /// neighbors exchange the largest messages. At the end, position v has halved(whole, v, size) reduced.
-inline void add_halving(schedule& plan, const rank_group& group, const element_range& whole, int first, int size) {
-  const int v = group.self - first;
-  for (int mask = 1; mask < size; mask *= 2) {
-    const int peer = group.rank(first + (v ^ mask));
-    plan.send(peer, halved(whole, v ^ mask, 2 * mask));
-    plan.receive(peer, halved(whole, v, 2 * mask), arrival::combine);
-  }
-}
+void add_halving(schedule& plan, const rank_group& group, const element_range& whole, int first, int size);
 
 /// All-gather by doubling: the reverse of add_halving.
-inline void add_doubling(schedule& plan, const rank_group& group, const element_range& whole, int first, int size) {
-  const int v = group.self - first;
-  for (int mask = size / 2; mask >= 1; mask /= 2) {
-    const int peer = group.rank(first + (v ^ mask));
-    plan.send(peer, halved(whole, v, 2 * mask));
-    plan.receive(peer, halved(whole, v ^ mask, 2 * mask), arrival::replace);
-  }
-}
+void add_doubling(schedule& plan, const rank_group& group, const element_range& whole, int first, int size);
 
 /// Folds any number of ranks p to a power of two q. Of the first 2 (p - q) ranks, the even ones send their whole array
 /// to the odd ones, which call `function` with the remaining group; then the even ones receive the result.
@@ -203,7 +123,152 @@ inline void add_halving_doubling(schedule& plan, const rank_group& group, const 
 ///
 /// Reference: P. Goyal et al., Accurate, large minibatch SGD: training ImageNet in 1 hour, 2017, section 4; the
 /// algorithm is Rabenseifner's.
-inline void add_binary_blocks(schedule& plan, const rank_group& group, const element_range& whole) {
+void add_binary_blocks(schedule& plan, const rank_group& group, const element_range& whole);
+
+/// All-reduce of short arrays: ranks exchange whole arrays with ranks 1, 2, 4, ... away, and both compute the same
+/// bits.
+void add_recursive_doubling(schedule& plan, const rank_group& group, const element_range& whole);
+
+/// Sends the range from position `root` down a binomial tree.
+void add_tree_broadcast(schedule& plan, const rank_group& group, const element_range& whole, int root);
+
+/// Combines up a binomial tree to position `root`; the final content of the other ranks' arrays is unspecified.
+void add_tree_reduce(schedule& plan, const rank_group& group, const element_range& whole, int root);
+
+/// Broadcast of long arrays: the root scatters chunks, which then travel around a ring.
+void add_scattered_broadcast(schedule& plan, const rank_group& group, const element_range& whole, int root);
+
+/// Reduce of long arrays: a reduce-scatter, then the root gathers the chunks.
+void add_gathered_reduce(schedule& plan, const rank_group& group, const element_range& whole, int root);
+
+/// In round k, every rank signals its arrival to the rank 2^k ahead and receives the signal of the rank 2^k behind.
+///
+/// Reference: D. Hensgen, R. Finkel, U. Manber, Two algorithms for barrier synchronization, 1988.
+void add_dissemination_barrier(schedule& plan, const rank_group& group);
+
+/// The ranks of each node, in the order of the ranks.
+struct node_map {
+  dynamic_array<dynamic_array<int>> nodes;
+  int own_node = 0;
+  int own_position = 0;  ///< position in its node
+
+  /// True if all nodes have the same number of ranks.
+  [[nodiscard]] bool even() const noexcept;
+};
+
+/// All-reduce in two levels. If all nodes have the same number of ranks: a reduce-scatter within the node; then one
+/// all-reduce between nodes for each rank of a node, all at the same time, each for one part of the array; then an
+/// all-gather within the node. Each rank sends 1/ranks of the bytes between nodes. Otherwise the first rank of each
+/// node is its leader.
+void add_hierarchical(schedule& plan, const node_map& map, const element_range& whole, bool ring_between);
+
+}  // namespace gradus::comm::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm::detail {
+
+GRADUS_INLINE ring_position position_on_ring(const rank_group& group, int stride) noexcept {
+  const int size = group.size();
+  ring_position own{.position = 0,
+                    .next = group.rank((group.self + stride) % size),
+                    .previous = group.rank((group.self + size - stride % size) % size)};
+  for (int position = 0; position != group.self; position = (position + stride) % size) {
+    ++own.position;
+  }
+  return own;
+}
+
+GRADUS_INLINE dynamic_array<int> ring_strides(int size, int rings) {
+  dynamic_array<int> strides;
+  for (int stride = 1; static_cast<int>(strides.size()) < rings; ++stride) {
+    if (std::gcd(stride, size) == 1) {
+      strides.push_back(size > 1 ? (stride - 1) % size + 1 : 1);
+    }
+  }
+  return strides;
+}
+
+GRADUS_INLINE void add_ring_all_reduce(schedule& plan, const rank_group& group, const element_range& whole, int rings) {
+  const int ranks = group.size();
+  const dynamic_array<int> strides = ring_strides(ranks, rings);
+  for (int half = 0; half < 2; ++half) {
+    for (int step = 0; step < ranks - 1; ++step) {
+      for (int ring = 0; ring < rings; ++ring) {
+        const ring_position own = position_on_ring(group, strides[static_cast<std::size_t>(ring)]);
+        const element_range slice = chunk_of(whole, rings, ring);
+        if (half == 0) {
+          add_ring_reduce_step(plan, own, slice, ranks, step);
+        } else {
+          add_ring_gather_step(plan, own, slice, ranks, step, 1);
+        }
+      }
+    }
+  }
+}
+
+GRADUS_INLINE void add_ring_reduce_scatter(schedule& plan, const rank_group& group, const element_range& whole) {
+  const int ranks = group.size();
+  ring_position own = position_on_ring(group, 1);
+  own.position -= 1;  // so that chunk `self` is the last to arrive
+  for (int step = 0; step < ranks - 1; ++step) {
+    add_ring_reduce_step(plan, own, whole, ranks, step);
+  }
+}
+
+GRADUS_INLINE void add_paired_reduce_scatter(schedule& plan, const rank_group& group, const element_range& whole) {
+  const int ranks = group.size();
+  for (int mask = 1; mask < ranks; mask *= 2) {
+    const int peer = group.self ^ mask;
+    for (int chunk = 0; chunk < ranks; ++chunk) {
+      if ((chunk ^ peer) % (2 * mask) == 0) {
+        plan.send(group.rank(peer), chunk_of(whole, ranks, chunk));
+      }
+    }
+    for (int chunk = 0; chunk < ranks; ++chunk) {
+      if ((chunk ^ group.self) % (2 * mask) == 0) {
+        plan.receive(group.rank(peer), chunk_of(whole, ranks, chunk), arrival::combine);
+      }
+    }
+  }
+}
+
+GRADUS_INLINE void add_ring_all_gather(schedule& plan, const rank_group& group, const element_range& whole) {
+  const int ranks = group.size();
+  const ring_position own = position_on_ring(group, 1);
+  for (int step = 0; step < ranks - 1; ++step) {
+    add_ring_gather_step(plan, own, whole, ranks, step, 0);
+  }
+}
+
+GRADUS_INLINE element_range halved(element_range range, int v, int masks) noexcept {
+  for (int mask = 1; mask < masks; mask *= 2) {
+    const index_t middle = range.begin + range.size() / 2;
+    (v & mask) == 0 ? range.end = middle : range.begin = middle;
+  }
+  return range;
+}
+
+GRADUS_INLINE void add_halving(schedule& plan, const rank_group& group, const element_range& whole, int first,
+                               int size) {
+  const int v = group.self - first;
+  for (int mask = 1; mask < size; mask *= 2) {
+    const int peer = group.rank(first + (v ^ mask));
+    plan.send(peer, halved(whole, v ^ mask, 2 * mask));
+    plan.receive(peer, halved(whole, v, 2 * mask), arrival::combine);
+  }
+}
+
+GRADUS_INLINE void add_doubling(schedule& plan, const rank_group& group, const element_range& whole, int first,
+                                int size) {
+  const int v = group.self - first;
+  for (int mask = size / 2; mask >= 1; mask /= 2) {
+    const int peer = group.rank(first + (v ^ mask));
+    plan.send(peer, halved(whole, v, 2 * mask));
+    plan.receive(peer, halved(whole, v ^ mask, 2 * mask), arrival::replace);
+  }
+}
+
+GRADUS_INLINE void add_binary_blocks(schedule& plan, const rank_group& group, const element_range& whole) {
   int first = 0;
   int size = static_cast<int>(std::bit_floor(static_cast<unsigned>(group.size())));
   int larger_first = 0;
@@ -237,9 +302,7 @@ inline void add_binary_blocks(schedule& plan, const rank_group& group, const ele
   add_doubling(plan, group, whole, first, size);
 }
 
-/// All-reduce of short arrays: ranks exchange whole arrays with ranks 1, 2, 4, ... away, and both compute the same
-/// bits.
-inline void add_recursive_doubling(schedule& plan, const rank_group& group, const element_range& whole) {
+GRADUS_INLINE void add_recursive_doubling(schedule& plan, const rank_group& group, const element_range& whole) {
   with_folded_group(plan, group, whole, [&](const rank_group& power) {
     for (int mask = 1; mask < power.size(); mask *= 2) {
       const int peer = power.self ^ mask;
@@ -249,8 +312,7 @@ inline void add_recursive_doubling(schedule& plan, const rank_group& group, cons
   });
 }
 
-/// Sends the range from position `root` down a binomial tree.
-inline void add_tree_broadcast(schedule& plan, const rank_group& group, const element_range& whole, int root) {
+GRADUS_INLINE void add_tree_broadcast(schedule& plan, const rank_group& group, const element_range& whole, int root) {
   const int ranks = group.size();
   const int v = (group.self + ranks - root) % ranks;
   int mask = 1;
@@ -267,8 +329,7 @@ inline void add_tree_broadcast(schedule& plan, const rank_group& group, const el
   }
 }
 
-/// Combines up a binomial tree to position `root`; the final content of the other ranks' arrays is unspecified.
-inline void add_tree_reduce(schedule& plan, const rank_group& group, const element_range& whole, int root) {
+GRADUS_INLINE void add_tree_reduce(schedule& plan, const rank_group& group, const element_range& whole, int root) {
   const int ranks = group.size();
   const int v = (group.self + ranks - root) % ranks;
   for (int mask = 1; mask < ranks; mask *= 2) {
@@ -282,8 +343,8 @@ inline void add_tree_reduce(schedule& plan, const rank_group& group, const eleme
   }
 }
 
-/// Broadcast of long arrays: the root scatters chunks, which then travel around a ring.
-inline void add_scattered_broadcast(schedule& plan, const rank_group& group, const element_range& whole, int root) {
+GRADUS_INLINE void add_scattered_broadcast(schedule& plan, const rank_group& group, const element_range& whole,
+                                           int root) {
   const int ranks = group.size();
   if (group.self == root) {
     for (int i = 1; i < ranks; ++i) {
@@ -296,8 +357,7 @@ inline void add_scattered_broadcast(schedule& plan, const rank_group& group, con
   add_ring_all_gather(plan, group, whole);
 }
 
-/// Reduce of long arrays: a reduce-scatter, then the root gathers the chunks.
-inline void add_gathered_reduce(schedule& plan, const rank_group& group, const element_range& whole, int root) {
+GRADUS_INLINE void add_gathered_reduce(schedule& plan, const rank_group& group, const element_range& whole, int root) {
   const int ranks = group.size();
   add_ring_reduce_scatter(plan, group, whole);
   if (group.self == root) {
@@ -310,10 +370,7 @@ inline void add_gathered_reduce(schedule& plan, const rank_group& group, const e
   }
 }
 
-/// In round k, every rank signals its arrival to the rank 2^k ahead and receives the signal of the rank 2^k behind.
-///
-/// Reference: D. Hensgen, R. Finkel, U. Manber, Two algorithms for barrier synchronization, 1988.
-inline void add_dissemination_barrier(schedule& plan, const rank_group& group) {
+GRADUS_INLINE void add_dissemination_barrier(schedule& plan, const rank_group& group) {
   const int ranks = group.size();
   for (int distance = 1; distance < ranks; distance *= 2) {
     plan.send_signal(group.rank((group.self + distance) % ranks));
@@ -321,27 +378,16 @@ inline void add_dissemination_barrier(schedule& plan, const rank_group& group) {
   }
 }
 
-/// The ranks of each node, in the order of the ranks.
-struct node_map {
-  dynamic_array<dynamic_array<int>> nodes;
-  int own_node = 0;
-  int own_position = 0;  ///< position in its node
-
-  /// True if all nodes have the same number of ranks.
-  [[nodiscard]] bool even() const noexcept {
-    bool same = true;
-    for (const auto& each : nodes) {
-      same = same && each.size() == nodes[0].size();
-    }
-    return same;
+GRADUS_INLINE bool node_map::even() const noexcept {
+  bool same = true;
+  for (const auto& each : nodes) {
+    same = same && each.size() == nodes[0].size();
   }
-};
+  return same;
+}
 
-/// All-reduce in two levels. If all nodes have the same number of ranks: a reduce-scatter within the node; then one
-/// all-reduce between nodes for each rank of a node, all at the same time, each for one part of the array; then an
-/// all-gather within the node. Each rank sends 1/ranks of the bytes between nodes. Otherwise the first rank of each
-/// node is its leader.
-inline void add_hierarchical(schedule& plan, const node_map& map, const element_range& whole, bool ring_between) {
+GRADUS_INLINE void add_hierarchical(schedule& plan, const node_map& map, const element_range& whole,
+                                    bool ring_between) {
   const auto& node = map.nodes[static_cast<std::size_t>(map.own_node)];
   const rank_group local{{node.data(), node.size()}, map.own_position};
   const auto between = [&](int position, const element_range& range) {
@@ -370,3 +416,4 @@ inline void add_hierarchical(schedule& plan, const node_map& map, const element_
 }
 
 }  // namespace gradus::comm::detail
+#endif

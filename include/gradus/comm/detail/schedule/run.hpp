@@ -24,6 +24,7 @@
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/transfer.hpp"
 #include "gradus/comm/wait.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
@@ -85,38 +86,7 @@ class schedule_run final : public operation {
   }
 
   request begin(const call_description& what, std::shared_ptr<const schedule> plan, std::byte* data,
-                const element_type& element, std::chrono::milliseconds limit, const final_copy& result) {
-    what_ = what;
-    plan_ = std::move(plan);
-    data_ = data;
-    element_ = element;
-    limit_ = limit;
-    result_ = result;
-    tag_ = owner_->next_tag();
-    begun_ = 0;
-    sent_ = 0;
-    posted_ = 0;
-    consumed_ = 0;
-    over_ = false;
-    failure_ = nullptr;
-    owner_->activate(*this);
-    request pending{*this};
-    if (sends_.size() < plan_->sends().size()) {
-      sends_ = dynamic_array<request>(plan_->sends().size());
-    }
-    // Data that arrive before the receive is posted are copied twice, so post many receives.
-    slot_ = (plan_->longest_receive() * element.bytes + 63) / 64 * 64;
-    window_ = std::clamp<index_t>(most_scratch / std::max<index_t>(slot_, 1), 4, 256);
-    const index_t used = std::min(window_, all_receives());
-    if (static_cast<index_t>(receives_.size()) < used) {
-      receives_ = dynamic_array<request>(at(used));
-    }
-    if (static_cast<index_t>(scratch_.size()) < used * slot_) {
-      scratch_ = dynamic_array<std::byte>(at(used * slot_));
-    }
-    advance();
-    return pending;
-  }
+                const element_type& element, std::chrono::milliseconds limit, const final_copy& result);
 
   bool test(const std::source_location&) override {
     owner_->advance_all();
@@ -159,22 +129,7 @@ class schedule_run final : public operation {
   void release() noexcept override { owner_->retire(*this); }
 
   /// Makes all progress that is possible without waiting.
-  void advance() noexcept {
-    if (failure_ != nullptr || over_) {
-      return;
-    }
-    try {
-      while (step()) {
-      }
-      over_ = sent_ == all_sends() && consumed_ == all_receives();
-      if (over_ && result_.bytes != 0) {
-        std::memcpy(result_.to, result_.from, result_.bytes);
-      }
-    } catch (...) {
-      failure_ = std::current_exception();
-      drop_messages();
-    }
-  }
+  void advance() noexcept;
 
  private:
   static constexpr index_t most_scratch = 16 * 1024 * 1024;  // bytes, unless messages are long
@@ -188,70 +143,16 @@ class schedule_run final : public operation {
   }
 
   /// Tests all sends and receives once. True if there was progress that may let others continue.
-  bool step() {
-    const auto sends = plan_->sends();
-    const auto receives = plan_->receives();
-    bool moved = false;
-    for (; begun_ < all_sends() && sends[at(begun_)].after <= consumed_; ++begun_) {
-      const scheduled_send& each = sends[at(begun_)];
-      sends_[at(begun_)] = owner_->channel().send(each.peer, bytes_of(each.range), tag_);
-    }
-    for (; sent_ < begun_ && sends_[at(sent_)].test(); ++sent_) {
-      moved = true;
-    }
-    for (; posted_ < all_receives() && posted_ < consumed_ + window_; ++posted_) {
-      const scheduled_receive& each = receives[at(posted_)];
-      std::span<std::uint8_t> target = bytes_of(each.range);
-      if (each.what != arrival::replace) {
-        target = {reinterpret_cast<std::uint8_t*>(scratch_of(posted_)), target.size()};
-      } else if (each.after > sent_) {
-        break;
-      }
-      receives_[at(posted_ % window_)] = owner_->channel().receive(each.peer, target, tag_);
-    }
-    for (; consumed_ < posted_; ++consumed_) {
-      const scheduled_receive& each = receives[at(consumed_)];
-      if (each.after > sent_ || !receives_[at(consumed_ % window_)].test()) {
-        break;
-      }
-      combine(each, scratch_of(consumed_));
-      moved = true;
-    }
-    return moved;
-  }
+  bool step();
 
   [[nodiscard]] std::byte* scratch_of(index_t receive) noexcept { return scratch_.data() + receive % window_ * slot_; }
 
-  void combine(const scheduled_receive& received, std::byte* scratch) const {
-    std::byte* const own = data_ + received.range.begin * element_.bytes;
-    if (received.what == arrival::combine) {
-      element_.accumulate(what_.operation, own, scratch, received.range.size());
-    } else if (received.what == arrival::combine_after) {
-      element_.accumulate(what_.operation, scratch, own, received.range.size());
-      std::memcpy(own, scratch, static_cast<std::size_t>(received.range.size() * element_.bytes));
-    }
-  }
+  void combine(const scheduled_receive& received, std::byte* scratch) const;
 
   /// The missing messages as text: "from rank 3 or to rank 4".
-  [[nodiscard]] std::string missing() const {
-    std::string text;
-    if (consumed_ < all_receives()) {
-      append_text(text, {"from ", ranks_text({plan_->receives()[at(consumed_)].peer})});
-    }
-    if (sent_ < begun_) {
-      append_text(text, {text.empty() ? "to " : " or to ", ranks_text({plan_->sends()[at(sent_)].peer})});
-    }
-    return text;
-  }
+  [[nodiscard]] std::string missing() const;
 
-  void drop_messages() noexcept {
-    for (request& each : receives_) {
-      each.cancel();
-    }
-    for (request& each : sends_) {
-      each.cancel();
-    }
-  }
+  void drop_messages() noexcept;
 
   static constexpr std::size_t at(index_t i) noexcept { return static_cast<std::size_t>(i); }
 
@@ -295,7 +196,126 @@ inline void schedule_runs::advance_all() noexcept {
   }
 }
 
-inline void schedule_runs::retire(schedule_run& done) noexcept {
+}  // namespace gradus::comm::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm::detail {
+
+GRADUS_INLINE request schedule_run::begin(const call_description& what, std::shared_ptr<const schedule> plan,
+                                          std::byte* data, const element_type& element, std::chrono::milliseconds limit,
+                                          const final_copy& result) {
+  what_ = what;
+  plan_ = std::move(plan);
+  data_ = data;
+  element_ = element;
+  limit_ = limit;
+  result_ = result;
+  tag_ = owner_->next_tag();
+  begun_ = 0;
+  sent_ = 0;
+  posted_ = 0;
+  consumed_ = 0;
+  over_ = false;
+  failure_ = nullptr;
+  owner_->activate(*this);
+  request pending{*this};
+  if (sends_.size() < plan_->sends().size()) {
+    sends_ = dynamic_array<request>(plan_->sends().size());
+  }
+  // Data that arrive before the receive is posted are copied twice, so post many receives.
+  slot_ = (plan_->longest_receive() * element.bytes + 63) / 64 * 64;
+  window_ = std::clamp<index_t>(most_scratch / std::max<index_t>(slot_, 1), 4, 256);
+  const index_t used = std::min(window_, all_receives());
+  if (static_cast<index_t>(receives_.size()) < used) {
+    receives_ = dynamic_array<request>(at(used));
+  }
+  if (static_cast<index_t>(scratch_.size()) < used * slot_) {
+    scratch_ = dynamic_array<std::byte>(at(used * slot_));
+  }
+  advance();
+  return pending;
+}
+
+GRADUS_INLINE void schedule_run::advance() noexcept {
+  if (failure_ != nullptr || over_) {
+    return;
+  }
+  try {
+    while (step()) {
+    }
+    over_ = sent_ == all_sends() && consumed_ == all_receives();
+    if (over_ && result_.bytes != 0) {
+      std::memcpy(result_.to, result_.from, result_.bytes);
+    }
+  } catch (...) {
+    failure_ = std::current_exception();
+    drop_messages();
+  }
+}
+
+GRADUS_INLINE bool schedule_run::step() {
+  const auto sends = plan_->sends();
+  const auto receives = plan_->receives();
+  bool moved = false;
+  for (; begun_ < all_sends() && sends[at(begun_)].after <= consumed_; ++begun_) {
+    const scheduled_send& each = sends[at(begun_)];
+    sends_[at(begun_)] = owner_->channel().send(each.peer, bytes_of(each.range), tag_);
+  }
+  for (; sent_ < begun_ && sends_[at(sent_)].test(); ++sent_) {
+    moved = true;
+  }
+  for (; posted_ < all_receives() && posted_ < consumed_ + window_; ++posted_) {
+    const scheduled_receive& each = receives[at(posted_)];
+    std::span<std::uint8_t> target = bytes_of(each.range);
+    if (each.what != arrival::replace) {
+      target = {reinterpret_cast<std::uint8_t*>(scratch_of(posted_)), target.size()};
+    } else if (each.after > sent_) {
+      break;
+    }
+    receives_[at(posted_ % window_)] = owner_->channel().receive(each.peer, target, tag_);
+  }
+  for (; consumed_ < posted_; ++consumed_) {
+    const scheduled_receive& each = receives[at(consumed_)];
+    if (each.after > sent_ || !receives_[at(consumed_ % window_)].test()) {
+      break;
+    }
+    combine(each, scratch_of(consumed_));
+    moved = true;
+  }
+  return moved;
+}
+
+GRADUS_INLINE void schedule_run::combine(const scheduled_receive& received, std::byte* scratch) const {
+  std::byte* const own = data_ + received.range.begin * element_.bytes;
+  if (received.what == arrival::combine) {
+    element_.accumulate(what_.operation, own, scratch, received.range.size());
+  } else if (received.what == arrival::combine_after) {
+    element_.accumulate(what_.operation, scratch, own, received.range.size());
+    std::memcpy(own, scratch, static_cast<std::size_t>(received.range.size() * element_.bytes));
+  }
+}
+
+GRADUS_INLINE std::string schedule_run::missing() const {
+  std::string text;
+  if (consumed_ < all_receives()) {
+    append_text(text, {"from ", ranks_text({plan_->receives()[at(consumed_)].peer})});
+  }
+  if (sent_ < begun_) {
+    append_text(text, {text.empty() ? "to " : " or to ", ranks_text({plan_->sends()[at(sent_)].peer})});
+  }
+  return text;
+}
+
+GRADUS_INLINE void schedule_run::drop_messages() noexcept {
+  for (request& each : receives_) {
+    each.cancel();
+  }
+  for (request& each : sends_) {
+    each.cancel();
+  }
+}
+
+GRADUS_INLINE void schedule_runs::retire(schedule_run& done) noexcept {
   std::size_t kept = 0;
   for (schedule_run* const each : active_) {
     if (each != &done) {
@@ -309,3 +329,4 @@ inline void schedule_runs::retire(schedule_run& done) noexcept {
 }
 
 }  // namespace gradus::comm::detail
+#endif

@@ -7,6 +7,7 @@
 #include <cstddef>    // std::size_t
 #include <span>       // std::span
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
 
@@ -62,26 +63,9 @@ class schedule {
     receives_.clear();
   }
 
-  void send(int peer, const element_range& range) {
-    for_each_segment(range, [&, this](const element_range& part) {
-      index_t after = static_cast<index_t>(receives_.size());
-      while (after > 0 && !receives_[static_cast<std::size_t>(after - 1)].range.overlaps(part)) {
-        --after;
-      }
-      sends_.push_back({.peer = peer, .range = part, .after = std::max(after, last_after())});
-    });
-  }
+  void send(int peer, const element_range& range);
 
-  void receive(int peer, const element_range& range, arrival what) {
-    for_each_segment(range, [&, this](const element_range& part) {
-      index_t after = static_cast<index_t>(sends_.size());
-      while (after > 0 && !sends_[static_cast<std::size_t>(after - 1)].range.overlaps(part)) {
-        --after;
-      }
-      longest_ = std::max(longest_, part.size());
-      receives_.push_back({.peer = peer, .range = part, .what = what, .after = after});
-    });
-  }
+  void receive(int peer, const element_range& range, arrival what);
 
   /// Adds a message without elements, sent after all receives so far are processed.
   void send_signal(int peer) {
@@ -125,3 +109,30 @@ struct rank_group {
 };
 
 }  // namespace gradus::comm::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm::detail {
+
+GRADUS_INLINE void schedule::send(int peer, const element_range& range) {
+  for_each_segment(range, [&, this](const element_range& part) {
+    index_t after = static_cast<index_t>(receives_.size());
+    while (after > 0 && !receives_[static_cast<std::size_t>(after - 1)].range.overlaps(part)) {
+      --after;
+    }
+    sends_.push_back({.peer = peer, .range = part, .after = std::max(after, last_after())});
+  });
+}
+
+GRADUS_INLINE void schedule::receive(int peer, const element_range& range, arrival what) {
+  for_each_segment(range, [&, this](const element_range& part) {
+    index_t after = static_cast<index_t>(sends_.size());
+    while (after > 0 && !sends_[static_cast<std::size_t>(after - 1)].range.overlaps(part)) {
+      --after;
+    }
+    longest_ = std::max(longest_, part.size());
+    receives_.push_back({.peer = peer, .range = part, .what = what, .after = after});
+  });
+}
+
+}  // namespace gradus::comm::detail
+#endif

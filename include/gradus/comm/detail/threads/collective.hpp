@@ -19,7 +19,7 @@
 #include "gradus/comm/detail/threads/world.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/transfer.hpp"
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
@@ -59,18 +59,7 @@ class thread_collective {
     void release() noexcept override { meeting->left_.fetch_add(1, std::memory_order_acq_rel); }
   };
 
-  thread_collective(thread_world& world, const dynamic_array<std::atomic<bool>>& departed)
-      : world_{&world},
-        departed_{&departed},
-        entries_(static_cast<std::size_t>(world.size())),
-        inputs_(entries_.size()),
-        outputs_(entries_.size()),
-        left_{2 * world.size()} {
-    for (int rank = 0; rank < world.size(); ++rank) {
-      at(rank).meeting = this;
-      at(rank).rank = rank;
-    }
-  }
+  thread_collective(thread_world& world, const dynamic_array<std::atomic<bool>>& departed);
 
   [[nodiscard]] int ranks() const noexcept { return world_->size(); }
   [[nodiscard]] entry& at(int rank) noexcept { return entries_[static_cast<std::size_t>(rank)]; }
@@ -123,14 +112,7 @@ class thread_collective {
   static constexpr std::uint32_t ready = 1U << 17U;     // all ranks have arrived; chunks can be taken
   static constexpr std::uint32_t finished = 1U << 18U;  // all chunks are done
 
-  [[nodiscard]] int first_disagreement() const noexcept {
-    for (int rank = 1; rank < ranks(); ++rank) {
-      if (!(at(rank).what == at(0).what)) {
-        return rank;
-      }
-    }
-    return -1;
-  }
+  [[nodiscard]] int first_disagreement() const noexcept;
 
   /// Rank `other` calls a different collective than rank 0.
   void refuse(int other) {
@@ -140,91 +122,19 @@ class thread_collective {
     world_->wake();
   }
 
-  void begin_work(const entry& mine) noexcept {
-    // Read by all ranks together; below that, sharing the work takes longer than the work.
-    constexpr index_t small_bytes = 8 * 1024;
-    constexpr index_t smallest_chunk = 16 * 1024;
-    constexpr index_t largest_chunk = 128 * 1024;
-    const index_t bytes = mine.elements * mine.element_bytes;
-    const bool alone = bytes * ranks() <= small_bytes;
-    if (alone) {
-      chunks_ = 0;
-    } else {
-      const index_t chunk_bytes = std::clamp(bytes / ranks(), smallest_chunk, largest_chunk);
-      // A whole number of 64-byte blocks, so that two threads never write to one cache line of an aligned buffer.
-      chunk_ = std::max<index_t>(chunk_bytes / 64 * 64 / mine.element_bytes, 1);
-      chunks_ = (mine.elements + chunk_ - 1) / chunk_;
-    }
-    next_.store(0, std::memory_order_relaxed);
-    remaining_.store(chunks_, std::memory_order_relaxed);
-    std::uint32_t expected = static_cast<std::uint32_t>(ranks());
-    if (!state_.compare_exchange_strong(expected, expected | ready, std::memory_order_seq_cst)) {
-      return;  // a rank has withdrawn in the meantime
-    }
-    if (alone) {
-      if (mine.elements > 0) {
-        mine.work(*this, 0, mine.elements);
-      }
-      state_.fetch_or(finished, std::memory_order_seq_cst);
-    }
-    world_->wake();
-  }
+  void begin_work(const entry& mine) noexcept;
 
   /// Computes chunks until none is left.
-  void help(const entry& mine) noexcept {
-    while (next_.load(std::memory_order_relaxed) < chunks_) {
-      const index_t chunk = next_.fetch_add(1, std::memory_order_relaxed);
-      if (chunk >= chunks_) {
-        return;
-      }
-      mine.work(*this, chunk * chunk_, std::min((chunk + 1) * chunk_, mine.elements));
-      if (remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        state_.fetch_or(finished, std::memory_order_seq_cst);
-        world_->wake();
-      }
-    }
-  }
+  void help(const entry& mine) noexcept;
 
   [[nodiscard]] bool arrived(int rank) const noexcept {
     return at(rank).arrived_at.load(std::memory_order_seq_cst) == number_.load(std::memory_order_relaxed);
   }
 
   /// A rank that has not arrived and never will, or -1.
-  [[nodiscard]] int departed_rank() const noexcept {
-    for (int rank = 0; rank < ranks(); ++rank) {
-      if ((*departed_)[static_cast<std::size_t>(rank)].load(std::memory_order_seq_cst) && !arrived(rank)) {
-        return rank;
-      }
-    }
-    return -1;
-  }
+  [[nodiscard]] int departed_rank() const noexcept;
 
-  bool look(entry& mine, const std::source_location& where) {
-    std::uint32_t state = state_.load(std::memory_order_seq_cst);
-    if ((state & (ready | finished)) == ready) {
-      help(mine);
-      state = state_.load(std::memory_order_seq_cst);
-    }
-    if ((state & finished) != 0) {
-      return true;
-    }
-    if ((state & ready) != 0) {
-      return false;  // others compute their last chunks
-    }
-    world_->look_at_suspicion();
-    if (!world_->failed()) {
-      const int gone = departed_rank();
-      if (gone < 0) {
-        return false;
-      }
-      world_->fail(gone, gradus::join({"it has left the group, but rank ", mine.rank, " waits for it in ",
-                                       mine.what.describe()}));
-    }
-    if (!withdraw(mine)) {
-      return true;
-    }
-    world_->raise(mine.what, where);
-  }
+  bool look(entry& mine, const std::source_location& where);
 
   /// True if a sleeping rank has to wake up.
   [[nodiscard]] bool stirring() const noexcept {
@@ -232,71 +142,14 @@ class thread_collective {
            departed_rank() >= 0;
   }
 
-  void wait(entry& mine, const std::source_location& where) {
-    if (wait_in(
-            *world_, mine.limit, [&, this] { return look(mine, where); },
-            [&, this] {
-              const std::uint32_t state = state_.load(std::memory_order_seq_cst);
-              // Between ready and finished a rank without a chunk sleeps until the last chunk is done.
-              return (state & finished) != 0 || ((state & ready) == 0 && stirring());
-            })) {
-      return;
-    }
-    if (withdraw(mine)) {
-      raise_time_out(mine, where);
-    }
-  }
+  void wait(entry& mine, const std::source_location& where);
 
-  [[noreturn]] void raise_time_out(const entry& mine, const std::source_location& where) {
-    dynamic_array<int> missing;
-    for (int rank = 0; rank < ranks(); ++rank) {
-      if (!arrived(rank)) {
-        missing.push_back(rank);
-      }
-    }
-    const std::string reason =
-        gradus::join({missing.empty() ? "nothing in " : gradus::join({ranks_text(missing), " did not arrive within "}),
-                      seconds_text(mine.limit)});
-    world_->fail(mine.rank, gradus::join({mine.what.describe(), ": ", reason}));
-    gradus::raise<communication_error>(mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where);
-  }
+  [[noreturn]] void raise_time_out(const entry& mine, const std::source_location& where);
 
   /// Takes the buffers back. False if the collective is complete instead.
-  GRADUS_NEVER_INLINE bool withdraw(entry& mine) noexcept {
-    std::uint32_t state = state_.load(std::memory_order_seq_cst);
-    while ((state & (ready | broken)) == 0) {
-      if (state_.compare_exchange_weak(state, state | broken, std::memory_order_seq_cst)) {
-        world_->wake();
-        return true;
-      }
-    }
-    if ((state & ready) == 0) {
-      return true;
-    }
-    help(mine);
-    while ((state_.load(std::memory_order_seq_cst) & finished) == 0) {
-      std::this_thread::yield();  // others compute their last chunks, which ends soon
-    }
-    return false;
-  }
+  bool withdraw(entry& mine) noexcept;
 
-  void abandon(entry& mine, bool unwinding) noexcept {
-    if (unwinding) {
-      try {
-        world_->suspect(mine.rank,
-                        gradus::join({"it left ", mine.what.describe(), " unfinished because of an exception"}));
-      } catch (...) {
-        world_->suspect(mine.rank, {});
-      }
-      withdraw(mine);
-      return;
-    }
-    try {
-      wait(mine, std::source_location::current());
-    } catch (...) {
-      // The group has failed; the next operation reports it.
-    }
-  }
+  void abandon(entry& mine, bool unwinding) noexcept;
 
   thread_world* world_;
   const dynamic_array<std::atomic<bool>>* departed_;
@@ -331,13 +184,7 @@ inline void all_reduce_chunk(const thread_collective& meeting, index_t begin, in
   call.element->combine(call.what.operation, meeting.inputs(), begin, end, meeting.outputs(), 0);
 }
 
-inline void reduce_scatter_chunk(const thread_collective& meeting, index_t begin, index_t end) {
-  const thread_collective::entry& call = meeting.at(0);
-  for_each_block(begin, end, call.what.count, [&](int owner, index_t from, index_t to) {
-    call.element->combine(call.what.operation, meeting.inputs(), from, to,
-                          meeting.outputs().subspan(static_cast<std::size_t>(owner), 1), -owner * call.what.count);
-  });
-}
+void reduce_scatter_chunk(const thread_collective& meeting, index_t begin, index_t end);
 
 // Copies are independent of the element type: they count bytes.
 inline void copy_unless_same(std::byte* to, const std::byte* from, index_t bytes) noexcept {
@@ -346,7 +193,192 @@ inline void copy_unless_same(std::byte* to, const std::byte* from, index_t bytes
   }
 }
 
-inline void all_gather_chunk(const thread_collective& meeting, index_t begin, index_t end) {
+void all_gather_chunk(const thread_collective& meeting, index_t begin, index_t end);
+
+void broadcast_chunk(const thread_collective& meeting, index_t begin, index_t end);
+
+}  // namespace gradus::comm::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm::detail {
+
+GRADUS_INLINE_CONSTRUCTOR thread_collective::thread_collective(thread_world& world,
+                                                               const dynamic_array<std::atomic<bool>>& departed)
+    : world_{&world},
+      departed_{&departed},
+      entries_(static_cast<std::size_t>(world.size())),
+      inputs_(entries_.size()),
+      outputs_(entries_.size()),
+      left_{2 * world.size()} {
+  for (int rank = 0; rank < world.size(); ++rank) {
+    at(rank).meeting = this;
+    at(rank).rank = rank;
+  }
+}
+
+GRADUS_INLINE int thread_collective::first_disagreement() const noexcept {
+  for (int rank = 1; rank < ranks(); ++rank) {
+    if (!(at(rank).what == at(0).what)) {
+      return rank;
+    }
+  }
+  return -1;
+}
+
+GRADUS_INLINE void thread_collective::begin_work(const entry& mine) noexcept {
+  // Read by all ranks together; below that, sharing the work takes longer than the work.
+  constexpr index_t small_bytes = 8 * 1024;
+  constexpr index_t smallest_chunk = 16 * 1024;
+  constexpr index_t largest_chunk = 128 * 1024;
+  const index_t bytes = mine.elements * mine.element_bytes;
+  const bool alone = bytes * ranks() <= small_bytes;
+  if (alone) {
+    chunks_ = 0;
+  } else {
+    const index_t chunk_bytes = std::clamp(bytes / ranks(), smallest_chunk, largest_chunk);
+    // A whole number of 64-byte blocks, so that two threads never write to one cache line of an aligned buffer.
+    chunk_ = std::max<index_t>(chunk_bytes / 64 * 64 / mine.element_bytes, 1);
+    chunks_ = (mine.elements + chunk_ - 1) / chunk_;
+  }
+  next_.store(0, std::memory_order_relaxed);
+  remaining_.store(chunks_, std::memory_order_relaxed);
+  std::uint32_t expected = static_cast<std::uint32_t>(ranks());
+  if (!state_.compare_exchange_strong(expected, expected | ready, std::memory_order_seq_cst)) {
+    return;  // a rank has withdrawn in the meantime
+  }
+  if (alone) {
+    if (mine.elements > 0) {
+      mine.work(*this, 0, mine.elements);
+    }
+    state_.fetch_or(finished, std::memory_order_seq_cst);
+  }
+  world_->wake();
+}
+
+GRADUS_INLINE void thread_collective::help(const entry& mine) noexcept {
+  while (next_.load(std::memory_order_relaxed) < chunks_) {
+    const index_t chunk = next_.fetch_add(1, std::memory_order_relaxed);
+    if (chunk >= chunks_) {
+      return;
+    }
+    mine.work(*this, chunk * chunk_, std::min((chunk + 1) * chunk_, mine.elements));
+    if (remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      state_.fetch_or(finished, std::memory_order_seq_cst);
+      world_->wake();
+    }
+  }
+}
+
+GRADUS_INLINE int thread_collective::departed_rank() const noexcept {
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if ((*departed_)[static_cast<std::size_t>(rank)].load(std::memory_order_seq_cst) && !arrived(rank)) {
+      return rank;
+    }
+  }
+  return -1;
+}
+
+GRADUS_INLINE bool thread_collective::look(entry& mine, const std::source_location& where) {
+  std::uint32_t state = state_.load(std::memory_order_seq_cst);
+  if ((state & (ready | finished)) == ready) {
+    help(mine);
+    state = state_.load(std::memory_order_seq_cst);
+  }
+  if ((state & finished) != 0) {
+    return true;
+  }
+  if ((state & ready) != 0) {
+    return false;  // others compute their last chunks
+  }
+  world_->look_at_suspicion();
+  if (!world_->failed()) {
+    const int gone = departed_rank();
+    if (gone < 0) {
+      return false;
+    }
+    world_->fail(
+        gone, gradus::join({"it has left the group, but rank ", mine.rank, " waits for it in ", mine.what.describe()}));
+  }
+  if (!withdraw(mine)) {
+    return true;
+  }
+  world_->raise(mine.what, where);
+}
+
+GRADUS_INLINE void thread_collective::wait(entry& mine, const std::source_location& where) {
+  if (wait_in(
+          *world_, mine.limit, [&, this] { return look(mine, where); },
+          [&, this] {
+            const std::uint32_t state = state_.load(std::memory_order_seq_cst);
+            // Between ready and finished a rank without a chunk sleeps until the last chunk is done.
+            return (state & finished) != 0 || ((state & ready) == 0 && stirring());
+          })) {
+    return;
+  }
+  if (withdraw(mine)) {
+    raise_time_out(mine, where);
+  }
+}
+
+GRADUS_INLINE void thread_collective::raise_time_out(const entry& mine, const std::source_location& where) {
+  dynamic_array<int> missing;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (!arrived(rank)) {
+      missing.push_back(rank);
+    }
+  }
+  const std::string reason =
+      gradus::join({missing.empty() ? "nothing in " : gradus::join({ranks_text(missing), " did not arrive within "}),
+                    seconds_text(mine.limit)});
+  world_->fail(mine.rank, gradus::join({mine.what.describe(), ": ", reason}));
+  gradus::raise<communication_error>(mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where);
+}
+
+GRADUS_NEVER_INLINE GRADUS_INLINE bool thread_collective::withdraw(entry& mine) noexcept {
+  std::uint32_t state = state_.load(std::memory_order_seq_cst);
+  while ((state & (ready | broken)) == 0) {
+    if (state_.compare_exchange_weak(state, state | broken, std::memory_order_seq_cst)) {
+      world_->wake();
+      return true;
+    }
+  }
+  if ((state & ready) == 0) {
+    return true;
+  }
+  help(mine);
+  while ((state_.load(std::memory_order_seq_cst) & finished) == 0) {
+    std::this_thread::yield();  // others compute their last chunks, which ends soon
+  }
+  return false;
+}
+
+GRADUS_INLINE void thread_collective::abandon(entry& mine, bool unwinding) noexcept {
+  if (unwinding) {
+    try {
+      world_->suspect(mine.rank,
+                      gradus::join({"it left ", mine.what.describe(), " unfinished because of an exception"}));
+    } catch (...) {
+      world_->suspect(mine.rank, {});
+    }
+    withdraw(mine);
+    return;
+  }
+  try {
+    wait(mine, std::source_location::current());
+  } catch (...) {
+    // The group has failed; the next operation reports it.
+  }
+}
+
+GRADUS_INLINE void reduce_scatter_chunk(const thread_collective& meeting, index_t begin, index_t end) {
+  const thread_collective::entry& call = meeting.at(0);
+  for_each_block(begin, end, call.what.count, [&](int owner, index_t from, index_t to) {
+    call.element->combine(call.what.operation, meeting.inputs(), from, to,
+                          meeting.outputs().subspan(static_cast<std::size_t>(owner), 1), -owner * call.what.count);
+  });
+}
+
+GRADUS_INLINE void all_gather_chunk(const thread_collective& meeting, index_t begin, index_t end) {
   const index_t block = meeting.at(0).elements / meeting.ranks();  // bytes
   for_each_block(begin, end, block, [&](int owner, index_t from, index_t to) {
     const std::byte* const source = meeting.inputs()[static_cast<std::size_t>(owner)] + (from - owner * block);
@@ -356,7 +388,7 @@ inline void all_gather_chunk(const thread_collective& meeting, index_t begin, in
   });
 }
 
-inline void broadcast_chunk(const thread_collective& meeting, index_t begin, index_t end) {
+GRADUS_INLINE void broadcast_chunk(const thread_collective& meeting, index_t begin, index_t end) {
   const auto root = static_cast<std::size_t>(meeting.at(0).what.peer);
   const std::byte* const source = meeting.inputs()[root] + begin;
   for (std::size_t rank = 0; rank < meeting.outputs().size(); ++rank) {
@@ -367,3 +399,4 @@ inline void broadcast_chunk(const thread_collective& meeting, index_t begin, ind
 }
 
 }  // namespace gradus::comm::detail
+#endif

@@ -15,7 +15,7 @@
 
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/wait.hpp"
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
 
@@ -47,41 +47,14 @@ class thread_world {
   }
 
   /// Makes every operation throw from now on. The first reason stays.
-  void fail(int rank, std::string_view reason) noexcept {
-    {
-      const std::scoped_lock lock{mutex_};
-      record(rank, reason);
-    }
-    changed_.notify_all();
-  }
+  void fail(int rank, std::string_view reason) noexcept;
 
   /// `rank` has withdrawn from an operation because of an exception. The reason follows by fail(); if it does not
   /// follow within reason_grace, this reason is used.
-  void suspect(int rank, std::string_view reason) noexcept {
-    const std::scoped_lock lock{mutex_};
-    if (failed() || suspected_.load(std::memory_order_relaxed)) {
-      return;
-    }
-    suspected_rank_ = rank;
-    suspected_since_ = clock::now();
-    try {
-      suspicion_ = reason;
-    } catch (...) {
-      suspicion_.clear();
-    }
-    suspected_.store(true, std::memory_order_seq_cst);
-  }
+  void suspect(int rank, std::string_view reason) noexcept;
 
   /// Turns a suspicion that is old enough into a failure.
-  void look_at_suspicion() noexcept {
-    if (!suspected_.load(std::memory_order_relaxed) || failed()) {
-      return;
-    }
-    const std::scoped_lock lock{mutex_};
-    if (clock::now() - suspected_since_ > reason_grace) {
-      record(suspected_rank_, suspicion_);
-    }
-  }
+  void look_at_suspicion() noexcept;
 
   [[noreturn]] void raise(const call_description& what, const std::source_location& where) {
     std::unique_lock lock{mutex_};
@@ -111,18 +84,7 @@ class thread_world {
   }
 
  private:
-  void record(int rank, std::string_view reason) noexcept {  // with the mutex held
-    if (failed()) {
-      return;
-    }
-    failed_rank_ = rank;
-    try {
-      failure_ = reason;
-    } catch (...) {
-      failure_.clear();
-    }
-    failed_.store(true, std::memory_order_seq_cst);
-  }
+  void record(int rank, std::string_view reason) noexcept;
 
   int size_;
   bool crowded_;  // true if ranks share processors
@@ -165,3 +127,55 @@ bool wait_in(thread_world& world, std::chrono::milliseconds limit, Look&& look, 
 }
 
 }  // namespace gradus::comm::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::comm::detail {
+
+GRADUS_INLINE void thread_world::fail(int rank, std::string_view reason) noexcept {
+  {
+    const std::scoped_lock lock{mutex_};
+    record(rank, reason);
+  }
+  changed_.notify_all();
+}
+
+GRADUS_INLINE void thread_world::suspect(int rank, std::string_view reason) noexcept {
+  const std::scoped_lock lock{mutex_};
+  if (failed() || suspected_.load(std::memory_order_relaxed)) {
+    return;
+  }
+  suspected_rank_ = rank;
+  suspected_since_ = clock::now();
+  try {
+    suspicion_ = reason;
+  } catch (...) {
+    suspicion_.clear();
+  }
+  suspected_.store(true, std::memory_order_seq_cst);
+}
+
+GRADUS_INLINE void thread_world::look_at_suspicion() noexcept {
+  if (!suspected_.load(std::memory_order_relaxed) || failed()) {
+    return;
+  }
+  const std::scoped_lock lock{mutex_};
+  if (clock::now() - suspected_since_ > reason_grace) {
+    record(suspected_rank_, suspicion_);
+  }
+}
+
+GRADUS_INLINE void thread_world::record(int rank, std::string_view reason) noexcept {  // with the mutex held
+  if (failed()) {
+    return;
+  }
+  failed_rank_ = rank;
+  try {
+    failure_ = reason;
+  } catch (...) {
+    failure_.clear();
+  }
+  failed_.store(true, std::memory_order_seq_cst);
+}
+
+}  // namespace gradus::comm::detail
+#endif

@@ -9,13 +9,23 @@
 #include <span>     // std::span
 #include <string>   // std::string
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/random.hpp"
 
 namespace gradus::data::detail {
 
 /// A hash of `bytes` that continues `hash`, eight bytes at a time. It detects accidents, not forgeries.
-[[nodiscard]] inline std::uint64_t hash_bytes(std::span<const std::uint8_t> bytes, std::uint64_t hash) noexcept {
+[[nodiscard]] std::uint64_t hash_bytes(std::span<const std::uint8_t> bytes, std::uint64_t hash) noexcept;
+
+/// The hash as 16 hexadecimal digits.
+[[nodiscard]] std::string hexadecimal(std::uint64_t hash);
+
+}  // namespace gradus::data::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::data::detail {
+
+GRADUS_INLINE std::uint64_t hash_bytes(std::span<const std::uint8_t> bytes, std::uint64_t hash) noexcept {
   hash = gradus::detail::mix_bits(hash ^ bytes.size());
   std::size_t i = 0;
   for (; i + 8 <= bytes.size(); i += 8) {
@@ -30,8 +40,7 @@ namespace gradus::data::detail {
   return gradus::detail::mix_bits(hash);
 }
 
-/// The hash as 16 hexadecimal digits.
-[[nodiscard]] inline std::string hexadecimal(std::uint64_t hash) {
+GRADUS_INLINE std::string hexadecimal(std::uint64_t hash) {
   std::string text(16, '0');
   for (std::size_t i = 16; i-- > 0; hash >>= 4U) {
     text[i] = "0123456789abcdef"[hash & 15U];
@@ -40,3 +49,4 @@ namespace gradus::data::detail {
 }
 
 }  // namespace gradus::data::detail
+#endif

@@ -8,6 +8,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
@@ -53,7 +54,38 @@ inline void require_extents(std::string_view kind, const value_shape& shape) {
 
 /// @throws configuration_error when the values of a batch have so many elements that bytes of all of them, their
 /// gradients and copies do not fit index_t
-inline void require_memory_of(std::string_view asked_by, std::span<const value_shape> values, index_t batch) {
+void require_memory_of(std::string_view asked_by, std::span<const value_shape> values, index_t batch);
+
+/// @param memory  of each layer
+/// @throws configuration_error when bytes of all of them do not fit index_t
+void require_layer_memory(std::span<const graph_node> nodes, std::span<const layer_memory> memory, std::size_t streams);
+
+/// @param nodes  all layers; the last one is new, and has the names of its parameters
+/// @param added  the new layer
+/// @throws configuration_error when a parameter has the name of another one, or the layer would draw the random numbers
+///         of an earlier one
+void require_new_names(std::span<const graph_node> nodes, const layer_base& added);
+
+/// "layer 'conv1' on (1, 28, 28)"
+[[nodiscard]] std::string layer_on(std::string_view name, std::span<const value_shape> inputs);
+
+/// @param scores  the value that the loss reads
+/// @throws configuration_error when no layer reads the output of one
+void require_all_used(std::string_view asked_by, std::span<const graph_node> nodes, std::size_t scores);
+
+/// Raises shape_error: images that a network does not take.
+/// @param input     of the network
+/// @param most      the largest number of images of this call
+/// @param compiled  compile_options::max_batch_size
+[[noreturn]] void raise_other_images(std::string_view operation, const value_shape& input, const image_extents& images,
+                                     index_t most, index_t compiled);
+
+}  // namespace gradus::nn::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn::detail {
+
+GRADUS_INLINE void require_memory_of(std::string_view asked_by, std::span<const value_shape> values, index_t batch) {
   constexpr index_t most = index_t{1} << 55U;
   index_t all = 0;
   for (const value_shape& each : values) {
@@ -65,10 +97,8 @@ inline void require_memory_of(std::string_view asked_by, std::span<const value_s
   }
 }
 
-/// @param memory  of each layer
-/// @throws configuration_error when bytes of all of them do not fit index_t
-inline void require_layer_memory(std::span<const graph_node> nodes, std::span<const layer_memory> memory,
-                                 std::size_t streams) {
+GRADUS_INLINE void require_layer_memory(std::span<const graph_node> nodes, std::span<const layer_memory> memory,
+                                        std::size_t streams) {
   std::size_t states = 0;
   for (std::size_t i = 0; i < memory.size(); ++i) {
     const std::size_t state = memory[i].state;
@@ -83,11 +113,7 @@ inline void require_layer_memory(std::span<const graph_node> nodes, std::span<co
   }
 }
 
-/// @param nodes  all layers; the last one is new, and has the names of its parameters
-/// @param added  the new layer
-/// @throws configuration_error when a parameter has the name of another one, or the layer would draw the random numbers
-///         of an earlier one
-inline void require_new_names(std::span<const graph_node> nodes, const layer_base& added) {
+GRADUS_INLINE void require_new_names(std::span<const graph_node> nodes, const layer_base& added) {
   const std::span<const graph_node> earlier = nodes.first(nodes.size() - 1);
   const std::span<const parameter_description> made{nodes.back().parameters};
   const auto require_other = [&](std::string_view name, std::span<const parameter_description> others) {
@@ -114,8 +140,7 @@ inline void require_new_names(std::span<const graph_node> nodes, const layer_bas
   }
 }
 
-/// "layer 'conv1' on (1, 28, 28)"
-[[nodiscard]] inline std::string layer_on(std::string_view name, std::span<const value_shape> inputs) {
+GRADUS_INLINE std::string layer_on(std::string_view name, std::span<const value_shape> inputs) {
   std::string text = gradus::join({"layer '", name, inputs.empty() ? "' on no input" : "' on "});
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     append_text(text, {k == 0 ? "" : ", ", to_string(inputs[k])});
@@ -123,9 +148,7 @@ inline void require_new_names(std::span<const graph_node> nodes, const layer_bas
   return text;
 }
 
-/// @param scores  the value that the loss reads
-/// @throws configuration_error when no layer reads the output of one
-inline void require_all_used(std::string_view asked_by, std::span<const graph_node> nodes, std::size_t scores) {
+GRADUS_INLINE void require_all_used(std::string_view asked_by, std::span<const graph_node> nodes, std::size_t scores) {
   for (std::size_t v = 1; v <= nodes.size(); ++v) {
     bool used = v == scores;
     for (std::size_t i = v; i < nodes.size() && !used; ++i) {
@@ -141,12 +164,8 @@ inline void require_all_used(std::string_view asked_by, std::span<const graph_no
   }
 }
 
-/// Raises shape_error: images that a network does not take.
-/// @param input     of the network
-/// @param most      the largest number of images of this call
-/// @param compiled  compile_options::max_batch_size
-[[noreturn]] inline void raise_other_images(std::string_view operation, const value_shape& input,
-                                            const image_extents& images, index_t most, index_t compiled) {
+GRADUS_INLINE void raise_other_images(std::string_view operation, const value_shape& input, const image_extents& images,
+                                      index_t most, index_t compiled) {
   std::string hint;
   if (images != input.batch(images.n)) {
     append_text(hint, {"the second argument of the network's constructor is the shape of an example: {.channels = ",
@@ -164,3 +183,4 @@ inline void require_all_used(std::string_view asked_by, std::span<const graph_no
 }
 
 }  // namespace gradus::nn::detail
+#endif

@@ -7,7 +7,7 @@
 #include <span>     // std::span
 #include <string>   // std::string
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
@@ -20,9 +20,16 @@ namespace gradus::nn::detail {
 /// As graph::describe.
 /// @param shapes  of the input and the output of each layer
 /// @param groups  appends what network::group has changed; null: nothing
-[[nodiscard]] GRADUS_COLD inline std::string graph_text(std::span<const graph_node> nodes,
-                                                        std::span<const value_shape> shapes,
-                                                        decltype(&append_groups) groups) {
+[[nodiscard]] std::string graph_text(std::span<const graph_node> nodes, std::span<const value_shape> shapes,
+                                     decltype(&append_groups) groups);
+
+}  // namespace gradus::nn::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn::detail {
+
+GRADUS_COLD GRADUS_INLINE std::string graph_text(std::span<const graph_node> nodes, std::span<const value_shape> shapes,
+                                                 decltype(&append_groups) groups) {
   std::string text{"input"};
   append_right(text, to_string(shapes.front()), 36);
   text += '\n';
@@ -47,3 +54,4 @@ namespace gradus::nn::detail {
 }
 
 }  // namespace gradus::nn::detail
+#endif

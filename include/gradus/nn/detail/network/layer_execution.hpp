@@ -10,7 +10,7 @@
 #include <span>       // std::span
 #include <utility>    // std::move
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/device/device_policy.hpp"
@@ -31,14 +31,7 @@
 namespace gradus::nn::detail {
 
 /// The plan of a network for inference, without what depends on the device.
-[[nodiscard]] inline plan_options inference_plan(const copy_options& options) noexcept {
-  plan_options planning;
-  planning.inference = true;
-  planning.fold_affine = options.folds;
-  planning.prepared = options.prepares;
-  planning.place = &plan_memory_tightly;
-  return planning;
-}
+[[nodiscard]] plan_options inference_plan(const copy_options& options) noexcept;
 
 /// Runs layers on a device. It has no memory until one of the functions `allocate` has succeeded. Functions with a
 /// graph take that of the layers; it is compiled.
@@ -187,3 +180,18 @@ class layer_execution {
 };
 
 }  // namespace gradus::nn::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn::detail {
+
+GRADUS_INLINE plan_options inference_plan(const copy_options& options) noexcept {
+  plan_options planning;
+  planning.inference = true;
+  planning.fold_affine = options.folds;
+  planning.prepared = options.prepares;
+  planning.place = &plan_memory_tightly;
+  return planning;
+}
+
+}  // namespace gradus::nn::detail
+#endif

@@ -8,6 +8,7 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/random.hpp"
 
@@ -47,25 +48,35 @@ class name_index {
   [[nodiscard]] std::size_t home(std::uint64_t hash) const noexcept { return hash & (slots_.size() - 1); }
   [[nodiscard]] std::size_t next(std::size_t at) const noexcept { return (at + 1) & (slots_.size() - 1); }
 
-  void put(const slot& made) {
-    std::size_t at = home(made.hash);
-    while (slots_[at].number != 0) {
-      at = next(at);
-    }
-    slots_[at] = made;
-  }
+  void put(const slot& made);
 
-  void grow() {
-    const dynamic_array<slot> before = std::move(slots_);
-    slots_ = dynamic_array<slot>(before.empty() ? 32 : 2 * before.size());
-    for (const slot& each : before) {
-      if (each.number != 0) {
-        put(each);
-      }
-    }
-  }
+  void grow();
 
   dynamic_array<slot> slots_;  // a power of two of them
 };
 
 }  // namespace gradus::nn::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn::detail {
+
+GRADUS_INLINE void name_index::put(const slot& made) {
+  std::size_t at = home(made.hash);
+  while (slots_[at].number != 0) {
+    at = next(at);
+  }
+  slots_[at] = made;
+}
+
+GRADUS_INLINE void name_index::grow() {
+  const dynamic_array<slot> before = std::move(slots_);
+  slots_ = dynamic_array<slot>(before.empty() ? 32 : 2 * before.size());
+  for (const slot& each : before) {
+    if (each.number != 0) {
+      put(each);
+    }
+  }
+}
+
+}  // namespace gradus::nn::detail
+#endif

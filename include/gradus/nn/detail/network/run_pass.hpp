@@ -5,7 +5,7 @@
 
 #include <cstddef>  // std::size_t
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/nn/detail/network/region_runner.hpp"
 #include "gradus/nn/network/phase.hpp"
 #include "gradus/nn/network/step_hooks.hpp"
@@ -16,8 +16,16 @@ namespace gradus::nn::detail {
 
 /// Runs all layers forward, or all backward, and calls the step hooks in the order of the layers. For layers that run
 /// in parallel it calls before_layer for all of them first, and after_layer when all are done.
-GRADUS_COLD inline void run_pass(const graph& net, const execution_plan& plan, region_runner* regions, phase which,
-                                 pass_steps& steps, step_hooks* observer) {
+void run_pass(const graph& net, const execution_plan& plan, region_runner* regions, phase which, pass_steps& steps,
+              step_hooks* observer);
+
+}  // namespace gradus::nn::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn::detail {
+
+GRADUS_COLD GRADUS_INLINE void run_pass(const graph& net, const execution_plan& plan, region_runner* regions,
+                                        phase which, pass_steps& steps, step_hooks* observer) {
   const std::size_t count = plan.nodes.size();
   const bool forward = which == phase::forward;
   const std::size_t end = forward ? count : 2 * count + 1;
@@ -62,3 +70,4 @@ GRADUS_COLD inline void run_pass(const graph& net, const execution_plan& plan, r
 }
 
 }  // namespace gradus::nn::detail
+#endif

@@ -6,6 +6,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
@@ -22,31 +23,10 @@ struct network_names {
 };
 
 /// What to write in place of a pattern that fits no name of a layer.
-[[nodiscard]] inline std::string hint_for_layers(std::string_view pattern, const network_names& names) {
-  if (const std::string_view parameter = names.parameters.first_that_fits(pattern); !parameter.empty()) {
-    return gradus::join({"'", parameter, "' is a parameter, and freeze takes whole layers: is it '",
-                         parameter.substr(0, parameter.rfind('.')), "'?"});
-  }
-  if (names.layers.has_group(pattern)) {
-    return gradus::join({"is it '", pattern, ".*'?"});
-  }
-  const std::string_view meant = names.layers.meant_by(pattern);
-  return meant.empty() ? "* stands for any characters and ? for one; add the layers before"
-                       : gradus::join({"is it '", meant, "'?"});
-}
+[[nodiscard]] std::string hint_for_layers(std::string_view pattern, const network_names& names);
 
 /// What to write in place of a pattern or a name that fits no name of a parameter.
-[[nodiscard]] inline std::string hint_for_parameters(std::string_view pattern, const network_names& names) {
-  if (const std::string_view meant = names.parameters.meant_by(pattern); !meant.empty()) {
-    return gradus::join({"is it '", meant, "'?"});
-  }
-  if (const std::string_view layer = names.layers.first_that_fits(pattern); !layer.empty()) {
-    return names.parameters.has_group(layer)
-               ? gradus::join({"'", layer, "' is a layer; its parameters are '", layer, ".*'"})
-               : gradus::join({"'", layer, "' is a layer without parameters"});
-  }
-  return "a parameter is named \"layer.weight\"; * stands for any characters and ? for one; add the layers before";
-}
+[[nodiscard]] std::string hint_for_parameters(std::string_view pattern, const network_names& names);
 
 /// Raises configuration_error: a pattern fits none of the layers.
 [[noreturn]] inline void raise_no_layer(std::string_view operation, std::string_view pattern,
@@ -70,3 +50,34 @@ struct network_names {
 }
 
 }  // namespace gradus::nn::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn::detail {
+
+GRADUS_INLINE std::string hint_for_layers(std::string_view pattern, const network_names& names) {
+  if (const std::string_view parameter = names.parameters.first_that_fits(pattern); !parameter.empty()) {
+    return gradus::join({"'", parameter, "' is a parameter, and freeze takes whole layers: is it '",
+                         parameter.substr(0, parameter.rfind('.')), "'?"});
+  }
+  if (names.layers.has_group(pattern)) {
+    return gradus::join({"is it '", pattern, ".*'?"});
+  }
+  const std::string_view meant = names.layers.meant_by(pattern);
+  return meant.empty() ? "* stands for any characters and ? for one; add the layers before"
+                       : gradus::join({"is it '", meant, "'?"});
+}
+
+GRADUS_INLINE std::string hint_for_parameters(std::string_view pattern, const network_names& names) {
+  if (const std::string_view meant = names.parameters.meant_by(pattern); !meant.empty()) {
+    return gradus::join({"is it '", meant, "'?"});
+  }
+  if (const std::string_view layer = names.layers.first_that_fits(pattern); !layer.empty()) {
+    return names.parameters.has_group(layer)
+               ? gradus::join({"'", layer, "' is a layer; its parameters are '", layer, ".*'"})
+               : gradus::join({"'", layer, "' is a layer without parameters"});
+  }
+  return "a parameter is named \"layer.weight\"; * stands for any characters and ? for one; add the layers before";
+}
+
+}  // namespace gradus::nn::detail
+#endif

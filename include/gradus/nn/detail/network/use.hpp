@@ -8,6 +8,7 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::exchange, std::move
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 
 namespace gradus::nn::detail {
@@ -45,17 +46,7 @@ class single_use {
 
   /// Begins a use, which lasts until the result is destroyed. A thread may begin one within another.
   /// @throws configuration_error while another thread uses it
-  [[nodiscard]] hold begin(std::string_view asked_by) {
-    static thread_local char self = 0;
-    const void* user = nullptr;
-    if (user_.compare_exchange_strong(user, &self, std::memory_order_acquire)) {
-      return hold{&user_};
-    }
-    if (user != &self) {
-      raise_in_use(asked_by);
-    }
-    return hold{nullptr};
-  }
+  [[nodiscard]] hold begin(std::string_view asked_by);
 
  private:
   std::atomic<const void*> user_{nullptr};  // an address that only this thread has
@@ -82,15 +73,7 @@ class readers_or_writer {
   class reading {
    public:
     reading() = default;
-    explicit reading(readers_or_writer& of) noexcept : of_{&of} {
-      int readers = of.state_.load(std::memory_order_relaxed);
-      while (readers < 0 || !of.state_.compare_exchange_weak(readers, readers + 1, std::memory_order_acquire)) {
-        if (readers < 0) {
-          of.state_.wait(readers, std::memory_order_relaxed);
-          readers = of.state_.load(std::memory_order_relaxed);
-        }
-      }
-    }
+    explicit reading(readers_or_writer& of) noexcept;
     reading(reading&& other) noexcept : of_{std::exchange(other.of_, nullptr)} {}
     reading& operator=(reading&&) = delete;
     ~reading() {
@@ -106,15 +89,7 @@ class readers_or_writer {
   /// Writes until it is destroyed.
   class writing {
    public:
-    explicit writing(readers_or_writer& of) noexcept : of_{of} {
-      int users = 0;
-      while (!of_.state_.compare_exchange_weak(users, -1, std::memory_order_acquire)) {
-        if (users != 0) {
-          of_.state_.wait(users, std::memory_order_relaxed);
-          users = 0;
-        }
-      }
-    }
+    explicit writing(readers_or_writer& of) noexcept;
     writing(const writing&) = delete;
     writing& operator=(const writing&) = delete;
     ~writing() {
@@ -185,3 +160,41 @@ class session_link {
 };
 
 }  // namespace gradus::nn::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn::detail {
+
+GRADUS_INLINE single_use::hold single_use::begin(std::string_view asked_by) {
+  static thread_local char self = 0;
+  const void* user = nullptr;
+  if (user_.compare_exchange_strong(user, &self, std::memory_order_acquire)) {
+    return hold{&user_};
+  }
+  if (user != &self) {
+    raise_in_use(asked_by);
+  }
+  return hold{nullptr};
+}
+
+GRADUS_INLINE_CONSTRUCTOR readers_or_writer::reading::reading(readers_or_writer& of) noexcept : of_{&of} {
+  int readers = of.state_.load(std::memory_order_relaxed);
+  while (readers < 0 || !of.state_.compare_exchange_weak(readers, readers + 1, std::memory_order_acquire)) {
+    if (readers < 0) {
+      of.state_.wait(readers, std::memory_order_relaxed);
+      readers = of.state_.load(std::memory_order_relaxed);
+    }
+  }
+}
+
+GRADUS_INLINE_CONSTRUCTOR readers_or_writer::writing::writing(readers_or_writer& of) noexcept : of_{of} {
+  int users = 0;
+  while (!of_.state_.compare_exchange_weak(users, -1, std::memory_order_acquire)) {
+    if (users != 0) {
+      of_.state_.wait(users, std::memory_order_relaxed);
+      users = 0;
+    }
+  }
+}
+
+}  // namespace gradus::nn::detail
+#endif

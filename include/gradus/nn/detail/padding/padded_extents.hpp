@@ -6,7 +6,7 @@
 #include <algorithm>    // std::max
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/pad2d.hpp"
@@ -16,7 +16,21 @@
 namespace gradus::nn::detail {
 
 /// Throws unless a mode can pad an axis of `extent` elements by `amount` elements on one side.
-inline void require_padding(std::string_view operation, kernels::padding_mode mode, index_t extent, index_t amount) {
+void require_padding(std::string_view operation, kernels::padding_mode mode, index_t extent, index_t amount);
+
+/// The padding of an image on all sides for a kernel that slides over it.
+/// @throws configuration_error for a negative padding
+/// @throws shape_error when the mode needs a larger image
+kernels::pad2d_geometry pad_around(std::string_view operation, const value_shape& in, size2d kernel, size2d stride,
+                                   const padding& pad, kernels::chosen_padding_mode mode);
+
+}  // namespace gradus::nn::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::nn::detail {
+
+GRADUS_INLINE void require_padding(std::string_view operation, kernels::padding_mode mode, index_t extent,
+                                   index_t amount) {
   if (amount < 0) {
     raise<configuration_error>(operation, "padding of at least 0", {amount});
   }
@@ -30,11 +44,8 @@ inline void require_padding(std::string_view operation, kernels::padding_mode mo
   }
 }
 
-/// The padding of an image on all sides for a kernel that slides over it.
-/// @throws configuration_error for a negative padding
-/// @throws shape_error when the mode needs a larger image
-inline kernels::pad2d_geometry pad_around(std::string_view operation, const value_shape& in, size2d kernel,
-                                          size2d stride, const padding& pad, kernels::chosen_padding_mode mode) {
+GRADUS_INLINE kernels::pad2d_geometry pad_around(std::string_view operation, const value_shape& in, size2d kernel,
+                                                 size2d stride, const padding& pad, kernels::chosen_padding_mode mode) {
   kernels::pad2d_geometry g{.channels = in.channels,
                             .height = in.height,
                             .width = in.width,
@@ -65,3 +76,4 @@ inline kernels::pad2d_geometry pad_around(std::string_view operation, const valu
 }
 
 }  // namespace gradus::nn::detail
+#endif

@@ -7,13 +7,20 @@
 #include <string>            // std::string
 #include <string_view>       // std::string_view
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/format.hpp"
 
 namespace gradus::optim::detail {
 
 /// "name(a, b)" with the fewest digits that identify each number, so that different values have different descriptions.
-GRADUS_COLD inline std::string describe(std::string_view name, std::initializer_list<double> values) {
+std::string describe(std::string_view name, std::initializer_list<double> values);
+
+}  // namespace gradus::optim::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::optim::detail {
+
+GRADUS_COLD GRADUS_INLINE std::string describe(std::string_view name, std::initializer_list<double> values) {
   std::string text{name};
   text.append("(");
   const char* separator = "";
@@ -30,3 +37,4 @@ GRADUS_COLD inline std::string describe(std::string_view name, std::initializer_
 }
 
 }  // namespace gradus::optim::detail
+#endif

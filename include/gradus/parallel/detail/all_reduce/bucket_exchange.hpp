@@ -17,7 +17,7 @@
 #include <utility>          // std::exchange, std::move
 
 #include "gradus/comm/request.hpp"
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/floating_point.hpp"
@@ -56,29 +56,12 @@ class bucket_exchange {
   /// @param parts  of all buckets, in the order in which they travel
   /// @pre the channel and the segments outlive the exchange
   bucket_exchange(gradient_channel& channel, std::span<const optim::segment> segments, bucket_list buckets,
-                  part_list parts, const settings& options)
-      : channel_{&channel},
-        segments_{segments},
-        buckets_{std::move(buckets)},
-        parts_{std::move(parts)},
-        options_{options},
-        under_way_(parts_.size()) {
-    if (options_.overlap && options_.thread && !buckets_.empty()) {
-      poller_ = start_thread(
-          "gradus buckets", [](void* self) { static_cast<bucket_exchange*>(self)->poll(); }, this);
-    }
-  }
+                  part_list parts, const settings& options);
 
   bucket_exchange(const bucket_exchange&) = delete;
   bucket_exchange& operator=(const bucket_exchange&) = delete;
 
-  ~bucket_exchange() {
-    if (poller_.joinable()) {
-      stopping_.store(true, std::memory_order_release);
-      wake();
-      poller_.join();
-    }
-  }
+  ~bucket_exchange();
 
   [[nodiscard]] std::span<const bucket> buckets() const noexcept { return {buckets_.data(), buckets_.size()}; }
   /// In the order in which they travel.
@@ -86,107 +69,25 @@ class bucket_exchange {
   [[nodiscard]] const settings& options() const noexcept { return options_; }
 
   /// The gradients of `count` more segments are complete, in their order.
-  void segments_ready(std::size_t count) {
-    all_taken_ = false;
-    const std::size_t ready = ready_.load(std::memory_order_relaxed) + count;
-    ready_.store(ready, std::memory_order_release);
-    if (options_.overlap && !options_.thread) {
-      move_forward();
-    } else if (options_.overlap && next_complete_ < buckets_.size() &&
-               ready >= buckets_[next_complete_].end_segment()) {
-      while (next_complete_ < buckets_.size() && ready >= buckets_[next_complete_].end_segment()) {
-        ++next_complete_;
-      }
-      {
-        const std::unique_lock lock{mutex_, std::try_to_lock};
-        if (lock.owns_lock()) {
-          move_forward();
-        }
-      }
-      wake();
-    }
-  }
+  void segments_ready(std::size_t count);
 
   /// Whether a bucket with segments of [first, first + count) has not been taken in this step.
-  [[nodiscard]] bool waits_for(std::size_t first, std::size_t count) const noexcept {
-    for (std::size_t i = taken_; i < parts_.size() && !all_taken_; ++i) {
-      const bucket& one = buckets_[parts_[i].bucket];
-      if (one.first_segment < first + count && first < one.end_segment()) {
-        return true;
-      }
-    }
-    return false;
-  }
+  [[nodiscard]] bool waits_for(std::size_t first, std::size_t count) const noexcept;
 
   [[nodiscard]] bool all_taken() const noexcept { return all_taken_; }
 
   /// Waits for the next bucket of which all parts come and returns it; to be called once for each bucket of a step.
   /// @throws communication_error that names the bucket when a rank fails or does not come
-  const bucket& wait_next() {
-    std::unique_lock lock{mutex_};
-    const bucket& next = wait_for_next_bucket();
-    const bool more = taken_ < parts_.size();
-    if (!more) {  // ready for the next step
-      all_taken_ = true;
-      taken_ = 0;
-      done_ = 0;
-      begun_ = 0;
-      next_complete_ = 0;
-      ready_.store(0, std::memory_order_relaxed);
-    }
-    lock.unlock();
-    if (options_.overlap && more) {
-      wake();  // the next ones move on during the update of this one; a thread that is woken before the lock is free
-               // finds it taken, and goes to sleep again
-    }
-    return next;
-  }
+  const bucket& wait_next();
 
  private:
   using clock = std::chrono::steady_clock;
 
   /// @pre the mutex is held
-  const bucket& wait_for_next_bucket() {
-    const auto where = std::source_location::current();
-    const part* next = nullptr;
-    try {
-      do {
-        next = &parts_[taken_];
-        if (failure_ != nullptr) {
-          std::rethrow_exception(std::exchange(failure_, nullptr));
-        }
-        begin_what_can_begin();
-        if (begun_ == taken_) {
-          raise<configuration_error>("all_reduce.finish", "all gradients of the step", "a bucket that is not complete",
-                                     "call finish after backward");
-        }
-        under_way_[taken_].wait(where);
-        if (done_ == taken_) {
-          count_done();
-        }
-        ++taken_;
-      } while (waits_for(buckets_[next->bucket].first_segment, 1));
-    } catch (error& failure) {
-      failure.add_context(describe(buckets(), next->bucket, segments_), where);
-      throw;
-    }
-    return buckets_[next->bucket];
-  }
+  const bucket& wait_for_next_bucket();
 
   /// @pre the mutex is held
-  void begin_what_can_begin() {
-    const std::size_t ready = ready_.load(std::memory_order_acquire);
-    for (; begun_ < parts_.size() && ready >= buckets_[parts_[begun_].bucket].end_segment(); ++begun_) {
-      const part& next = parts_[begun_];
-      if (begun_ > done_ && !has_credit(elements_under_way_ * options_.element_bytes,
-                                        next.size() * options_.element_bytes, options_.credit_bytes)) {
-        return;
-      }
-      under_way_[begun_] = channel_->reduce(next.begin, next.end);
-      elements_under_way_ += next.size();
-      changed_ = clock::now();
-    }
-  }
+  void begin_what_can_begin();
 
   /// The next part in the order is complete: there is credit for others.
   void count_done() noexcept {
@@ -199,63 +100,15 @@ class bucket_exchange {
     calls_.notify_one();
   }
 
-  void poll() noexcept {
-    const floating_point_scope arithmetic{options_.flush_denormals};
-    while (!stopping_.load(std::memory_order_acquire)) {
-      const std::uint32_t calls = calls_.load(std::memory_order_acquire);
-      if (move_while_data_flows()) {
-        std::this_thread::sleep_for(pause_);
-      } else {
-        calls_.wait(calls, std::memory_order_acquire);
-      }
-    }
-  }
+  void poll() noexcept;
 
   /// One poll moves a few kilobytes of a message that comes through a socket. So it polls again as long as a poll takes
   /// long enough to have moved something: empty polls dominate the thread's cost. True if a part is under way.
-  bool move_while_data_flows() noexcept {
-    constexpr std::chrono::microseconds look_at_nothing{10};
-    constexpr std::chrono::microseconds shortest_pause{200};
-    constexpr std::chrono::microseconds longest_run{500};
-    const clock::time_point begin = clock::now();
-    clock::time_point last = begin;
-    for (bool moved = true; moved && last - begin < longest_run;) {
-      const std::unique_lock lock{mutex_, std::try_to_lock};
-      if (!lock.owns_lock() || !move_forward()) {
-        return false;
-      }
-      const clock::time_point now = clock::now();
-      moved = now - last >= look_at_nothing;
-      last = now;
-      pause_ = std::clamp<clock::duration>(now - changed_, shortest_pause, options_.longest_pause);
-    }
-    return true;
-  }
+  bool move_while_data_flows() noexcept;
 
   /// True if a part is under way that has to be polled again. What goes wrong is thrown by wait_next.
   /// @pre the mutex is held
-  bool move_forward() noexcept {
-    if (failure_ != nullptr) {
-      return false;
-    }
-    try {
-      for (;;) {
-        begin_what_can_begin();
-        const std::size_t before = done_;
-        for (std::size_t i = done_; i < begun_; ++i) {
-          if (under_way_[i].test() && i == done_) {
-            count_done();
-          }
-        }
-        if (done_ == before) {
-          return done_ < begun_;
-        }
-      }
-    } catch (...) {
-      failure_ = std::current_exception();
-      return false;
-    }
-  }
+  bool move_forward() noexcept;
 
   gradient_channel* channel_;
   std::span<const optim::segment> segments_;
@@ -280,3 +133,178 @@ class bucket_exchange {
 };
 
 }  // namespace gradus::parallel::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::parallel::detail {
+
+GRADUS_INLINE_CONSTRUCTOR bucket_exchange::bucket_exchange(gradient_channel& channel,
+                                                           std::span<const optim::segment> segments,
+                                                           bucket_list buckets, part_list parts,
+                                                           const settings& options)
+    : channel_{&channel},
+      segments_{segments},
+      buckets_{std::move(buckets)},
+      parts_{std::move(parts)},
+      options_{options},
+      under_way_(parts_.size()) {
+  if (options_.overlap && options_.thread && !buckets_.empty()) {
+    poller_ = start_thread(
+        "gradus buckets", [](void* self) { static_cast<bucket_exchange*>(self)->poll(); }, this);
+  }
+}
+
+GRADUS_INLINE_CONSTRUCTOR bucket_exchange::~bucket_exchange() {
+  if (poller_.joinable()) {
+    stopping_.store(true, std::memory_order_release);
+    wake();
+    poller_.join();
+  }
+}
+
+GRADUS_INLINE void bucket_exchange::segments_ready(std::size_t count) {
+  all_taken_ = false;
+  const std::size_t ready = ready_.load(std::memory_order_relaxed) + count;
+  ready_.store(ready, std::memory_order_release);
+  if (options_.overlap && !options_.thread) {
+    move_forward();
+  } else if (options_.overlap && next_complete_ < buckets_.size() && ready >= buckets_[next_complete_].end_segment()) {
+    while (next_complete_ < buckets_.size() && ready >= buckets_[next_complete_].end_segment()) {
+      ++next_complete_;
+    }
+    {
+      const std::unique_lock lock{mutex_, std::try_to_lock};
+      if (lock.owns_lock()) {
+        move_forward();
+      }
+    }
+    wake();
+  }
+}
+
+GRADUS_INLINE bool bucket_exchange::waits_for(std::size_t first, std::size_t count) const noexcept {
+  for (std::size_t i = taken_; i < parts_.size() && !all_taken_; ++i) {
+    const bucket& one = buckets_[parts_[i].bucket];
+    if (one.first_segment < first + count && first < one.end_segment()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+GRADUS_INLINE const bucket& bucket_exchange::wait_next() {
+  std::unique_lock lock{mutex_};
+  const bucket& next = wait_for_next_bucket();
+  const bool more = taken_ < parts_.size();
+  if (!more) {  // ready for the next step
+    all_taken_ = true;
+    taken_ = 0;
+    done_ = 0;
+    begun_ = 0;
+    next_complete_ = 0;
+    ready_.store(0, std::memory_order_relaxed);
+  }
+  lock.unlock();
+  if (options_.overlap && more) {
+    wake();  // the next ones move on during the update of this one; a thread that is woken before the lock is free
+             // finds it taken, and goes to sleep again
+  }
+  return next;
+}
+
+GRADUS_INLINE const bucket& bucket_exchange::wait_for_next_bucket() {
+  const auto where = std::source_location::current();
+  const part* next = nullptr;
+  try {
+    do {
+      next = &parts_[taken_];
+      if (failure_ != nullptr) {
+        std::rethrow_exception(std::exchange(failure_, nullptr));
+      }
+      begin_what_can_begin();
+      if (begun_ == taken_) {
+        raise<configuration_error>("all_reduce.finish", "all gradients of the step", "a bucket that is not complete",
+                                   "call finish after backward");
+      }
+      under_way_[taken_].wait(where);
+      if (done_ == taken_) {
+        count_done();
+      }
+      ++taken_;
+    } while (waits_for(buckets_[next->bucket].first_segment, 1));
+  } catch (error& failure) {
+    failure.add_context(describe(buckets(), next->bucket, segments_), where);
+    throw;
+  }
+  return buckets_[next->bucket];
+}
+
+GRADUS_INLINE void bucket_exchange::begin_what_can_begin() {
+  const std::size_t ready = ready_.load(std::memory_order_acquire);
+  for (; begun_ < parts_.size() && ready >= buckets_[parts_[begun_].bucket].end_segment(); ++begun_) {
+    const part& next = parts_[begun_];
+    if (begun_ > done_ && !has_credit(elements_under_way_ * options_.element_bytes,
+                                      next.size() * options_.element_bytes, options_.credit_bytes)) {
+      return;
+    }
+    under_way_[begun_] = channel_->reduce(next.begin, next.end);
+    elements_under_way_ += next.size();
+    changed_ = clock::now();
+  }
+}
+
+GRADUS_INLINE void bucket_exchange::poll() noexcept {
+  const floating_point_scope arithmetic{options_.flush_denormals};
+  while (!stopping_.load(std::memory_order_acquire)) {
+    const std::uint32_t calls = calls_.load(std::memory_order_acquire);
+    if (move_while_data_flows()) {
+      std::this_thread::sleep_for(pause_);
+    } else {
+      calls_.wait(calls, std::memory_order_acquire);
+    }
+  }
+}
+
+GRADUS_INLINE bool bucket_exchange::move_while_data_flows() noexcept {
+  constexpr std::chrono::microseconds look_at_nothing{10};
+  constexpr std::chrono::microseconds shortest_pause{200};
+  constexpr std::chrono::microseconds longest_run{500};
+  const clock::time_point begin = clock::now();
+  clock::time_point last = begin;
+  for (bool moved = true; moved && last - begin < longest_run;) {
+    const std::unique_lock lock{mutex_, std::try_to_lock};
+    if (!lock.owns_lock() || !move_forward()) {
+      return false;
+    }
+    const clock::time_point now = clock::now();
+    moved = now - last >= look_at_nothing;
+    last = now;
+    pause_ = std::clamp<clock::duration>(now - changed_, shortest_pause, options_.longest_pause);
+  }
+  return true;
+}
+
+GRADUS_INLINE bool bucket_exchange::move_forward() noexcept {
+  if (failure_ != nullptr) {
+    return false;
+  }
+  try {
+    for (;;) {
+      begin_what_can_begin();
+      const std::size_t before = done_;
+      for (std::size_t i = done_; i < begun_; ++i) {
+        if (under_way_[i].test() && i == done_) {
+          count_done();
+        }
+      }
+      if (done_ == before) {
+        return done_ < begun_;
+      }
+    }
+  } catch (...) {
+    failure_ = std::current_exception();
+    return false;
+  }
+}
+
+}  // namespace gradus::parallel::detail
+#endif

@@ -9,7 +9,7 @@
 #include <span>       // std::span
 
 #include "gradus/comm/link.hpp"
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/optim/parameter_update.hpp"
@@ -42,8 +42,20 @@ struct parameter_blocks {
 }
 
 /// Appends what lies in [begin, end) of the segments, in pieces of at most `most` elements.
-inline void append_pieces(dynamic_array<optim::segment>& pieces, std::span<const optim::segment> segments,
-                          index_t begin, index_t end, index_t most) {
+void append_pieces(dynamic_array<optim::segment>& pieces, std::span<const optim::segment> segments, index_t begin,
+                   index_t end, index_t most);
+
+/// Every rank gets the blocks of all of a buffer that has an element for each parameter, and what is behind the blocks
+/// from the last rank. Called by all ranks.
+void gather_blocks(comm::link& ranks, const parameter_blocks& blocks, const optim::state_buffer& buffer);
+
+}  // namespace gradus::parallel::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::parallel::detail {
+
+GRADUS_INLINE void append_pieces(dynamic_array<optim::segment>& pieces, std::span<const optim::segment> segments,
+                                 index_t begin, index_t end, index_t most) {
   for (const optim::segment& each : segments) {
     const index_t to = std::min(end, each.offset + each.size);
     for (index_t from = std::max(begin, each.offset); from < to; from += most) {
@@ -54,9 +66,7 @@ inline void append_pieces(dynamic_array<optim::segment>& pieces, std::span<const
   }
 }
 
-/// Every rank gets the blocks of all of a buffer that has an element for each parameter, and what is behind the blocks
-/// from the last rank. Called by all ranks.
-inline void gather_blocks(comm::link& ranks, const parameter_blocks& blocks, const optim::state_buffer& buffer) {
+GRADUS_INLINE void gather_blocks(comm::link& ranks, const parameter_blocks& blocks, const optim::state_buffer& buffer) {
   const std::size_t element_bytes = buffer.bytes.size() / as_size(buffer.elements);
   const auto elements = [&](index_t begin, index_t end) {
     const std::span<std::byte> bytes =
@@ -71,3 +81,4 @@ inline void gather_blocks(comm::link& ranks, const parameter_blocks& blocks, con
 }
 
 }  // namespace gradus::parallel::detail
+#endif

@@ -18,7 +18,7 @@
 
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/link.hpp"
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
@@ -108,42 +108,14 @@ void check_on_all(comm::link& group, void (*refuse)(comm::link&, std::string_vie
 /// Compares what the loader gives with what the network reads, and calls take(loader, part) with the part of each batch
 /// that belongs to this rank. It returns the largest number of examples of this rank, or 0.
 /// @param refuse  gives the other ranks the reason of an error
-GRADUS_COLD inline void take_shard(comm::link& group, void (*refuse)(comm::link&, std::string_view),
-                                   const example_check& check, index_t (*take)(void* loader, const data::shard& part),
-                                   void* loader, const data::shard& part, error_location where) {
-  check_on_all(group, refuse, where, [&] {
-    require_examples(check);
-    const index_t examples = take(loader, part);
-    require_batch_size(check, part.nested ? 0 : examples, part.ranks);
-  });
-}
+void take_shard(comm::link& group, void (*refuse)(comm::link&, std::string_view), const example_check& check,
+                index_t (*take)(void* loader, const data::shard& part), void* loader, const data::shard& part,
+                error_location where);
 
 /// If a rank fails, it sends its reason to the others.
 /// @param statistics  of the network; all ranks take over those of rank 0
-inline evaluation_report evaluate(batch_runner& data, comm::link& group, std::span<std::byte> statistics,
-                                  error_location where) {
-  const auto began = clock::now();
-  data.share_statistics(group, statistics);
-  loss_totals total;
-  batch_counts batch;
-  try {
-    at_call(where, [&] {
-      data.start_epoch(0, 0);
-      while (data.next(batch)) {
-        total.add(data.evaluate(), batch.examples);
-      }
-    });
-  } catch (const std::exception& failure) {
-    group.fail(failure.what());
-    throw;
-  }
-  data.sum_ranks(group, total);
-  return {.loss = total.loss(),
-          .accuracy = total.accuracy(),
-          .labels = static_cast<index_t>(total.labels()),
-          .examples = static_cast<index_t>(total.examples()),
-          .seconds = seconds_since(began)};
-}
+evaluation_report evaluate(batch_runner& data, comm::link& group, std::span<std::byte> statistics,
+                           error_location where);
 
 /// The parameters of a rank, which other ranks have too.
 class any_replicas {
@@ -165,18 +137,7 @@ struct fit_properties {
 };
 
 /// @throws configuration_error when options make no sense or ranks differ
-inline void require_same_fit(comm::link& group, const fit_properties& fit) {
-  check_on_all(group, refuse_fit, fit.where, [&] {
-    if (fit.run.epochs < 0) {
-      raise<configuration_error>("trainer.fit", "epochs of at least 0", {fit.run.epochs});
-    }
-  });
-  const comm::property properties[] = {{"arguments", valid_arguments},
-                                       {"epochs", gradus::join({fit.run.epochs})},
-                                       {"learning rate", fit.learning_rate.description()},
-                                       {"loader", fit.loader}};
-  comm::require_agreement(group, "trainer.fit", properties);
-}
+void require_same_fit(comm::link& group, const fit_properties& fit);
 
 /// How far a training has come.
 struct training_position {
@@ -206,26 +167,12 @@ class loop {
   /// The description of its learning rate.
   [[nodiscard]] const std::string& learning_rate() const noexcept { return learning_rate_; }
   /// What the callbacks of the fit that goes on remember, or those of the last one did at its end.
-  [[nodiscard]] const callback_state& callbacks() {
-    if (callbacks_ != nullptr) {
-      remembered_.clear();
-      for (any_callback* const each : *callbacks_) {
-        each->save_state(remembered_);
-      }
-    }
-    return remembered_;
-  }
+  [[nodiscard]] const callback_state& callbacks();
 
   /// The next fit goes on from here: epochs that have ended count among the epochs of its options.
   /// @param loader      the description of the loader that the next fit must have; empty: of any
   /// @param remembered  what the callbacks of the next fit get
-  void go_to(const training_position& position, const std::string& loader, callback_state remembered) {
-    position_ = position;
-    epochs_before_ = position.epochs;
-    resumes_ = true;
-    expected_loader_ = loader;
-    remembered_ = std::move(remembered);
-  }
+  void go_to(const training_position& position, const std::string& loader, callback_state remembered);
   /// The jobs whose checkpoints this training goes on from (io::checkpoint_family).
   std::string resumed_from = {};
 
@@ -239,17 +186,7 @@ class loop {
   /// The epochs of one call of fit. If one ends in an exception, the other ranks get its message.
   /// @throws configuration_error when options make no sense or ranks differ
   void fit(batch_runner& data, optimizer_step& update, comm::link& group, const fit_properties& fit,
-           callback_list callbacks) {
-    check(group, fit);
-    try {
-      at_call(fit.where, [&, this] { run_epochs(data, update, group, fit, callbacks); });
-    } catch (const interrupted&) {  // all ranks end alike
-      throw;
-    } catch (const std::exception& failure) {
-      group.fail(failure.what());  // so that no rank waits for this one
-      throw;
-    }
-  }
+           callback_list callbacks);
 
  private:
   friend class stepwise;
@@ -261,41 +198,10 @@ class loop {
   }
 
   /// @throws configuration_error on all ranks when parameters differ that are the same when a trainer has been made
-  static void require_same_replicas(comm::link& group, const fit_properties& fit) {
-    if (fit.replicas == nullptr || group.size() == 1) {
-      return;
-    }
-    if (const std::string difference = fit.replicas->first_difference(group); !difference.empty()) {
-      raise<configuration_error>(
-          "trainer.fit", "the same values of parameters on all ranks", difference,
-          "change or load weights on all ranks alike, or before the trainer is made, which gives "
-          "all ranks those of rank 0; trainer.resume(folder) gives all ranks those of a "
-          "checkpoint",
-          fit.where);
-    }
-  }
+  static void require_same_replicas(comm::link& group, const fit_properties& fit);
 
   void run_epochs(batch_runner& data, optimizer_step& update, comm::link& group, const fit_properties& fit,
-                  callback_list callbacks) {
-    const int first = begin(fit, callbacks);
-    if (first != 0 && first == fit.run.epochs) {
-      return;  // all of it was done before the state was taken
-    }
-    const in_fit scope{*this, callbacks};
-    for (any_callback* const each : callbacks) {
-      each->on_start(fit.run);
-    }
-    for (int epoch = first; epoch < fit.run.epochs; ++epoch) {
-      epoch_report report = run_epoch(data, update, group, fit, epoch, callbacks);
-      if (stops_after(report, group, callbacks)) {
-        break;
-      }
-    }
-    for (any_callback* const each : callbacks) {
-      each->on_finish();
-    }
-    static_cast<void>(this->callbacks());
-  }
+                  callback_list callbacks);
 
   /// While a fit goes on, its callbacks can be asked what they remember.
   class in_fit {
@@ -311,37 +217,10 @@ class loop {
 
   /// On all ranks, whose loaders have been compared.
   /// @throws configuration_error when the training goes on from a state of another loader
-  void require_loader_of_state(const fit_properties& fit) const {
-    const std::string_view loader = without_ranks(fit.loader);
-    if (resumes_ && epochs_before_ < fit.run.epochs && !expected_loader_.empty() && loader != expected_loader_) {
-      raise<configuration_error>("trainer.fit after train::restore",
-                                 {"the loader of the training that goes on: ", expected_loader_}, loader,
-                                 "the same data set, batch size and seed give the examples that follow; "
-                                 "train::restore with {.same_loader = false} takes another one at the end of an epoch");
-    }
-  }
+  void require_loader_of_state(const fit_properties& fit) const;
 
   /// The first epoch of a fit: not 0 where the training goes on from a state.
-  int begin(const fit_properties& fit, callback_list callbacks) {
-    int first = 0;
-    if (resumes_) {
-      first = std::min(epochs_before_, fit.run.epochs);
-      if (first == fit.run.epochs) {
-        epochs_before_ -= first;
-        return first;
-      }
-      for (any_callback* const each : callbacks) {
-        each->load_state(remembered_);
-      }
-      epochs_before_ = 0;
-      resumes_ = false;
-    } else {
-      end_epoch(0);  // that ended in an exception
-    }
-    loader_ = without_ranks(fit.loader);
-    learning_rate_ = fit.learning_rate.description();
-    return first;
-  }
+  int begin(const fit_properties& fit, callback_list callbacks);
 
   /// @param ended  1, or 0 of an epoch that is forgotten
   void end_epoch(int ended) noexcept {
@@ -381,53 +260,7 @@ class loop {
 
   /// A step of the epoch; false, without one, after its last.
   bool run_step(batch_runner& data, optimizer_step& update, comm::link& group, const fit_properties& fit,
-                open_epoch& own, callback_list callbacks) {
-    const run_information& run = fit.run;
-    epoch_report& report = own.report;
-    batch_counts batch;
-    const auto before_input = clock::now();
-    const bool more = data.next(batch);
-    report.input_seconds += seconds_since(before_input);
-    if (!more) {
-      return false;
-    }
-    const auto per_epoch = static_cast<std::uint64_t>(run.steps_per_epoch);
-    const double rate = fit.learning_rate.at(
-        {.step = static_cast<std::uint64_t>(position_.epochs) * per_epoch + static_cast<std::uint64_t>(report.steps),
-         .steps_per_epoch = per_epoch});
-    const nn::step_options options{.step = position_.steps,
-                                   .first_example = batch.first_example,
-                                   .global_examples = batch.global_examples,
-                                   .loss_scale = update.scale_of_loss()};
-    const kernels::loss_sums part = data.train_step(options, update);
-    if (!is_finite(part.loss)) {
-      raise_not_finite(data.first_not_finite(options), options, group.rank(), report.epoch, part.loss, rate);
-    }
-    const auto before_exchange = clock::now();
-    update.update({rate, position_.steps});
-    report.synchronization_seconds += seconds_since(before_exchange);
-    const step_report step{.epoch = report.epoch,
-                           .step_in_epoch = report.steps,
-                           .steps_per_epoch = run.steps_per_epoch,
-                           .step = position_.steps,
-                           .global_examples = batch.global_examples,
-                           .local_examples = batch.examples,
-                           .local_loss = batch.examples > 0 ? part.loss / static_cast<double>(batch.examples) : 0.0,
-                           .learning_rate = rate,
-                           .gradient_norm = update.gradient_norm()};
-    ++report.steps;
-    position_.epoch.add(part, batch.examples);
-    position_.step_in_epoch = report.steps;
-    position_.examples += static_cast<std::uint64_t>(batch.global_examples);
-    ++position_.steps;
-    position_.seconds = own.seconds_before + seconds_since(own.began);
-    loader_was_used_ = false;
-    for (any_callback* const each : callbacks) {
-      each->on_step(step);
-    }
-    go_back_to_position(data);
-    return true;
-  }
+                open_epoch& own, callback_list callbacks);
 
   /// To the batch that comes next, if a callback or the program has used the loader.
   void go_back_to_position(batch_runner& data) {
@@ -437,40 +270,13 @@ class loop {
     }
   }
 
-  epoch_report close_epoch(batch_runner& data, optimizer_step& update, comm::link& group, open_epoch& own) {
-    epoch_report& report = own.report;
-    loss_totals total = position_.epoch;
-    update.complete_update();
-    data.sum_ranks(group, total);
-    report.examples = static_cast<index_t>(total.examples());
-    report.loss = total.loss();
-    report.accuracy = total.accuracy();
-    report.labels = static_cast<index_t>(total.labels());
-    update.end_epoch(report);
-    report.seconds = own.seconds_before + seconds_since(own.began);
-    report.images_per_second = report.seconds > 0 ? total.examples() / report.seconds : 0.0;
-    end_epoch(1);
-    return report;
-  }
+  epoch_report close_epoch(batch_runner& data, optimizer_step& update, comm::link& group, open_epoch& own);
 
   /// The callbacks of the end of an epoch. True if all ranks stop.
-  static bool stops_after(epoch_report& report, comm::link& group, callback_list callbacks) {
-    bool stop = false;
-    for (any_callback* const each : callbacks) {
-      stop = each->on_epoch(report) || stop;
-    }
-    return any_rank(group, stop);
-  }
+  static bool stops_after(epoch_report& report, comm::link& group, callback_list callbacks);
 
   /// Whether a rank says so; every rank gets the same answer.
-  static bool any_rank(comm::link& group, bool says_so) {
-    if (group.size() == 1) {
-      return says_so;
-    }
-    double count[] = {says_so ? 1.0 : 0.0};
-    group.sum(count);
-    return count[0] > 0;
-  }
+  static bool any_rank(comm::link& group, bool says_so);
 
   [[nodiscard]] static std::uint64_t next_identity() noexcept {
     static std::atomic<std::uint64_t> last{0};
@@ -491,3 +297,239 @@ class loop {
 };
 
 }  // namespace gradus::train::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::train::detail {
+
+GRADUS_COLD GRADUS_INLINE void take_shard(comm::link& group, void (*refuse)(comm::link&, std::string_view),
+                                          const example_check& check,
+                                          index_t (*take)(void* loader, const data::shard& part), void* loader,
+                                          const data::shard& part, error_location where) {
+  check_on_all(group, refuse, where, [&] {
+    require_examples(check);
+    const index_t examples = take(loader, part);
+    require_batch_size(check, part.nested ? 0 : examples, part.ranks);
+  });
+}
+
+GRADUS_INLINE evaluation_report evaluate(batch_runner& data, comm::link& group, std::span<std::byte> statistics,
+                                         error_location where) {
+  const auto began = clock::now();
+  data.share_statistics(group, statistics);
+  loss_totals total;
+  batch_counts batch;
+  try {
+    at_call(where, [&] {
+      data.start_epoch(0, 0);
+      while (data.next(batch)) {
+        total.add(data.evaluate(), batch.examples);
+      }
+    });
+  } catch (const std::exception& failure) {
+    group.fail(failure.what());
+    throw;
+  }
+  data.sum_ranks(group, total);
+  return {.loss = total.loss(),
+          .accuracy = total.accuracy(),
+          .labels = static_cast<index_t>(total.labels()),
+          .examples = static_cast<index_t>(total.examples()),
+          .seconds = seconds_since(began)};
+}
+
+GRADUS_INLINE void require_same_fit(comm::link& group, const fit_properties& fit) {
+  check_on_all(group, refuse_fit, fit.where, [&] {
+    if (fit.run.epochs < 0) {
+      raise<configuration_error>("trainer.fit", "epochs of at least 0", {fit.run.epochs});
+    }
+  });
+  const comm::property properties[] = {{"arguments", valid_arguments},
+                                       {"epochs", gradus::join({fit.run.epochs})},
+                                       {"learning rate", fit.learning_rate.description()},
+                                       {"loader", fit.loader}};
+  comm::require_agreement(group, "trainer.fit", properties);
+}
+
+GRADUS_INLINE const callback_state& loop::callbacks() {
+  if (callbacks_ != nullptr) {
+    remembered_.clear();
+    for (any_callback* const each : *callbacks_) {
+      each->save_state(remembered_);
+    }
+  }
+  return remembered_;
+}
+
+GRADUS_INLINE void loop::go_to(const training_position& position, const std::string& loader,
+                               callback_state remembered) {
+  position_ = position;
+  epochs_before_ = position.epochs;
+  resumes_ = true;
+  expected_loader_ = loader;
+  remembered_ = std::move(remembered);
+}
+
+GRADUS_INLINE void loop::fit(batch_runner& data, optimizer_step& update, comm::link& group, const fit_properties& fit,
+                             callback_list callbacks) {
+  check(group, fit);
+  try {
+    at_call(fit.where, [&, this] { run_epochs(data, update, group, fit, callbacks); });
+  } catch (const interrupted&) {  // all ranks end alike
+    throw;
+  } catch (const std::exception& failure) {
+    group.fail(failure.what());  // so that no rank waits for this one
+    throw;
+  }
+}
+
+GRADUS_INLINE void loop::require_same_replicas(comm::link& group, const fit_properties& fit) {
+  if (fit.replicas == nullptr || group.size() == 1) {
+    return;
+  }
+  if (const std::string difference = fit.replicas->first_difference(group); !difference.empty()) {
+    raise<configuration_error>("trainer.fit", "the same values of parameters on all ranks", difference,
+                               "change or load weights on all ranks alike, or before the trainer is made, which gives "
+                               "all ranks those of rank 0; trainer.resume(folder) gives all ranks those of a "
+                               "checkpoint",
+                               fit.where);
+  }
+}
+
+GRADUS_INLINE void loop::run_epochs(batch_runner& data, optimizer_step& update, comm::link& group,
+                                    const fit_properties& fit, callback_list callbacks) {
+  const int first = begin(fit, callbacks);
+  if (first != 0 && first == fit.run.epochs) {
+    return;  // all of it was done before the state was taken
+  }
+  const in_fit scope{*this, callbacks};
+  for (any_callback* const each : callbacks) {
+    each->on_start(fit.run);
+  }
+  for (int epoch = first; epoch < fit.run.epochs; ++epoch) {
+    epoch_report report = run_epoch(data, update, group, fit, epoch, callbacks);
+    if (stops_after(report, group, callbacks)) {
+      break;
+    }
+  }
+  for (any_callback* const each : callbacks) {
+    each->on_finish();
+  }
+  static_cast<void>(this->callbacks());
+}
+
+GRADUS_INLINE void loop::require_loader_of_state(const fit_properties& fit) const {
+  const std::string_view loader = without_ranks(fit.loader);
+  if (resumes_ && epochs_before_ < fit.run.epochs && !expected_loader_.empty() && loader != expected_loader_) {
+    raise<configuration_error>("trainer.fit after train::restore",
+                               {"the loader of the training that goes on: ", expected_loader_}, loader,
+                               "the same data set, batch size and seed give the examples that follow; "
+                               "train::restore with {.same_loader = false} takes another one at the end of an epoch");
+  }
+}
+
+GRADUS_INLINE int loop::begin(const fit_properties& fit, callback_list callbacks) {
+  int first = 0;
+  if (resumes_) {
+    first = std::min(epochs_before_, fit.run.epochs);
+    if (first == fit.run.epochs) {
+      epochs_before_ -= first;
+      return first;
+    }
+    for (any_callback* const each : callbacks) {
+      each->load_state(remembered_);
+    }
+    epochs_before_ = 0;
+    resumes_ = false;
+  } else {
+    end_epoch(0);  // that ended in an exception
+  }
+  loader_ = without_ranks(fit.loader);
+  learning_rate_ = fit.learning_rate.description();
+  return first;
+}
+
+GRADUS_INLINE bool loop::run_step(batch_runner& data, optimizer_step& update, comm::link& group,
+                                  const fit_properties& fit, open_epoch& own, callback_list callbacks) {
+  const run_information& run = fit.run;
+  epoch_report& report = own.report;
+  batch_counts batch;
+  const auto before_input = clock::now();
+  const bool more = data.next(batch);
+  report.input_seconds += seconds_since(before_input);
+  if (!more) {
+    return false;
+  }
+  const auto per_epoch = static_cast<std::uint64_t>(run.steps_per_epoch);
+  const double rate = fit.learning_rate.at(
+      {.step = static_cast<std::uint64_t>(position_.epochs) * per_epoch + static_cast<std::uint64_t>(report.steps),
+       .steps_per_epoch = per_epoch});
+  const nn::step_options options{.step = position_.steps,
+                                 .first_example = batch.first_example,
+                                 .global_examples = batch.global_examples,
+                                 .loss_scale = update.scale_of_loss()};
+  const kernels::loss_sums part = data.train_step(options, update);
+  if (!is_finite(part.loss)) {
+    raise_not_finite(data.first_not_finite(options), options, group.rank(), report.epoch, part.loss, rate);
+  }
+  const auto before_exchange = clock::now();
+  update.update({rate, position_.steps});
+  report.synchronization_seconds += seconds_since(before_exchange);
+  const step_report step{.epoch = report.epoch,
+                         .step_in_epoch = report.steps,
+                         .steps_per_epoch = run.steps_per_epoch,
+                         .step = position_.steps,
+                         .global_examples = batch.global_examples,
+                         .local_examples = batch.examples,
+                         .local_loss = batch.examples > 0 ? part.loss / static_cast<double>(batch.examples) : 0.0,
+                         .learning_rate = rate,
+                         .gradient_norm = update.gradient_norm()};
+  ++report.steps;
+  position_.epoch.add(part, batch.examples);
+  position_.step_in_epoch = report.steps;
+  position_.examples += static_cast<std::uint64_t>(batch.global_examples);
+  ++position_.steps;
+  position_.seconds = own.seconds_before + seconds_since(own.began);
+  loader_was_used_ = false;
+  for (any_callback* const each : callbacks) {
+    each->on_step(step);
+  }
+  go_back_to_position(data);
+  return true;
+}
+
+GRADUS_INLINE epoch_report loop::close_epoch(batch_runner& data, optimizer_step& update, comm::link& group,
+                                             open_epoch& own) {
+  epoch_report& report = own.report;
+  loss_totals total = position_.epoch;
+  update.complete_update();
+  data.sum_ranks(group, total);
+  report.examples = static_cast<index_t>(total.examples());
+  report.loss = total.loss();
+  report.accuracy = total.accuracy();
+  report.labels = static_cast<index_t>(total.labels());
+  update.end_epoch(report);
+  report.seconds = own.seconds_before + seconds_since(own.began);
+  report.images_per_second = report.seconds > 0 ? total.examples() / report.seconds : 0.0;
+  end_epoch(1);
+  return report;
+}
+
+GRADUS_INLINE bool loop::stops_after(epoch_report& report, comm::link& group, callback_list callbacks) {
+  bool stop = false;
+  for (any_callback* const each : callbacks) {
+    stop = each->on_epoch(report) || stop;
+  }
+  return any_rank(group, stop);
+}
+
+GRADUS_INLINE bool loop::any_rank(comm::link& group, bool says_so) {
+  if (group.size() == 1) {
+    return says_so;
+  }
+  double count[] = {says_so ? 1.0 : 0.0};
+  group.sum(count);
+  return count[0] > 0;
+}
+
+}  // namespace gradus::train::detail
+#endif

@@ -6,6 +6,7 @@
 #include <cstdint>  // std::uint64_t
 #include <string>   // std::string
 
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
@@ -19,8 +20,16 @@ namespace gradus::train::detail {
 /// @param epoch  counted from 0
 /// @param rate   the learning rate of the step
 /// @throws numeric_error always
-[[noreturn]] inline void raise_not_finite(const nn::non_finite& first, const nn::step_options& options, int rank,
-                                          int epoch, double loss, double rate) {
+[[noreturn]] void raise_not_finite(const nn::non_finite& first, const nn::step_options& options, int rank, int epoch,
+                                   double loss, double rate);
+
+}  // namespace gradus::train::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::train::detail {
+
+GRADUS_INLINE void raise_not_finite(const nn::non_finite& first, const nn::step_options& options, int rank, int epoch,
+                                    double loss, double rate) {
   std::string what = first.where.empty() ? "the loss itself" : first.where;
   std::string hint;
   if (first.example >= 0) {
@@ -40,3 +49,4 @@ namespace gradus::train::detail {
 }
 
 }  // namespace gradus::train::detail
+#endif

@@ -13,7 +13,7 @@
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/link.hpp"
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/reference.hpp"
 #include "gradus/core/text.hpp"
@@ -392,7 +392,14 @@ struct composition {
   bool flush_denormals = false;
 };
 
-GRADUS_COLD inline void require_same_composition(comm::link& group, const composition& own) {
+void require_same_composition(comm::link& group, const composition& own);
+
+}  // namespace gradus::train::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::train::detail {
+
+GRADUS_COLD GRADUS_INLINE void require_same_composition(comm::link& group, const composition& own) {
   const comm::property properties[] = {{"network", own.network},
                                        {"element type", std::string{own.element}},
                                        {"layout", std::string{own.layout}},
@@ -404,3 +411,4 @@ GRADUS_COLD inline void require_same_composition(comm::link& group, const compos
 }
 
 }  // namespace gradus::train::detail
+#endif

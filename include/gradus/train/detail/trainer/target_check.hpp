@@ -5,7 +5,7 @@
 
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"
+#include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
@@ -52,7 +52,22 @@ template <class Element, class Device, class Loader>
 }
 
 /// What to change when a loss reads other targets than a loader gives.
-[[nodiscard]] inline std::string_view hint_of_targets(const example_check& check) noexcept {
+[[nodiscard]] std::string_view hint_of_targets(const example_check& check) noexcept;
+
+/// @throws configuration_error when the network has no loss
+/// @throws shape_error when a loader gives other images or other targets than the network and its loss read
+void require_examples(const example_check& check);
+
+/// @param examples  of the largest batch that the loader gives this rank; 0: it does not say
+/// @throws shape_error when the network was compiled for smaller batches
+void require_batch_size(const example_check& check, index_t examples, int ranks);
+
+}  // namespace gradus::train::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::train::detail {
+
+GRADUS_INLINE std::string_view hint_of_targets(const example_check& check) noexcept {
   if (check.needed == nn::target_description{.labels = 1} && check.loss != "softmax_cross_entropy") {
     // What a loss of the program reads unless it says more.
     return check.given.labels > 0
@@ -71,9 +86,7 @@ template <class Element, class Device, class Loader>
                "targets: target and read_target in place of label";
 }
 
-/// @throws configuration_error when the network has no loss
-/// @throws shape_error when a loader gives other images or other targets than the network and its loss read
-inline void require_examples(const example_check& check) {
+GRADUS_INLINE void require_examples(const example_check& check) {
   check.network->require_loss(check.operation);
   if (!check.known) {
     return;
@@ -106,9 +119,7 @@ inline void require_examples(const example_check& check) {
   }
 }
 
-/// @param examples  of the largest batch that the loader gives this rank; 0: it does not say
-/// @throws shape_error when the network was compiled for smaller batches
-inline void require_batch_size(const example_check& check, index_t examples, int ranks) {
+GRADUS_INLINE void require_batch_size(const example_check& check, index_t examples, int ranks) {
   const index_t most = check.network->options().max_batch_size;
   if (examples > most) {
     raise<shape_error>(
@@ -122,3 +133,4 @@ inline void require_batch_size(const example_check& check, index_t examples, int
 }
 
 }  // namespace gradus::train::detail
+#endif

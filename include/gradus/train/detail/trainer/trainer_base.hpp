@@ -155,14 +155,8 @@ consteval bool explain_started() {
 }
 
 /// @throws configuration_error if there is none
-[[nodiscard]] inline any_session& going_on(const std::unique_ptr<any_session>& session, std::string_view operation,
-                                           error_location where) {
-  if (session == nullptr) {
-    raise<configuration_error>(operation, "a training that has been started", "none",
-                               "call trainer.start(loader, {.learning_rate = ...}) first", where);
-  }
-  return *session;
-}
+[[nodiscard]] any_session& going_on(const std::unique_ptr<any_session>& session, std::string_view operation,
+                                    error_location where);
 
 /// What gradus/train/state.hpp reaches of a trainer.
 struct trainer_access;
@@ -291,6 +285,21 @@ class trainer_base {
 };
 
 }  // namespace gradus::train::detail
+
+#ifdef GRADUS_HAS_DEFINITIONS
+namespace gradus::train::detail {
+
+GRADUS_INLINE any_session& going_on(const std::unique_ptr<any_session>& session, std::string_view operation,
+                                    error_location where) {
+  if (session == nullptr) {
+    raise<configuration_error>(operation, "a training that has been started", "none",
+                               "call trainer.start(loader, {.learning_rate = ...}) first", where);
+  }
+  return *session;
+}
+
+}  // namespace gradus::train::detail
+#endif
 
 GRADUS_COMPILED_CLASS_OF_NETWORK(::gradus::train::detail::trainer_base)
 GRADUS_COMPILED_CLASS_OF_NETWORK(::gradus::train::detail::replicas_of)
