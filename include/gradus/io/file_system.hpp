@@ -118,7 +118,7 @@ class posix_file_system final : public file_system {
     }
     const int flags = mode == open_mode::read    ? O_RDONLY | O_NONBLOCK
                       : mode == open_mode::write ? O_WRONLY | O_NOFOLLOW
-                                                 : O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW;
+                                                 : O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
     return result_of(::open(path.c_str(), flags | O_CLOEXEC, 0666));
   }
   int close(int file) override { return result_of(::close(file)); }

@@ -259,10 +259,8 @@ class checkpoints {
     content_.describe(state_, *group_, best);
     content_.content().step = static_cast<std::int64_t>(trainer.steps());
     if (in_background()) {
-      writer_->start_in_place(
-          content_.content(), [this] { content_.fill(); }, everywhere);
+      writer_->start_in_place(content_.content(), everywhere);
     } else {
-      content_.fill();
       const io::checkpoint_save_report saved = writer_->save(content_.content(), everywhere);
       if (!saved.error.empty()) {
         tell(gradus::join({"the checkpoint of step ", saved.step, " is not saved: ", saved.error}));
