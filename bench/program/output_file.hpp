@@ -23,7 +23,7 @@
 #include <string_view>
 #include <utility>
 
-#include "gradus/io/detail/output/place.hpp"
+#include "gradus/core/file_system.hpp"
 
 namespace program {
 

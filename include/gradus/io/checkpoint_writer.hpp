@@ -27,13 +27,13 @@
 #include "gradus/comm/link_of.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/file_system.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/core/streamed_copy.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/core/thread.hpp"
 #include "gradus/io/checkpoint_content.hpp"
 #include "gradus/io/detail/checkpoint/save.hpp"
-#include "gradus/io/file_system.hpp"
 #include "gradus/io/stored_array.hpp"
 
 namespace gradus::io {

@@ -17,6 +17,7 @@
 #include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/file_system.hpp"
 #include "gradus/core/host_name.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/random.hpp"
@@ -30,7 +31,6 @@
 #include "gradus/io/detail/checkpoint/machine.hpp"
 #include "gradus/io/detail/checkpoint/names.hpp"
 #include "gradus/io/detail/checkpoint/plan.hpp"
-#include "gradus/io/file_system.hpp"
 #include "gradus/io/stored_array.hpp"
 
 namespace gradus::io::detail {
