@@ -10,7 +10,7 @@
 namespace driver {
 
 /// Compressed if the name ends in .gz, where the program was built with zlib.
-/// @throws gradus::device_error when the file cannot be written
+/// @throws gradus::format_error when the file cannot be written
 void write_trace(program::output_file& output, const gradus::trace::timeline& all,
                  const gradus::trace::program_properties& properties);
 

@@ -133,11 +133,11 @@ int main(int argc, char** argv) {
   io::checkpoint_content content;
   const std::size_t each = memory.size() / 16;
   for (std::size_t i = 0; i < 16; ++i) {
-    content.tensors.push_back({.name = "tensor" + std::to_string(i),
-                               .type = io::element_type::u8,
-                               .shape = {static_cast<gradus::index_t>(each)},
-                               .parts = {{.bytes = std::span{memory}.subspan(i * each, each)}},
-                               .replicated = true});
+    content.arrays.push_back({.name = "tensor" + std::to_string(i),
+                              .type = io::element_type::u8,
+                              .shape = {static_cast<gradus::index_t>(each)},
+                              .replicated = true,
+                              .memory = std::span{memory}.subspan(i * each, each)});
   }
   std::filesystem::create_directories(folder);
   std::vector<double> plain;

@@ -5,7 +5,7 @@
 
 #include <fcntl.h>     // open
 #include <sys/stat.h>  // fchmod, stat
-#include <unistd.h>    // access, close, getpid, unlink
+#include <unistd.h>    // access, close, ftruncate, getpid, unlink
 
 #include <algorithm>
 #include <array>
@@ -23,7 +23,7 @@
 #include <string_view>
 #include <utility>
 
-#include "gradus/io/detail/output/target.hpp"
+#include "gradus/core/file_system.hpp"
 
 namespace program {
 
@@ -33,6 +33,7 @@ class unfinished_files {
   struct entry {
     char path[4096];    ///< empty: not used
     char target[4096];  ///< what it is to be called in the end
+    char under[4200];   ///< what gradus::io::output_file calls it while the library writes it
   };
 
   [[nodiscard]] static std::array<entry, 16>& all() noexcept {
@@ -45,6 +46,7 @@ class unfinished_files {
     for (const entry& each : all()) {
       if (each.path[0] != '\0') {
         unlink(each.path);
+        unlink(each.under);
       }
     }
   }
@@ -145,10 +147,18 @@ class output_file {
   [[nodiscard]] explicit operator bool() const noexcept { return !unfinished_.empty(); }
   /// What it is called in the end, as the user wrote it.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// Where it is to be written, for what writes to a path. What goes to a pipe is a file for temporary ones until then.
+  /// Where it is to be written, for what writes to a path. What goes to a pipe, or where it is, is a file for temporary
+  /// ones until then: the library replaces files.
   /// @throws std::invalid_argument
   [[nodiscard]] const std::string& unfinished() {
-    if (open_ >= 0 && unfinished_ == target_) {
+    if (!unfinished_.empty() && unfinished_ == target_) {
+      if (open_ < 0) {
+        open_ = open(target_.c_str(), O_WRONLY | O_CLOEXEC);
+        if (open_ < 0) {
+          refuse(errno);
+        }
+        replaced_ = true;
+      }
       const char* const chosen = std::getenv("TMPDIR");
       std::string made = std::string{chosen == nullptr || *chosen == '\0' ? "/tmp" : chosen} + "/gradus_output.XXXXXX";
       const int file = mkstemp(made.data());
@@ -223,6 +233,9 @@ class output_file {
 
   void write_to_open(std::string_view text) {
     std::fflush(stdout);  // it may be the same
+    if (std::exchange(replaced_, false) && ftruncate(open_, 0) != 0) {
+      refuse(errno);
+    }
     auto left = std::as_bytes(std::span{text.data(), text.size()});
     while (!left.empty()) {
       const std::int64_t written = gradus::io::detail::write_in_place(open_, left);
@@ -251,6 +264,8 @@ class output_file {
       if (each.path[0] == '\0' && unfinished_.size() < sizeof(each.path)) {
         target_.copy(each.target, sizeof(each.target) - 1);
         each.target[std::min(target_.size(), sizeof(each.target) - 1)] = '\0';
+        const std::string under = unfinished_ + ".tmp-" + std::to_string(getpid()) + "-0";
+        each.under[under.copy(each.under, sizeof(each.under) - 1)] = '\0';
         std::memcpy(each.path + 1, unfinished_.c_str() + 1, unfinished_.size());  // with the end
         each.path[0] = unfinished_[0];                                            // from now on it is there
         entry_ = &each;
@@ -271,6 +286,7 @@ class output_file {
     std::swap(unfinished_, other.unfinished_);
     std::swap(entry_, other.entry_);
     std::swap(open_, other.open_);
+    std::swap(replaced_, other.replaced_);
   }
 
   std::string option_;
@@ -278,7 +294,8 @@ class output_file {
   std::string target_;
   std::string unfinished_;
   unfinished_files::entry* entry_ = nullptr;
-  int open_ = -1;  // what is written in place
+  int open_ = -1;          // what is written in place
+  bool replaced_ = false;  // that is a file, whose content goes first
 };
 
 }  // namespace program

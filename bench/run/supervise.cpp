@@ -24,10 +24,10 @@
 #include <utility>           // std::move
 
 #include "gradus/core/error.hpp"
+#include "gradus/core/file_system.hpp"
 #include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/checkpoint_search.hpp"
-#include "gradus/io/file_system.hpp"
 #include "processes.hpp"
 
 namespace supervisor {

@@ -39,22 +39,12 @@ class file_state final : public train::state_source {
  public:
   explicit file_state(const gradus::io::safetensors_file& file) : file_{&file} {
     for (const gradus::io::safetensors_entry& each : file.tensors()) {
-      train::state_entry& made = entries_.emplace_back();
-      made.name = each.name;
-      made.element_bytes = static_cast<gradus::index_t>(gradus::io::size_of(each.type));
-      for (const auto& name : train::detail::element_names) {
-        if (name.type == each.type) {
-          made.element = name.name;
-        }
-      }
-      for (const gradus::index_t extent : each.shape) {
-        made.shape.push_back(extent);
-      }
+      entries_.push_back({.name = each.name, .type = each.type, .shape = each.shape});
     }
   }
 
   [[nodiscard]] std::size_t entries() const noexcept override { return entries_.size(); }
-  [[nodiscard]] const train::state_entry& entry(std::size_t i) const noexcept override { return entries_.at(i); }
+  [[nodiscard]] const gradus::io::stored_array& entry(std::size_t i) const noexcept override { return entries_.at(i); }
   [[nodiscard]] const std::string* property(std::string_view name) const noexcept override {
     return file_->metadata(gradus::join({train::detail::property_prefix, name}));
   }
@@ -70,7 +60,7 @@ class file_state final : public train::state_source {
   }
   void read(std::size_t i, gradus::index_t first, std::span<std::byte> to) const override {
     const std::span<const std::uint8_t> bytes = file_->bytes(file_->tensors()[i]);
-    const auto begin = static_cast<std::size_t>(first * entries_.at(i).element_bytes);
+    const auto begin = static_cast<std::size_t>(first * entries_.at(i).element_bytes());
     if (begin > bytes.size() || to.size() > bytes.size() - begin) {
       std::abort();
     }
@@ -81,7 +71,7 @@ class file_state final : public train::state_source {
 
  private:
   const gradus::io::safetensors_file* file_;
-  std::vector<train::state_entry> entries_;
+  std::vector<gradus::io::stored_array> entries_;
 };
 
 /// The training of the states in the corpus.

@@ -7,7 +7,6 @@
 #include <cstdint>    // std::int64_t, std::uint64_t
 #include <exception>  // std::exception
 #include <optional>   // std::optional
-#include <span>       // std::span
 #include <string>     // std::string
 #include <utility>    // std::pair
 #include <vector>     // std::vector
@@ -41,24 +40,15 @@ class checkpoint_example {
   [[nodiscard]] io::checkpoint_content of_rank(int rank, int ranks) const {
     io::checkpoint_content content{.step = step_, .metadata = {{"epoch", "7"}, {"note", "a \"text\"\n"}}};
     for (const tensor& each : tensors_) {
-      io::checkpoint_tensor described = each.described;
-      const std::span<const std::byte> bytes{each.bytes};
-      if (each.described.replicated) {
-        described.parts.push_back({.bytes = bytes});
-      } else {
-        // The elements of a rank, as two parts.
-        const std::size_t elements = bytes.size() / io::size_of(described.type);
-        const auto cut = [&](int before) {
-          return elements * static_cast<std::size_t>(before) / static_cast<std::size_t>(ranks) *
-                 io::size_of(described.type);
-        };
-        const std::size_t begin = cut(rank);
-        const std::size_t end = cut(rank + 1);
-        const std::size_t middle = begin + (end - begin) / 3;
-        described.parts.push_back({.begin = begin, .bytes = bytes.subspan(begin, middle - begin)});
-        described.parts.push_back({.begin = middle, .bytes = bytes.subspan(middle, end - middle)});
+      io::stored_array& described = content.arrays.emplace_back(each.described);
+      described.memory = each.bytes;
+      if (!described.replicated) {
+        const gradus::index_t all = described.elements();
+        described.held = {all * rank / ranks, all * (rank + 1) / ranks};
+        described.memory =
+            described.memory.subspan(static_cast<std::size_t>(described.held.begin * described.element_bytes()),
+                                     static_cast<std::size_t>(described.held.size() * described.element_bytes()));
       }
-      content.tensors.push_back(described);
     }
     return content;
   }
@@ -96,7 +86,7 @@ class checkpoint_example {
 
  private:
   struct tensor {
-    io::checkpoint_tensor described;
+    io::stored_array described;
     std::vector<std::byte> bytes = {};
   };
 

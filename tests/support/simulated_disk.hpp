@@ -17,7 +17,7 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/io/file_system.hpp"
+#include "gradus/core/file_system.hpp"
 
 namespace gradus_test {
 

@@ -6,16 +6,14 @@
 #include <algorithm>         // std::max
 #include <array>             // std::array
 #include <bit>               // std::endian
-#include <cerrno>            // errno
 #include <concepts>          // std::same_as
 #include <cstddef>           // std::size_t
 #include <cstdint>           // std::int8_t to std::uint64_t, std::uintptr_t
-#include <cstdio>            // std::FILE, std::fopen, std::fwrite, std::fclose
-#include <cstring>           // std::memcpy, std::strerror
+#include <cstring>           // std::memcpy
 #include <initializer_list>  // std::initializer_list
 #include <limits>            // std::numeric_limits
-#include <memory>            // std::unique_ptr
-#include <span>              // std::span
+#include <memory>            // std::make_unique
+#include <span>              // std::as_bytes, std::span
 #include <string>            // std::string
 #include <string_view>       // std::string_view
 #include <type_traits>       // std::remove_const_t
@@ -27,6 +25,7 @@
 #include "gradus/core/float16.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/mapped_file.hpp"
+#include "gradus/core/output_file.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/data/detail/npy/archive.hpp"
 #include "gradus/data/detail/npy/header.hpp"
@@ -329,18 +328,10 @@ namespace detail {
 /// @throws format_error if the file cannot be written
 inline void write_npy_bytes(const std::string& path, std::string_view type, std::span<const index_t> extents,
                             std::span<const std::uint8_t> elements) {
-  struct closer {
-    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-  };
-  errno = 0;
-  std::unique_ptr<std::FILE, closer> file{std::fopen(path.c_str(), "wb")};
-  const std::string header = write_npy_header(type, extents);
-  const bool written =
-      file != nullptr && std::fwrite(header.data(), 1, header.size(), file.get()) == header.size() &&
-      (elements.empty() || std::fwrite(elements.data(), 1, elements.size(), file.get()) == elements.size());
-  if (!written || std::fclose(file.release()) != 0) {
-    raise<format_error>({"write_npy '", path, "'"}, "a file that can be written", std::strerror(errno));
-  }
+  io::output_file file{path};
+  file.write(write_npy_header(type, extents));
+  file.write(std::as_bytes(elements));
+  file.commit();
 }
 
 }  // namespace detail

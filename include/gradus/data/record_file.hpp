@@ -9,11 +9,11 @@
 #include <cerrno>       // errno
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t, std::uint8_t, std::uint32_t, std::uint64_t
-#include <cstdio>       // std::FILE, std::fopen, std::fread, std::fwrite, std::fseek, std::ftell
+#include <cstdio>       // std::FILE, std::fopen, std::fread, std::fseek, std::ftell
 #include <cstring>      // std::memcmp, std::strerror
-#include <memory>       // std::unique_ptr
+#include <memory>       // std::make_unique, std::unique_ptr
 #include <mutex>        // std::mutex, std::lock_guard
-#include <span>         // std::span
+#include <span>         // std::as_bytes, std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
@@ -23,6 +23,7 @@
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/output_file.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/data/byte_source.hpp"
 #include "gradus/data/encoded_images.hpp"
@@ -105,11 +106,7 @@ class record_writer {
     if (classes < 1) {
       gradus::raise<configuration_error>("record_writer", "classes of at least 1", {classes});
     }
-    errno = 0;
-    file_.reset(std::fopen(path_.c_str(), "wb"));
-    if (!file_) {
-      refuse();
-    }
+    file_ = std::make_unique<io::output_file>(path_);
     write({reinterpret_cast<const std::uint8_t*>(record_format::head.data()), record_format::head.size()});
   } catch (error& failure) {
     failure.location_at_call(where);
@@ -140,7 +137,7 @@ class record_writer {
     write(image);
   }
 
-  /// Writes the index and closes the file. Without this call the file is not valid.
+  /// Writes the index, makes the file durable and gives it its name. Without this call there is no file.
   /// @throws format_error if the file cannot be written
   void finish() {
     require_open();
@@ -163,10 +160,8 @@ class record_writer {
     detail::put_number(foot.data() + 20, crc, 4);
     record_format::end.copy(reinterpret_cast<char*>(foot.data() + 24), record_format::end.size());
     write(foot);
-    errno = 0;
-    if (std::fclose(file_.release()) != 0) {
-      refuse();
-    }
+    file_->commit();
+    file_.reset();
   }
 
  private:
@@ -177,19 +172,13 @@ class record_writer {
     }
   }
   void write(std::span<const std::uint8_t> bytes) {
-    errno = 0;
-    if (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size()) {
-      refuse();
-    }
+    file_->write(std::as_bytes(bytes));
     offset_ += bytes.size();
-  }
-  [[noreturn]] void refuse() const {
-    gradus::raise<format_error>({"record_writer '", path_, "'"}, "a file that can be written", std::strerror(errno));
   }
 
   std::string path_;
   int classes_;
-  detail::file_handle file_;
+  std::unique_ptr<io::output_file> file_;  // null when it is finished
   std::uint64_t offset_ = 0;
   dynamic_array<detail::record_entry> entries_;
 };

@@ -8,3 +8,4 @@
 #include "gradus/io/checkpoint_search.hpp"
 #include "gradus/io/checkpoint_writer.hpp"
 #include "gradus/io/shared_checkpoint.hpp"
+#include "gradus/io/stored_array.hpp"

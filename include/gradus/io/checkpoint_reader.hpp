@@ -17,10 +17,10 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/file_system.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/crc32c.hpp"
 #include "gradus/io/detail/checkpoint/header.hpp"
-#include "gradus/io/file_system.hpp"
 #include "gradus/io/safetensors.hpp"
 
 namespace gradus::io {

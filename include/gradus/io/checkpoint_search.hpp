@@ -16,10 +16,10 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/error.hpp"
+#include "gradus/core/file_system.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/checkpoint_reader.hpp"
 #include "gradus/io/detail/checkpoint/names.hpp"
-#include "gradus/io/file_system.hpp"
 #include "gradus/io/safetensors.hpp"
 
 namespace gradus::io {

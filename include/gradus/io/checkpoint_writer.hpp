@@ -10,7 +10,6 @@
 #include <cstddef>             // std::byte, std::size_t
 #include <cstdint>             // std::int64_t, std::uint64_t
 #include <exception>           // std::exception
-#include <functional>          // std::function
 #include <memory>              // std::unique_ptr
 #include <mutex>               // std::mutex, std::scoped_lock, std::unique_lock
 #include <optional>            // std::optional
@@ -28,14 +27,14 @@
 #include "gradus/comm/link_of.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/file_system.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/core/streamed_copy.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/core/thread.hpp"
 #include "gradus/io/checkpoint_content.hpp"
-#include "gradus/io/detail/checkpoint/low_priority.hpp"
 #include "gradus/io/detail/checkpoint/save.hpp"
-#include "gradus/io/file_system.hpp"
+#include "gradus/io/stored_array.hpp"
 
 namespace gradus::io {
 
@@ -120,16 +119,15 @@ class checkpoint_writer {
     wait();
     if (prepare(content, everywhere)) {
       keep_copies();
-      begin({});
+      begin();
     }
   }
 
-  /// As start, but copies nothing: the bytes of the content are read until the save has ended (wait).
-  /// @param fill  runs first, on the thread of the save: it may write those bytes
-  void start_in_place(const checkpoint_content& content, std::function<void()> fill, bool everywhere = false) {
+  /// As start, but copies nothing: the memory of the arrays is read until the save has ended (wait).
+  void start_in_place(const checkpoint_content& content, bool everywhere = false) {
     wait();
     if (prepare(content, everywhere)) {
-      begin(std::move(fill));
+      begin();
     }
   }
   /// Saves, and returns when the checkpoint is durable on all ranks, or has failed. All ranks call it.
@@ -192,8 +190,7 @@ class checkpoint_writer {
     }
   }
 
-  void begin(std::function<void()> fill) {
-    fill_ = std::move(fill);
+  void begin() {
     plans_[0].behind = plans_[1].behind = true;
     began_ = std::chrono::steady_clock::now();
     done_.store(false, std::memory_order_relaxed);
@@ -209,7 +206,7 @@ class checkpoint_writer {
     }
   }
 
-  struct copy_of_pieces {
+  struct copy_of_arrays {
     std::unique_ptr<std::byte[]> memory;
     std::size_t size = 0;
   };
@@ -356,7 +353,7 @@ class checkpoint_writer {
           append_text(ancestors, {ancestors.empty() ? "" : " ", each});
         }
         plan.layout = detail::lay_out_checkpoint(content, family_.job, ancestors);
-        plan.pieces = detail::own_pieces(plan.layout, content, group_.rank(), shared ? group_.size() : 1);
+        plan.arrays = detail::own_arrays(content, group_.rank(), shared ? group_.size() : 1);
       } catch (const std::exception& failure) {
         plan.error = detail::reason_of(failure);
       }
@@ -373,14 +370,14 @@ class checkpoint_writer {
     return false;
   }
 
-  /// The pieces, from the caller's memory to this object's, which it keeps for the next save.
+  /// What this rank writes, from the caller's memory to this object's, which it keeps for the next save.
   void keep_copies() {
     for (int which = 0; which < 2; ++which) {
       detail::save_plan& plan = plans_[which];
-      copy_of_pieces& copy = copies_[which];
-      std::uint64_t total = 0;
-      for (const detail::checkpoint_piece& each : plan.pieces) {
-        total += each.size;
+      copy_of_arrays& copy = copies_[which];
+      std::size_t total = 0;
+      for (const stored_array& each : plan.arrays) {
+        total += each.memory.size();
       }
       try {
         if (copy.size < total) {
@@ -390,14 +387,15 @@ class checkpoint_writer {
         }
       } catch (const std::exception&) {
         plan.error = join({"no memory for a copy of ", total, " bytes"});
-        plan.pieces.clear();
         continue;
       }
       std::byte* to = copy.memory.get();
-      for (detail::checkpoint_piece& each : plan.pieces) {
-        streamed_copy(to, each.data, each.size);
-        each.data = to;
-        to += each.size;
+      for (stored_array& each : plan.arrays) {
+        if (!each.memory.empty()) {
+          streamed_copy(to, each.memory.data(), each.memory.size());
+          each.memory = {to, each.memory.size()};
+          to += each.memory.size();
+        }
       }
     }
   }
@@ -406,9 +404,6 @@ class checkpoint_writer {
   void work() noexcept {
     report_ = {.step = plans_[0].step};
     try {
-      if (fill_) {
-        detail::run_at_low_priority(fill_);
-      }
       write();
     } catch (const communication_error& failure) {
       report_.error = detail::reason_of(failure);
@@ -467,10 +462,9 @@ class checkpoint_writer {
   std::int64_t saves_ = 0;
   std::vector<std::size_t> due_;  // folders of this save
   detail::save_plan plans_[2];    // leaders write for all; all ranks write
-  copy_of_pieces copies_[2];
+  copy_of_arrays copies_[2];
   checkpoint_save_report report_;
   std::string error_;
-  std::function<void()> fill_;
   std::chrono::steady_clock::time_point began_;
   std::atomic<bool> done_ = true;
   std::mutex mutex_;  // held while done_ becomes true

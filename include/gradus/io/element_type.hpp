@@ -7,6 +7,7 @@
 #include <bit>          // std::endian
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t
+#include <optional>     // std::optional
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_same_v
 
@@ -38,27 +39,41 @@ namespace detail {
 
 struct element_properties {
   std::string_view name;
-  std::size_t size;  // bytes
+  std::string_view element_name;  // as gradus::element_name
+  std::size_t size;               // bytes
 };
-inline constexpr std::array<element_properties, 13> all_element_types{{{"BOOL", 1},
-                                                                       {"U8", 1},
-                                                                       {"I8", 1},
-                                                                       {"I16", 2},
-                                                                       {"U16", 2},
-                                                                       {"F16", 2},
-                                                                       {"BF16", 2},
-                                                                       {"I32", 4},
-                                                                       {"U32", 4},
-                                                                       {"F32", 4},
-                                                                       {"F64", 8},
-                                                                       {"I64", 8},
-                                                                       {"U64", 8}}};
+inline constexpr std::array<element_properties, 13> all_element_types{{{"BOOL", "bool", 1},
+                                                                       {"U8", "uint8", 1},
+                                                                       {"I8", "int8", 1},
+                                                                       {"I16", "int16", 2},
+                                                                       {"U16", "uint16", 2},
+                                                                       {"F16", "float16", 2},
+                                                                       {"BF16", "bfloat16", 2},
+                                                                       {"I32", "int32", 4},
+                                                                       {"U32", "uint32", 4},
+                                                                       {"F32", "float32", 4},
+                                                                       {"F64", "float64", 8},
+                                                                       {"I64", "int64", 8},
+                                                                       {"U64", "uint64", 8}}};
 
 }  // namespace detail
 
 /// The name of the type in a file: "F32".
 [[nodiscard]] constexpr std::string_view name_of(element_type type) noexcept {
   return detail::all_element_types[static_cast<std::size_t>(type)].name;
+}
+/// The name that messages have for it, that of NumPy: "float32".
+[[nodiscard]] constexpr std::string_view element_name_of(element_type type) noexcept {
+  return detail::all_element_types[static_cast<std::size_t>(type)].element_name;
+}
+/// The type of such a name; nothing for any other text.
+[[nodiscard]] constexpr std::optional<element_type> element_type_named(std::string_view name) noexcept {
+  for (std::size_t k = 0; k < detail::all_element_types.size(); ++k) {
+    if (detail::all_element_types[k].element_name == name) {
+      return static_cast<element_type>(k);
+    }
+  }
+  return {};
 }
 /// The size of an element, in bytes.
 [[nodiscard]] constexpr std::size_t size_of(element_type type) noexcept {

@@ -10,7 +10,7 @@
 #include <string>        // std::string
 #include <string_view>   // std::string_view
 #include <system_error>  // std::error_code
-#include <type_traits>   // std::is_same_v, std::remove_cvref_t
+#include <type_traits>   // std::is_same_v, std::remove_cvref_t, std::type_identity_t
 #include <utility>       // std::move
 #include <variant>       // std::visit
 #include <vector>        // std::vector
@@ -20,10 +20,12 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/mapped_file.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/io/detail/onnx/graph_import.hpp"
 #include "gradus/io/detail/onnx/imported_layers.hpp"
 #include "gradus/io/detail/onnx/model_reader.hpp"
+#include "gradus/io/onnx_operators.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/initializer.hpp"
 #include "gradus/nn/network.hpp"
@@ -38,7 +40,8 @@ namespace detail {
 template <class Network>
 class onnx_network final : public onnx_target {
  public:
-  onnx_network(Network& net, error_location where) : net_{net}, where_{where} {}
+  onnx_network(Network& net, const custom_operators<Network>& own, error_location where)
+      : net_{net}, own_{own}, where_{where} {}
 
   [[nodiscard]] nn::value add(const std::string& name, const imported_options& options,
                               std::span<const nn::value> inputs) override {
@@ -68,8 +71,21 @@ class onnx_network final : public onnx_target {
 
   void freeze(const std::string& name) override { net_.freeze(name, {}, where_); }
 
+  [[nodiscard]] std::string custom_names() const override {
+    std::string names;
+    for (const auto& each : own_) {
+      append_text(names, {names.empty() ? "" : ", ", each.first});
+    }
+    return names;
+  }
+  [[nodiscard]] bool has_custom(std::string_view name) const override { return own_.contains(name); }
+  [[nodiscard]] custom_result translate_custom(std::string_view name, custom_operator& op) override {
+    return own_.find(name)->second(net_, op);
+  }
+
  private:
   Network& net_;
+  const custom_operators<Network>& own_;
   error_location where_;
 };
 
@@ -132,15 +148,17 @@ class onnx_model {
 
   /// Adds the layers of the model to a network and returns the value of the first output.
   /// @param images  a value of the shape input()
+  /// @param own  functions that translate operators
   /// @throws configuration_error, shape_error for an operator that the layers cannot compute; the message names it
   template <class Network>
-  nn::value add_to(Network& net, nn::value images, error_location where = error_location::current()) {
+  nn::value add_to(Network& net, nn::value images, const std::type_identity_t<custom_operators<Network>>& own = {},
+                   error_location where = error_location::current()) {
     return at_call(where, [&, this] {
       if (net.shape(images) != input_) {
         raise<shape_error>("onnx_model.add_to", nn::describe(input_), nn::describe(net.shape(images)),
                            "make the network with the shape model.input()");
       }
-      detail::onnx_network<Network> target{net, where};
+      detail::onnx_network<Network> target{net, own, where};
       detail::onnx_importer importer{content_, target};
       const nn::value result = importer.run(images);
       weights_ = importer.take_weights();
@@ -156,13 +174,18 @@ class onnx_model {
     at_call(where, [&, this] {
       for (const detail::imported_weight& each : weights_) {
         const std::vector<number> values(each.values.begin(), each.values.end());
-        if (each.name.ends_with(".running_mean") || each.name.ends_with(".running_variance")) {
-          for (const auto& buffer : net.buffers()) {
-            if (buffer.name == each.name) {
-              net.device().copy_from_host(buffer.elements.data(), values.data(), values.size() * sizeof(number));
+        bool is_buffer = false;
+        for (const auto& buffer : net.buffers()) {
+          if (buffer.name == each.name) {
+            is_buffer = true;
+            if (static_cast<std::size_t>(buffer.elements.size()) != values.size()) {
+              raise<shape_error>("onnx_model.assign_weights",
+                                 {buffer.elements.size(), " numbers for '", each.name, "'"}, {values.size()});
             }
+            net.device().copy_from_host(buffer.elements.data(), values.data(), values.size() * sizeof(number));
           }
-        } else {
+        }
+        if (!is_buffer) {
           net.find_parameter(each.name).assign_values(values);
         }
       }
@@ -219,16 +242,17 @@ class onnx_model {
 ///   const auto scores = net.forward(images);
 ///
 /// @param open  extents of one image that the file leaves open
+/// @param own  functions that translate operators
 /// @throws format_error, configuration_error, shape_error as onnx_model
 template <class Element, class Layout = nchw, class Device = cpu>
-[[nodiscard]] nn::network<Element, Layout, Device> load_onnx(Device& device, const std::filesystem::path& path,
-                                                             const nn::compile_options& options,
-                                                             const onnx_extents& open = {},
-                                                             error_location where = error_location::current()) {
+[[nodiscard]] nn::network<Element, Layout, Device> load_onnx(
+    Device& device, const std::filesystem::path& path, const nn::compile_options& options,
+    const onnx_extents& open = {}, const custom_operators<nn::network<Element, Layout, Device>>& own = {},
+    error_location where = error_location::current()) {
   return at_call(where, [&] {
     onnx_model model{path, open};
     nn::network<Element, Layout, Device> net{device, model.input()};
-    (void)model.add_to(net, net.input());
+    (void)model.add_to(net, net.input(), own);
     net.compile(options);
     model.assign_weights(net);
     return net;

@@ -16,13 +16,13 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/error.hpp"
+#include "gradus/core/file_system.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/mapped_file.hpp"
+#include "gradus/core/output_file.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/detail/elements/convert.hpp"
 #include "gradus/io/element_type.hpp"
-#include "gradus/io/file_system.hpp"
-#include "gradus/io/output_file.hpp"
 #include "gradus/io/safetensors.hpp"
 
 namespace gradus::io {

@@ -16,6 +16,7 @@
 
 #include "gradus/comm/link.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/file_system.hpp"
 #include "gradus/core/host_name.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
@@ -24,7 +25,6 @@
 #include "gradus/io/detail/checkpoint/exchange.hpp"
 #include "gradus/io/detail/checkpoint/folder.hpp"
 #include "gradus/io/detail/checkpoint/machine.hpp"
-#include "gradus/io/file_system.hpp"
 #include "gradus/io/safetensors.hpp"
 
 namespace gradus::io {

@@ -4,16 +4,13 @@
 #pragma once
 
 #include <array>        // std::array
-#include <cerrno>       // errno
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int64_t, std::uint32_t, std::uint64_t
-#include <cstdio>       // std::FILE, std::fclose, std::fopen, std::fwrite
-#include <cstring>      // std::strerror
 #include <map>          // std::map
 #include <optional>     // std::optional
 #include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <utility>      // std::exchange, std::move
+#include <utility>      // std::move
 #include <vector>       // std::vector
 
 #include "gradus/comm/any_communicator.hpp"
@@ -21,6 +18,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/output_file.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/trace/detail/file/json.hpp"
 #include "gradus/trace/recorder.hpp"
@@ -37,44 +35,19 @@ struct program_properties {
   int threads = 0;                  ///< threads of a rank
 };
 
-/// A sink that writes a plain file.
+/// A sink that writes a plain file, which has its name when it is closed.
 class file_sink final : public text_sink {
  public:
-  /// @throws device_error if the file cannot be created
-  explicit file_sink(std::string path) : path_{std::move(path)}, file_{std::fopen(path_.c_str(), "wb")} {
-    if (file_ == nullptr) {
-      fail();
-    }
-  }
-  file_sink(const file_sink&) = delete;
-  file_sink& operator=(const file_sink&) = delete;
-  ~file_sink() {
-    if (file_ != nullptr) {
-      std::fclose(file_);
-    }
-  }
+  /// @throws format_error if the file cannot be created
+  explicit file_sink(std::string path) : file_{std::move(path)} {}
 
-  void write(std::string_view text) override {
-    if (std::fwrite(text.data(), 1, text.size(), file_) != text.size()) {
-      fail();
-    }
-  }
+  void write(std::string_view text) override { file_.write(text); }
 
-  /// Closes the file. @throws device_error if not everything could be written
-  void close() {
-    std::FILE* const file = std::exchange(file_, nullptr);
-    if (file != nullptr && std::fclose(file) != 0) {
-      fail();
-    }
-  }
+  /// Makes the file durable and gives it its name. @throws format_error if not everything could be written
+  void close() { file_.commit(); }
 
  private:
-  [[noreturn]] void fail() const {
-    raise<device_error>("trace::write", {"a file '", path_, "' that can be written"}, std::strerror(errno));
-  }
-
-  std::string path_;
-  std::FILE* file_;
+  io::output_file file_;
 };
 
 namespace detail {
@@ -303,7 +276,7 @@ class chrome_writer {
 /// Writes a timeline as one JSON object: a process for each rank, a thread for each track, arrows from sends to
 /// receives, times in microseconds. A track with spans that overlap has several threads, whose numbers are the track
 /// plus multiples of 8.
-/// @throws device_error if the sink cannot be written
+/// @throws format_error if the sink cannot be written
 inline void write_chrome(text_sink& out, const timeline& all, const program_properties& properties = {}) {
   detail::chrome_writer{out, all}.write(properties);
 }
@@ -334,7 +307,7 @@ timeline write_to(const std::string& path, recorder& from, comm::any_communicato
 
 /// Collects the recordings of all ranks, and writes them to a file on rank 0. All ranks call it; recording is off
 /// afterwards. Returns the timeline, which is empty on all ranks except 0.
-/// @throws device_error on rank 0 if the file cannot be written
+/// @throws format_error on rank 0 if the file cannot be written
 /// @throws configuration_error if the path ends in .gz; use write_gzip of trace/gzip.hpp for it
 /// @throws communication_error if a rank fails or does not call it in time
 inline timeline write(const std::string& path, recorder& from, comm::any_communicator communicator,

@@ -3,19 +3,19 @@
 // Compressed trace files, a tenth of the size; Perfetto opens them directly. Needs zlib (component gradus::gzip).
 #pragma once
 
-#include <zlib.h>  // gzclose, gzopen, gzwrite
+#include <zlib.h>  // deflate, deflateEnd, deflateInit2
 
-#include <cerrno>       // errno
+#include <array>        // std::array
 #include <cstddef>      // std::size_t
-#include <cstring>      // std::strerror
 #include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <utility>      // std::exchange, std::move
+#include <utility>      // std::move
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/output_file.hpp"
 #include "gradus/trace/chrome.hpp"
 #include "gradus/trace/recorder.hpp"
 #include "gradus/trace/text_sink.hpp"
@@ -23,57 +23,57 @@
 
 namespace gradus::trace {
 
-/// A gzip-compressed file (RFC 1952).
+/// A gzip-compressed file (RFC 1952), which has its name when it is closed.
 class gzip_sink final : public text_sink {
  public:
-  /// @throws device_error if the file cannot be created
-  explicit gzip_sink(std::string path) : path_{std::move(path)} {
-    errno = 0;
-    file_ = gzopen(path_.c_str(), "wb6");
-    if (file_ == nullptr) {
-      fail();
+  /// @throws format_error if the file cannot be created
+  /// @throws device_error if there is too little memory
+  explicit gzip_sink(std::string path) : file_{std::move(path)} {
+    constexpr int level = 6;
+    constexpr int gzip_window = 15 + 16;
+    constexpr int memory = 8;
+    if (deflateInit2(&stream_, level, Z_DEFLATED, gzip_window, memory, Z_DEFAULT_STRATEGY) != Z_OK) {
+      raise<device_error>("trace::write_gzip", "memory for zlib", "an error of zlib");
     }
   }
   gzip_sink(const gzip_sink&) = delete;
   gzip_sink& operator=(const gzip_sink&) = delete;
-  ~gzip_sink() {
-    if (file_ != nullptr) {
-      gzclose(file_);
-    }
-  }
+  ~gzip_sink() { deflateEnd(&stream_); }
 
   void write(std::string_view text) override {
     constexpr std::size_t most = std::size_t{1} << 30U;
     while (!text.empty()) {
-      const auto part = static_cast<unsigned>(text.size() < most ? text.size() : most);
-      errno = 0;
-      if (gzwrite(file_, text.data(), part) != static_cast<int>(part)) {
-        fail();
-      }
-      text.remove_prefix(part);
+      const std::string_view part = text.substr(0, most);
+      stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(part.data()));
+      stream_.avail_in = static_cast<uInt>(part.size());
+      deflate_to_file(Z_NO_FLUSH);
+      text.remove_prefix(part.size());
     }
   }
 
-  /// Closes the file. @throws device_error if not everything could be written
+  /// Makes the file durable and gives it its name. @throws format_error if not everything could be written
   void close() {
-    errno = 0;
-    if (const gzFile file = std::exchange(file_, nullptr); file != nullptr && gzclose(file) != Z_OK) {
-      fail();
-    }
+    deflate_to_file(Z_FINISH);
+    file_.commit();
   }
 
  private:
-  [[noreturn]] void fail() const {
-    raise<device_error>("trace::write_gzip", {"a file '", path_, "' that can be written"},
-                        errno != 0 ? std::strerror(errno) : "an error of zlib, such as too little memory");
+  void deflate_to_file(int flush) {
+    std::array<char, std::size_t{1} << 14U> part;
+    do {
+      stream_.next_out = reinterpret_cast<Bytef*>(part.data());
+      stream_.avail_out = static_cast<uInt>(part.size());
+      deflate(&stream_, flush);
+      file_.write(std::string_view{part.data(), part.size() - stream_.avail_out});
+    } while (stream_.avail_out == 0);
   }
 
-  std::string path_;
-  gzFile file_ = nullptr;
+  io::output_file file_;
+  z_stream stream_{};
 };
 
 /// The same as trace::write, but compressed.
-/// @throws device_error on rank 0 if the file cannot be written
+/// @throws format_error on rank 0 if the file cannot be written
 /// @throws communication_error if a rank fails or does not call it in time
 inline timeline write_gzip(const std::string& path, recorder& from, comm::any_communicator communicator,
                            const program_properties& properties = {}) {

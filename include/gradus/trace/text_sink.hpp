@@ -12,7 +12,7 @@ namespace gradus::trace {
 /// A destination for the text of a trace.
 class text_sink {
  public:
-  /// Appends text. @throws device_error if it cannot be written
+  /// Appends text. @throws format_error if it cannot be written
   virtual void write(std::string_view text) = 0;
 
  protected:

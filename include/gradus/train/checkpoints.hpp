@@ -24,10 +24,10 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/file_system.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/checkpoint_search.hpp"
 #include "gradus/io/checkpoint_writer.hpp"
-#include "gradus/io/file_system.hpp"
 #include "gradus/io/shared_checkpoint.hpp"
 #include "gradus/train/callback_state.hpp"
 #include "gradus/train/detail/checkpoints/blocking_communicator.hpp"
@@ -259,10 +259,8 @@ class checkpoints {
     content_.describe(state_, *group_, best);
     content_.content().step = static_cast<std::int64_t>(trainer.steps());
     if (in_background()) {
-      writer_->start_in_place(
-          content_.content(), [this] { content_.fill(); }, everywhere);
+      writer_->start_in_place(content_.content(), everywhere);
     } else {
-      content_.fill();
       const io::checkpoint_save_report saved = writer_->save(content_.content(), everywhere);
       if (!saved.error.empty()) {
         tell(gradus::join({"the checkpoint of step ", saved.step, " is not saved: ", saved.error}));

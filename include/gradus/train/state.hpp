@@ -22,6 +22,7 @@
 #include "gradus/core/text.hpp"
 #include "gradus/core/version.hpp"
 #include "gradus/device/device_policy.hpp"
+#include "gradus/io/stored_array.hpp"
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/train/callback_state.hpp"
 #include "gradus/train/detail/reproducible/worker_epoch.hpp"
@@ -146,13 +147,13 @@ void take_state(const training_parts<Network>& training, training_state& state) 
   }
   [[maybe_unused]] auto& device = training.network->device();
   for (std::size_t i = 0; i < state.entries(); ++i) {
-    const stored_array& one = state.arrays()[i];
-    const std::size_t bytes = state_access::held_bytes(state, i);
-    const array_origin& from = one.origin;
+    const io::stored_array& one = state.arrays()[i];
+    const std::size_t bytes = one.memory.size();
+    const array_origin& from = state_access::origins_of(state)[i];
     if (bytes == 0 || state_access::is_flat(state, i, flat_bytes)) {
       continue;
     }
-    auto* const to = const_cast<std::byte*>(one.data);
+    auto* const to = const_cast<std::byte*>(one.memory.data());
     if (from.kind == state_kind::worker_buffers) {
       if (training.workers_within_epoch()) {
         const auto own_worker = static_cast<std::size_t>(from.copy_of % training.workers_of_rank());
@@ -162,7 +163,7 @@ void take_state(const training_parts<Network>& training, training_state& state) 
       }
       continue;
     }
-    const std::byte* const source = from.memory + one.held.begin * one.element_bytes;
+    const std::byte* const source = from.memory + one.covered().begin * one.element_bytes();
     if (from.kind == state_kind::sums || from.kind == state_kind::worker_numbers || from.kind == state_kind::strategy) {
       std::memcpy(to, source, bytes);
     } else if constexpr (has_host_memory<typename Network::device_type>) {

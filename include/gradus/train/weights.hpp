@@ -13,8 +13,8 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/error.hpp"
+#include "gradus/core/file_system.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/io/file_system.hpp"
 #include "gradus/io/safetensors.hpp"
 #include "gradus/io/weights.hpp"
 #include "gradus/nn/layer.hpp"

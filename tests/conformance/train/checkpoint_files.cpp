@@ -106,13 +106,13 @@ BOOST_AUTO_TEST_CASE(files_of_format_1_are_read) {
       const train::state_parts now = states.all(ranks);
       BOOST_TEST(now.entries() == file.header().tensors.size());
       for (std::size_t i = 0; i < now.entries(); ++i) {
-        const train::state_entry& entry = now.entry(i);
+        const io::stored_array& entry = now.entry(i);
         const io::safetensors_entry* const stored = file.header().find(entry.name);
         BOOST_TEST_CONTEXT(entry.name) {
           BOOST_REQUIRE(stored != nullptr);
           BOOST_TEST(std::equal(entry.shape.begin(), entry.shape.end(), stored->shape.begin(), stored->shape.end()));
           std::vector<std::byte> before(static_cast<std::size_t>(stored->end - stored->begin));
-          std::vector<std::byte> after(static_cast<std::size_t>(entry.elements() * entry.element_bytes));
+          std::vector<std::byte> after(static_cast<std::size_t>(entry.elements() * entry.element_bytes()));
           file.read(*stored, 0, before);
           now.read(i, 0, after);
           BOOST_TEST((before == after));

@@ -251,16 +251,16 @@ BOOST_AUTO_TEST_CASE(ranks_share_the_arrays) {
       index_t next = 0;
       for (int rank = 0; rank < ranks; ++rank) {
         const auto& own = *states.of_rank[static_cast<std::size_t>(rank)];
-        const train::element_range range = own.range_of(i, rank);
+        const gradus::io::element_range range = own.ranges_of(rank)[i];
         BOOST_TEST((range == own.arrays()[i].held));
-        BOOST_TEST((range == states.of_rank[0]->range_of(i, rank)));
+        BOOST_TEST((range == states.of_rank[0]->ranges_of(rank)[i]));
         BOOST_TEST(own.arrays()[i].name == arrays[i].name);
         if (range.begin != range.end) {
           BOOST_TEST(range.begin == next);
           next = range.end;
         }
         if (!arrays[i].name.starts_with("norm1.running") && !arrays[i].name.starts_with("trainer.")) {
-          bytes[static_cast<std::size_t>(rank)] += (range.end - range.begin) * arrays[i].element_bytes;
+          bytes[static_cast<std::size_t>(rank)] += (range.end - range.begin) * arrays[i].element_bytes();
         }
       }
       BOOST_TEST(next == arrays[i].elements());
@@ -364,7 +364,7 @@ class altered_source final : public train::state_source {
   altered_source(const train::state_source& from, std::string name, std::string text)
       : from_{&from}, name_{std::move(name)}, text_{std::move(text)} {}
   [[nodiscard]] std::size_t entries() const noexcept override { return from_->entries(); }
-  [[nodiscard]] const train::state_entry& entry(std::size_t i) const noexcept override { return from_->entry(i); }
+  [[nodiscard]] const gradus::io::stored_array& entry(std::size_t i) const noexcept override { return from_->entry(i); }
   [[nodiscard]] const std::string* property(std::string_view name) const noexcept override {
     return name == name_ ? &text_ : from_->property(name);
   }
@@ -430,7 +430,7 @@ class broken_source final : public train::state_source {
  public:
   broken_source(const train::state_source& from, bool fails) : from_{&from}, fails_{fails} {}
   [[nodiscard]] std::size_t entries() const noexcept override { return from_->entries(); }
-  [[nodiscard]] const train::state_entry& entry(std::size_t i) const noexcept override { return from_->entry(i); }
+  [[nodiscard]] const gradus::io::stored_array& entry(std::size_t i) const noexcept override { return from_->entry(i); }
   [[nodiscard]] const std::string* property(std::string_view name) const noexcept override {
     return from_->property(name);
   }

@@ -4,6 +4,7 @@
 #include <unistd.h>  // geteuid
 
 #include <algorithm>
+#include <array>
 #include <boost/test/unit_test.hpp>
 #include <cerrno>
 #include <cstddef>
@@ -20,6 +21,8 @@
 #include "gradus/comm/link_of.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/random.hpp"
 #include "gradus/io/checkpoint_file.hpp"
 #include "simulated_disk.hpp"
 
@@ -173,29 +176,105 @@ BOOST_AUTO_TEST_CASE(any_number_of_ranks_writes_and_any_other_reads) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(replicated_tensors_are_written_in_equal_shares_of_whole_pages) {
+BOOST_AUTO_TEST_CASE(replicated_arrays_are_divided_by_bytes) {
   const checkpoint_example example{1, true};
   const io::checkpoint_content content = example.of_rank(0, 1);
-  const auto layout = io::detail::lay_out_checkpoint(content, "0123456789abcdef", "");
-  std::uint64_t total = 0;
-  for (const auto& each : layout.tensors) {
-    total += each.replicated ? each.bytes : 0;
+  gradus::index_t total = 0;
+  for (const auto& each : content.arrays) {
+    total += each.replicated ? each.elements() * each.element_bytes() : 0;
   }
-  for (const int ranks : {1, 2, 3, 7}) {
+  for (const int ranks : {1, 2, 3, 7, 1000}) {
+    std::vector<gradus::index_t> next(content.arrays.size());
     for (int rank = 0; rank < ranks; ++rank) {
-      std::uint64_t own = 0;
-      for (const auto& piece : io::detail::replicated_pieces(layout, rank, ranks)) {
-        const auto& tensor = layout.tensors[piece.tensor];
-        own += piece.size;
-        BOOST_TEST((piece.begin == 0 || (tensor.offset + piece.begin) % 4096 == 0));
-        BOOST_TEST(
-            (piece.begin + piece.size == tensor.bytes || (tensor.offset + piece.begin + piece.size) % 4096 == 0));
+      gradus::index_t own = 0;
+      const std::vector<io::element_range> shares = io::shares_of(content.arrays, rank, ranks);
+      for (std::size_t i = 0; i < shares.size(); ++i) {
+        own += shares[i].size() * content.arrays[i].element_bytes();
+        BOOST_TEST((shares[i].size() == 0 || shares[i].begin == next[i]));
+        next[i] += shares[i].size();
       }
-      const auto share = total / static_cast<std::uint64_t>(ranks);
-      BOOST_TEST(own + 4097 > share);
-      BOOST_TEST(own < share + 4097);
+      const gradus::index_t share = total / ranks;
+      BOOST_TEST(own + 8 >= share);
+      BOOST_TEST(own <= share + 9);
+    }
+    for (std::size_t i = 0; i < next.size(); ++i) {
+      BOOST_TEST(next[i] == (content.arrays[i].replicated ? content.arrays[i].elements() : 0));
     }
   }
+}
+
+// The order of the memory is one of the 24 orders of the axes; what is written is the logical order.
+BOOST_AUTO_TEST_CASE(arrays_in_any_order_of_memory_are_written_in_the_logical_order) {
+  constexpr io::element_type types[] = {io::element_type::u8, io::element_type::bf16, io::element_type::f32,
+                                        io::element_type::f64};
+  const gradus::random_stream random{31};
+  std::uint64_t drawn = 0;
+  const auto draw = [&](std::uint64_t bound) { return static_cast<gradus::index_t>(random.below(bound, drawn++)); };
+  std::size_t number = 0;
+  std::array<std::size_t, 4> order{0, 1, 2, 3};  // the slowest first
+  do {
+    const gradus::extents<4> axes{1 + draw(5), 1 + draw(4), number % 7 == 6 ? 0 : 1 + draw(3), 1 + draw(4)};
+    io::stored_array whole{
+        .name = "array", .type = types[number++ % 4], .shape = {axes[0], axes[1] * axes[2] * axes[3]}, .axes = axes};
+    gradus::index_t stride = 1;
+    for (std::size_t k = 4; k-- > 0;) {
+      whole.strides[order[k]] = stride;
+      stride *= axes[static_cast<int>(order[k])];
+    }
+    const auto size = static_cast<std::size_t>(whole.element_bytes());
+    std::vector<std::byte> logical;
+    for (gradus::index_t i = 0; i < whole.elements() * whole.element_bytes(); ++i) {
+      logical.push_back(static_cast<std::byte>(draw(256)));
+    }
+    std::vector<std::byte> memory(logical.size());
+    std::size_t at = 0;  // by the definition
+    for (gradus::index_t o = 0; o < axes[0]; ++o) {
+      for (gradus::index_t i = 0; i < axes[1]; ++i) {
+        for (gradus::index_t r = 0; r < axes[2]; ++r) {
+          for (gradus::index_t c = 0; c < axes[3]; ++c, at += size) {
+            const auto to = static_cast<std::size_t>(o * whole.strides[0] + i * whole.strides[1] +
+                                                     r * whole.strides[2] + c * whole.strides[3]);
+            std::copy_n(logical.begin() + static_cast<std::ptrdiff_t>(at), size,
+                        memory.begin() + static_cast<std::ptrdiff_t>(to * size));
+          }
+        }
+      }
+    }
+    std::vector<std::byte> back(memory.size());
+    whole.write_in_memory_order(logical, back.data());
+    BOOST_TEST((back == memory));
+    for (const int ranks : {1, 3}) {
+      for (const bool replicated : {true, false}) {
+        for (const bool in_place : {true, false}) {
+          for (const bool shared : {true, false}) {
+            simulated_disk disk;
+            simulated_disk empty;
+            comm::run_ranks(ranks, [&](comm::threads& world) {
+              io::file_system& files = shared || world.rank() == 0 ? static_cast<io::file_system&>(disk) : empty;
+              io::checkpoint_writer writer{world, {.folders = {{.path = "folder"}}}, files};
+              io::checkpoint_content content{.arrays = {whole}};
+              io::stored_array& own = content.arrays[0];
+              own.replicated = replicated;
+              own.memory = memory;
+              if (!replicated) {
+                own.held = {whole.elements() * world.rank() / ranks, whole.elements() * (world.rank() + 1) / ranks};
+                own.memory = own.memory.subspan(static_cast<std::size_t>(own.covered().begin) * size,
+                                                static_cast<std::size_t>(own.covered().size()) * size);
+              }
+              in_place ? writer.start_in_place(content) : writer.start(content);
+              writer.wait();
+              expect_on_rank(writer.report().error.empty(), writer.report().error);
+            });
+            const io::checkpoint_reader file{"folder/step-000000000.safetensors", disk};
+            file.compare_checksums();
+            std::vector<std::byte> written(logical.size());
+            file.read(file.header().tensors[0], 0, written);
+            BOOST_TEST((written == logical));
+          }
+        }
+      }
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
 }
 
 BOOST_AUTO_TEST_CASE(the_newest_and_the_best_are_kept) {
@@ -348,15 +427,35 @@ BOOST_AUTO_TEST_CASE(ranks_that_describe_different_checkpoints_all_get_the_error
   const mistake mistakes[] = {
       {"step", [](auto& content) { content.step = 8; }, "rank 1 describes another checkpoint than rank 0"},
       {"metadata", [](auto& content) { content.metadata["epoch"] = "8"; }, "rank 1 describes another checkpoint"},
-      {"shape", [](auto& content) { content.tensors[1].shape = {8}; }, "rank 1 describes another checkpoint"},
-      {"order", [](auto& content) { std::swap(content.tensors[4], content.tensors[5]); }, "rank 1 describes another"},
+      {"shape", [](auto& content) { content.arrays[1].shape = {8}; }, "rank 1 describes another checkpoint"},
+      {"order", [](auto& content) { std::swap(content.arrays[4], content.arrays[5]); }, "rank 1 describes another"},
       {"reserved metadata", [](auto& content) { content.metadata["gradus.x"] = ""; }, "rank 1: checkpoint: expected"},
-      {"a gap", [](auto& content) { content.tensors[5].parts.pop_back(); }, "no rank gives byte 5 of 'labels'"},
-      {"two ranks", [](auto& content) { content.tensors[5].parts[0].begin -= 1; },
-       "rank 0 and rank 1 both give byte 3 of 'labels'"},
-      {"replicated without bytes", [](auto& content) { content.tensors[0].parts.clear(); },
-       "one part with all 60 bytes"},
-      {"outside", [](auto& content) { content.tensors[5].parts[1].begin = 12; }, "parts in the 13 bytes of 'labels'"},
+      {"a gap",
+       [](auto& content) {
+         content.arrays[5].held.end -= 1;
+         content.arrays[5].memory = content.arrays[5].memory.first(3);
+       },
+       "no rank gives element 7 of 'labels', which has 13 elements"},
+      {"two ranks",
+       [](auto& content) {
+         content.arrays[5].held.begin -= 1;
+         content.arrays[5].held.end -= 1;
+       },
+       "rank 0 and rank 1 both give element 3 of 'labels'"},
+      {"replicated without bytes", [](auto& content) { content.arrays[0].memory = {}; },
+       "memory of 60 bytes for elements 0 to 15 of 'conv.weight', got 0 bytes"},
+      {"memory of another size", [](auto& content) { content.arrays[1].held.end -= 1; },
+       "memory of 4 bytes for elements 2 to 3 of 'bn.running_mean', got 8 bytes"},
+      {"outside",
+       [](auto& content) {
+         content.arrays[5].held = {12, 16};
+       },
+       "a range of the 13 elements of 'labels', got elements 12 to 16"},
+      {"axes",
+       [](auto& content) {
+         content.arrays[1].strides = {1, 1, 1, 1};
+       },
+       "axes with the 7 elements of 'bn.running_mean', got 1"},
       {"negative step", [](auto& content) { content.step = -1; }, "a step of at least 0"},
   };
   for (const mistake& each : mistakes) {
@@ -392,11 +491,9 @@ BOOST_AUTO_TEST_CASE(a_save_in_the_background_writes_what_was_there_when_it_bega
       io::checkpoint_content content = example.of_rank(world.rank(), ranks);
       content.step = 5;
       std::vector<std::vector<std::byte>> memory;
-      for (io::checkpoint_tensor& tensor : content.tensors) {
-        for (io::checkpoint_part& part : tensor.parts) {
-          memory.emplace_back(part.bytes.begin(), part.bytes.end());
-          part.bytes = memory.back();
-        }
+      for (io::stored_array& array : content.arrays) {
+        memory.emplace_back(array.memory.begin(), array.memory.end());
+        array.memory = memory.back();
       }
       writer.start(content);
       for (std::vector<std::byte>& each : memory) {  // the next step changes it

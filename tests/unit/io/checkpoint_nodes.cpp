@@ -360,7 +360,7 @@ BOOST_AUTO_TEST_CASE(bytes_that_change_on_the_way_to_a_node_are_no_copy) {
     io::detail::save_plan plan;
     plan.step = 7;
     plan.layout = io::detail::lay_out_checkpoint(content, job, "");
-    plan.pieces = io::detail::own_pieces(plan.layout, content, rank, 1);
+    plan.arrays = io::detail::own_arrays(content, rank, 1);
     const io::detail::save_target target{.folder = memory, .shared = false, .leaders = {0, 1}};
     const io::detail::job_family family{.job = job, .ancestors = {}};
     errors[static_cast<std::size_t>(rank)] =

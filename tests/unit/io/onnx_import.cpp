@@ -3,6 +3,9 @@
 // What onnx_model says where it cannot read a model, and networks that go on training; tests/onnx compares scores.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -17,9 +20,14 @@
 #include "gradus/io/onnx_export.hpp"
 #include "gradus/io/onnx_import.hpp"
 #include "gradus/layout/layouts.hpp"
+#include "gradus/nn/initializer.hpp"
 #include "gradus/nn/layers.hpp"
+#include "gradus/nn/layers/adaptive_pool2d.hpp"
+#include "gradus/nn/layers/elementwise.hpp"
 #include "gradus/nn/loss.hpp"
 #include "gradus/nn/network.hpp"
+#include "gradus/nn/predict.hpp"
+#include "gradus/tensor/tensor.hpp"
 
 namespace {
 
@@ -373,6 +381,124 @@ BOOST_AUTO_TEST_CASE(an_imported_network_goes_on_training) {
   const auto sums = net.train_step(images.view(), labels);
   BOOST_TEST(sums.loss > 0);
   std::filesystem::remove(path);
+}
+
+/// A model with an operator of the domain "company" that reads the images and 4 numbers.
+std::string company_operator(std::string_view type, const std::vector<float>& numbers, double cap) {
+  one_operator each{type, {"input", "numbers"}};
+  each.graph().constant("numbers", io::detail::onnx_float, std::array{static_cast<gradus::index_t>(numbers.size())},
+                        {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(float)});
+  each.graph().use_domain(each.node(), "company");
+  each.node().real("cap", cap).integer("turns", 3).text("mode", "soft").integers("center", {4, 5});
+  return each.bytes();
+}
+
+BOOST_AUTO_TEST_CASE(a_function_translates_an_operator_of_a_domain) {
+  const std::vector<float> slopes{0.5F, -1, 2, 0};
+  gradus::cpu device;
+  auto model = io::onnx_model::from_bytes(company_operator("Slope", slopes, 1.5));
+  nn::network<float, gradus::nhwc> net{device, model.input()};
+  const auto slope = [](auto& to, io::custom_operator& op) {
+    BOOST_TEST(op.domain() == "company");
+    BOOST_TEST(op.op_type() == "Slope");
+    BOOST_TEST(op.integer("turns", 1) == 3);
+    BOOST_TEST(op.integer("other", 7) == 7);
+    BOOST_TEST(op.text("mode", "hard") == "soft");
+    BOOST_TEST((op.integers("center", {}) == std::vector<gradus::index_t>{4, 5}));
+    BOOST_TEST((op.has_attribute("cap") && !op.has_attribute("other")));
+    BOOST_TEST(op.inputs().size() == 1U);
+    BOOST_TEST(op.axes(0) == 4);
+    BOOST_TEST(op.constants() == 1U);
+    BOOST_TEST(op.constant_extents(0)[0] == 4);
+    BOOST_TEST(op.constant_integers(0).empty());
+    BOOST_TEST(op.constant_numbers(0)[2] == 2.0F);
+    op.assign("slope", 0);
+    return to.add(
+        op.name(),
+        nn::elementwise([cap = op.real("cap", 0)](auto x, auto a) { return min(max(x, 0) + a * min(x, 0), cap); },
+                        {nn::per_channel("slope", nn::zeros())}),
+        op.inputs()[0]);
+  };
+  (void)model.add_to(net, net.input(), {{"company::Slope", slope}});
+  net.compile({.max_batch_size = 2});
+  model.assign_weights(net);
+  gradus::image_tensor<float, gradus::nhwc> x{device, {2, 4, 6, 6}};
+  for (gradus::index_t i = 0; i < x.size(); ++i) {
+    x.data()[i] = static_cast<float>(i * 37 % 101) / 20 - 2.5F;
+  }
+  const auto y = nn::predict(net, x);
+  BOOST_REQUIRE(y.size() == x.size());
+  for (gradus::index_t i = 0; i < x.size(); ++i) {  // channels are the fastest
+    const float a = slopes[static_cast<std::size_t>(i % 4)];
+    BOOST_TEST(y.data()[i] == std::min(std::max(x.data()[i], 0.0F) + a * std::min(x.data()[i], 0.0F), 1.5F));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_custom_operator_gives_numbers_to_buffers_too) {
+  const auto norm_of = [](std::size_t numbers) {
+    gradus::cpu device;
+    auto model = io::onnx_model::from_bytes(company_operator("Norm", std::vector<float>(numbers, 0.25F), 1));
+    nn::network<float> net{device, model.input()};
+    (void)model.add_to(net, net.input(), {{"company::Norm", [](auto& to, io::custom_operator& op) {
+                                             for (const char* const each : {"cap", "turns", "mode", "center"}) {
+                                               (void)op.has_attribute(each);
+                                             }
+                                             op.assign("running_mean", 0);
+                                             return to.add(op.name(), nn::batch_norm{}, op.inputs()[0]);
+                                           }}});
+    net.compile({.max_batch_size = 1});
+    model.assign_weights(net);
+    for (const auto& each : net.buffers()) {
+      if (each.name == "node.running_mean") {
+        return each.elements.data()[3];
+      }
+    }
+    return 0.0F;
+  };
+  BOOST_TEST(norm_of(4) == 0.25F);
+  BOOST_CHECK_EXCEPTION((void)norm_of(3), gradus::shape_error,
+                        says_of_import("4 numbers for 'node.running_mean'", "got 3"));
+}
+
+BOOST_AUTO_TEST_CASE(a_function_goes_before_what_the_library_makes_of_an_operator) {
+  gradus::cpu device;
+  for (const char* const type : {"Relu", "GridSample"}) {
+    auto model = io::onnx_model::from_bytes(one_operator{type, {"input"}}.bytes());
+    nn::network<float> net{device, model.input()};
+    const nn::value made = model.add_to(
+        net, net.input(),
+        {{type, [](auto& to, io::custom_operator& op) {
+            const nn::value pooled = to.add(op.name(), nn::adaptive_average_pool2d{.output = {1, 1}}, op.inputs()[0]);
+            return io::custom_result{pooled, 2};
+          }}});
+    BOOST_TEST(net.shape(made).height == 1);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_operator_without_a_function_is_named) {
+  gradus::cpu device;
+  const auto add = [&](const std::string& bytes, const io::custom_operators<nn::network<float>>& own) {
+    auto model = io::onnx_model::from_bytes(bytes);
+    nn::network<float> net{device, model.input()};
+    (void)model.add_to(net, net.input(), own);
+  };
+  const std::string bytes = company_operator("Slope", {1, 1, 1, 1}, 1);
+  const auto pass = [](nn::network<float>& /*to*/, io::custom_operator& op) { return op.inputs()[0]; };
+  BOOST_CHECK_EXCEPTION(add(bytes, {}), gradus::configuration_error,
+                        says_of_import("expected an operator of ONNX, or one for which there is a function, got "
+                                       "'company::Slope'",
+                                       "{\"company::Slope\", ...}"));
+  BOOST_CHECK_EXCEPTION(add(bytes, {{"company::Bias", pass}, {"Slope", pass}}), gradus::configuration_error,
+                        says_of_import("a function: Slope, company::Bias, got 'company::Slope'", "onnx_import.cpp"));
+  // Attributes that the function does not ask for may change the result.
+  BOOST_CHECK_EXCEPTION(add(bytes, {{"company::Slope", pass}}), gradus::configuration_error,
+                        says_of_import("Slope", "the attribute cap"));
+  const auto assigns = [](nn::network<float>& /*to*/, io::custom_operator& op) {
+    op.assign("slope", 1);
+    return op.inputs()[0];
+  };
+  BOOST_CHECK_EXCEPTION(add(bytes, {{"company::Slope", assigns}}), gradus::configuration_error,
+                        says_of_import("a constant of floating-point numbers for 'slope', got constant 1 of 1", ""));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -2,9 +2,11 @@
 //
 // Where output files go: only a regular file is replaced; links are followed; pipes, devices and open files are written
 // to, or refused.
-#include "gradus/io/output_file.hpp"
+#include "gradus/core/output_file.hpp"
 
 #include <fcntl.h>          // open
+#include <signal.h>         // signal
+#include <sys/resource.h>   // getrlimit, setrlimit
 #include <sys/stat.h>       // mkfifo, mknod
 #include <sys/sysmacros.h>  // makedev
 #include <unistd.h>         // read, dup
@@ -18,8 +20,12 @@
 #include <string_view>
 #include <vector>
 
+#include "gradus/comm/self.hpp"
+#include "gradus/data/npy.hpp"
 #include "gradus/io/detail/onnx/model_files.hpp"
 #include "gradus/io/safetensors_file.hpp"
+#include "gradus/trace/chrome.hpp"
+#include "gradus/trace/recorder.hpp"
 
 namespace {
 
@@ -60,6 +66,33 @@ void write_tensors(const std::string& path) {
 void write_model(const std::string& path) {
   io::detail::onnx_model_files{path}.write("a model");
 }
+void write_array(const std::string& path) {
+  gradus::data::write_npy(path, std::vector<double>{1, 2}, {2});
+}
+void write_trace(const std::string& path) {
+  gradus::trace::recorder recorder;
+  gradus::trace::write(path, recorder, gradus::comm::self{});
+}
+
+/// The largest file that this process may write, while the object is there.
+class file_size_limit {
+ public:
+  explicit file_size_limit(::rlim_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const ::rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~file_size_limit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, handler_);
+  }
+  file_size_limit(const file_size_limit&) = delete;
+  file_size_limit& operator=(const file_size_limit&) = delete;
+
+ private:
+  ::rlimit before_{};
+  void (*handler_)(int) = ::signal(SIGXFSZ, SIG_IGN);
+};
 
 /// A pipe, and what its reader gets.
 struct read_pipe {
@@ -97,6 +130,50 @@ BOOST_AUTO_TEST_CASE(links_go_on_leading_to_the_file) {
   BOOST_TEST(io::safetensors_file{target.string()}.header().tensors.size() == 1U);
   fs::create_symlink("loop", folder.path / "loop");
   BOOST_TEST(refusal_of(folder.path / "loop", "x").find("Too many levels of symbolic links") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(a_file_of_any_kind_is_replaced_whole_or_stays) {
+  const scratch_folder folder;
+  const fs::path path = folder.path / "file";
+  for (const auto& write_one : {write_tensors, write_model, write_array, write_trace}) {
+    std::ofstream{path} << "old";
+    std::string message;
+    {
+      const file_size_limit limit{2};
+      try {
+        write_one(path.string());
+      } catch (const gradus::format_error& failure) {
+        message = failure.what();
+      }
+    }
+    BOOST_TEST(message.find("write '" + path.string() + "'") != std::string::npos, message);
+    BOOST_TEST(message.find("File too large") != std::string::npos, message);
+    BOOST_TEST(text_in(path) == "old");
+    write_one(path.string());
+    BOOST_TEST(text_in(path) != "old");
+    for (const auto& each : fs::directory_iterator{folder.path}) {
+      BOOST_TEST((each.path() == path || each.is_directory()), each.path());
+    }
+  }
+}
+
+// A large part is written past what is kept of small ones, in its place.
+BOOST_AUTO_TEST_CASE(parts_of_any_size_are_written_in_order) {
+  const scratch_folder folder;
+  const fs::path path = folder.path / "file";
+  std::string expected;
+  io::output_file file{path.string()};
+  for (const std::size_t size : {1U, 65'535U, 1U, 65'536U, 3U, 65'537U, 200'000U, 0U, 5U, 40'000U, 40'000U}) {
+    std::string part;
+    for (std::size_t i = 0; i < size; ++i) {
+      part.push_back(static_cast<char>(expected.size() * 7 + i * 13 + i / 251));
+    }
+    file.write(part);
+    expected += part;
+    BOOST_TEST(file.size() == expected.size());
+  }
+  file.commit();
+  BOOST_TEST((text_in(path) == expected));
 }
 
 BOOST_AUTO_TEST_CASE(data_of_a_model_are_where_its_link_leads) {
@@ -149,7 +226,7 @@ BOOST_AUTO_TEST_CASE(a_reader_that_ends_is_an_error_and_no_signal) {
   io::output_file file{pipe.string()};
   file.write("abc");
   ::close(reader);
-  BOOST_CHECK_EXCEPTION(file.write("def"), gradus::format_error, [](const gradus::format_error& failure) {
+  BOOST_CHECK_EXCEPTION(file.commit(), gradus::format_error, [](const gradus::format_error& failure) {
     return std::string{failure.what()}.find("a reader of 3 bytes, got Broken pipe") != std::string::npos;
   });
 }

@@ -146,8 +146,8 @@ BOOST_AUTO_TEST_CASE(transfers_that_overlap_get_rows_of_their_own) {
 BOOST_AUTO_TEST_CASE(a_file_that_cannot_be_made_is_named) {
   trace::recorder recorder;
   gradus::comm::self alone;
-  BOOST_CHECK_EXCEPTION(trace::write("/nonexistent/trace.json", recorder, alone), gradus::device_error,
-                        [](const gradus::device_error& failure) {
+  BOOST_CHECK_EXCEPTION(trace::write("/nonexistent/trace.json", recorder, alone), gradus::format_error,
+                        [](const gradus::format_error& failure) {
                           return std::string_view{failure.what()}.find("/nonexistent/trace.json") !=
                                  std::string_view::npos;
                         });

@@ -55,8 +55,8 @@ BOOST_AUTO_TEST_CASE(it_inflates_to_the_same_text) {
 BOOST_AUTO_TEST_CASE(a_file_that_cannot_be_made_is_named) {
   gradus::comm::self alone;
   trace::recorder recorder;
-  BOOST_CHECK_EXCEPTION(trace::write_gzip("/nonexistent/trace.gz", recorder, alone), gradus::device_error,
-                        [](const gradus::device_error& failure) {
+  BOOST_CHECK_EXCEPTION(trace::write_gzip("/nonexistent/trace.gz", recorder, alone), gradus::format_error,
+                        [](const gradus::format_error& failure) {
                           return std::string_view{failure.what()}.find("/nonexistent/trace.gz") !=
                                  std::string_view::npos;
                         });
@@ -68,7 +68,7 @@ BOOST_AUTO_TEST_CASE(the_reason_of_the_system_is_said) {
       trace::gzip_sink out{path};
       out.write(std::string(100, 'x'));
       out.close();
-    } catch (const gradus::device_error& failure) {
+    } catch (const gradus::format_error& failure) {
       return failure.what();
     }
     return "no error";

@@ -15,10 +15,10 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/file_system.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/checkpoint_reader.hpp"
 #include "gradus/io/detail/checkpoint/names.hpp"
-#include "gradus/io/file_system.hpp"
 
 namespace gradus::io::detail {
 

@@ -3,10 +3,9 @@
 // The header of a checkpoint: a header of safetensors with checksums of fixed width.
 #pragma once
 
-#include <algorithm>      // std::sort
 #include <charconv>       // std::from_chars
 #include <cstddef>        // std::byte, std::size_t
-#include <cstdint>        // std::int64_t, std::uint32_t, std::uint64_t, std::uint8_t
+#include <cstdint>        // std::uint32_t
 #include <optional>       // std::optional
 #include <span>           // std::span
 #include <string>         // std::string
@@ -18,11 +17,13 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/format.hpp"
+#include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/checkpoint_content.hpp"
 #include "gradus/io/crc32c.hpp"
 #include "gradus/io/detail/checkpoint/names.hpp"
 #include "gradus/io/safetensors.hpp"
+#include "gradus/io/stored_array.hpp"
 
 namespace gradus::io::detail {
 
@@ -36,19 +37,13 @@ inline constexpr std::string_view checksum_keys = "gradus.crc32c.";
 
 inline constexpr int newest_format = 1;  ///< what this library writes; it reads all up to this
 
-/// A tensor of a file and its position.
-struct stored_tensor {
-  std::string name;
-  std::uint64_t offset = 0;  ///< of the first byte, from the begin of the file
-  std::uint64_t bytes = 0;
-  bool replicated = false;
-};
-
-/// The positions of the tensors of a checkpoint in its file.
+/// The positions of the arrays of a checkpoint in its file.
 struct checkpoint_layout {
-  safetensors_header header;            ///< with checksums of zeros
-  std::vector<stored_tensor> tensors;   ///< in the order of the content
-  std::vector<std::size_t> file_order;  ///< the order of their bytes in the file
+  safetensors_header header;         ///< with checksums of zeros
+  std::vector<std::size_t> entries;  ///< of each array of the content: the index among header.tensors
+
+  /// What the file says of an array of the content.
+  [[nodiscard]] const safetensors_entry& entry(std::size_t array) const { return header.tensors[entries[array]]; }
 };
 
 /// Eight hexadecimal digits.
@@ -92,7 +87,7 @@ struct checkpoint_layout {
 }
 
 /// What the content, the job and its ancestors make of a file. The same on all ranks.
-/// @throws configuration_error if names, shapes, parts or metadata cannot be written
+/// @throws configuration_error if names, shapes, ranges or metadata cannot be written
 [[nodiscard]] inline checkpoint_layout lay_out_checkpoint(const checkpoint_content& content, std::string_view job,
                                                           std::string_view ancestors) {
   constexpr std::string_view what = "checkpoint";
@@ -112,57 +107,46 @@ struct checkpoint_layout {
   metadata.emplace(ancestors_key, ancestors);
   metadata.emplace(header_checksum_key, checksum_text(0));
   std::vector<safetensors_entry> entries;
-  entries.reserve(content.tensors.size());
-  for (const checkpoint_tensor& each : content.tensors) {
+  entries.reserve(content.arrays.size());
+  for (const stored_array& each : content.arrays) {
     metadata.emplace(join({checksum_keys, each.name}), checksum_text(0));
     entries.push_back({.name = each.name, .type = each.type, .shape = each.shape});
   }
   checkpoint_layout layout;
   layout.header = lay_out_safetensors(std::move(entries), std::move(metadata));
 
-  std::unordered_map<std::string_view, const safetensors_entry*> of_name;
-  for (const safetensors_entry& each : layout.header.tensors) {
-    of_name.emplace(each.name, &each);
+  std::unordered_map<std::string_view, std::size_t> of_name;
+  for (std::size_t k = 0; k < layout.header.tensors.size(); ++k) {
+    of_name.emplace(layout.header.tensors[k].name, k);
   }
-  for (const checkpoint_tensor& each : content.tensors) {
-    const safetensors_entry& entry = *of_name.at(each.name);
-    layout.tensors.push_back({.name = each.name,
-                              .offset = layout.header.buffer_begin + entry.begin,
-                              .bytes = entry.end - entry.begin,
-                              .replicated = each.replicated});
-    const stored_tensor& stored = layout.tensors.back();
-    if (each.replicated &&
-        (each.parts.size() != 1 || each.parts[0].begin != 0 || each.parts[0].bytes.size() != stored.bytes)) {
-      raise<configuration_error>(what,
-                                 {"one part with all ", stored.bytes, " bytes of the replicated '", each.name, "'"},
-                                 {each.parts.size(), " parts, the first with ",
-                                  each.parts.empty() ? 0 : each.parts[0].bytes.size(), " bytes"});
+  for (const stored_array& each : content.arrays) {
+    layout.entries.push_back(of_name.at(each.name));
+    const index_t all = each.elements();
+    const element_range held = each.replicated ? element_range{0, all} : each.held;
+    if (held.begin < 0 || held.end < held.begin || held.end > all) {
+      raise<configuration_error>(what, {"a range of the ", all, " elements of '", each.name, "'"},
+                                 {"elements ", held.begin, " to ", held.end});
     }
-    for (const checkpoint_part& part : each.parts) {
-      if (part.begin > stored.bytes || part.bytes.size() > stored.bytes - part.begin) {
-        raise<configuration_error>(what, {"parts in the ", stored.bytes, " bytes of '", each.name, "'"},
-                                   {part.bytes.size(), " bytes from byte ", part.begin});
-      }
+    if (!each.in_order() && each.axes.size() != all) {
+      raise<configuration_error>(what, {"axes with the ", all, " elements of '", each.name, "'"}, {each.axes.size()});
+    }
+    const auto bytes = static_cast<std::size_t>(each.covered(held).size() * each.element_bytes());
+    if (each.memory.size() != bytes) {
+      raise<configuration_error>(
+          what, {"memory of ", bytes, " bytes for elements ", held.begin, " to ", held.end, " of '", each.name, "'"},
+          {each.memory.size(), " bytes"});
     }
   }
-  for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
-    layout.file_order.push_back(i);
-  }
-  std::sort(layout.file_order.begin(), layout.file_order.end(), [&](std::size_t a, std::size_t b) {
-    const stored_tensor& first = layout.tensors[a];
-    const stored_tensor& second = layout.tensors[b];
-    return first.offset != second.offset ? first.offset < second.offset : first.bytes < second.bytes;
-  });
   return layout;
 }
 
 /// The begin of the file, with the checksum of each tensor and of the header.
-/// @param sums  in the order of layout.tensors
+/// @param sums  in the order of the content
 [[nodiscard]] inline std::string head_of_checkpoint(const checkpoint_layout& layout,
                                                     std::span<const std::uint32_t> sums) {
   safetensors_header header = layout.header;
   for (std::size_t i = 0; i < sums.size(); ++i) {
-    header.metadata.find(join({checksum_keys, layout.tensors[i].name}))->second = checksum_text(sums[i]);
+    header.metadata.find(join({checksum_keys, layout.entry(i).name}))->second = checksum_text(sums[i]);
   }
   std::string head = safetensors_head(header);
   const std::size_t position = header_checksum_position(head);

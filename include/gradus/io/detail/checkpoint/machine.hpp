@@ -8,9 +8,9 @@
 #include <string>   // std::string
 
 #include "gradus/core/config.hpp"
+#include "gradus/core/file_system.hpp"
 #include "gradus/core/host_name.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/io/file_system.hpp"
 
 namespace gradus::io::detail {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Which rank writes which bytes of a checkpoint.
+// Which rank writes which elements of a checkpoint.
 #pragma once
 
-#include <algorithm>    // std::max, std::min, std::sort
-#include <cstddef>      // std::byte, std::size_t
+#include <algorithm>    // std::sort
+#include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint32_t, std::uint64_t
 #include <span>         // std::span
 #include <string>       // std::string
@@ -19,163 +19,116 @@
 #include "gradus/io/crc32c.hpp"
 #include "gradus/io/detail/checkpoint/exchange.hpp"
 #include "gradus/io/detail/checkpoint/header.hpp"
+#include "gradus/io/stored_array.hpp"
 
 namespace gradus::io::detail {
 
-/// Bytes of one tensor that one rank writes.
-struct checkpoint_piece {
-  std::size_t tensor = 0;           ///< index into the layout
-  std::uint64_t begin = 0;          ///< first byte in the tensor
-  std::uint64_t size = 0;           ///< bytes
-  const std::byte* data = nullptr;  ///< null on other ranks
+/// Elements of an array that a rank writes.
+struct written_range {
+  std::size_t array = 0;  ///< index among the arrays of the content
+  element_range elements = {};
+  int rank = 0;
+  std::uint32_t checksum = 0;  ///< of their bytes in the file
 };
 
-/// The pieces of a rank.
-using checkpoint_pieces = std::vector<checkpoint_piece>;
-
-/// The cuts between ranks are multiples of it in the file: no two ranks write one page.
-inline constexpr std::uint64_t page_bytes = 4096;
-
-/// The bytes of replicated tensors that `rank` of `ranks` writes: a range of the file, of equal size on all ranks. The
-/// same on all ranks; without pointers.
-[[nodiscard]] inline checkpoint_pieces replicated_pieces(const checkpoint_layout& layout, int rank, int ranks) {
-  std::uint64_t total = 0;
-  for (const stored_tensor& each : layout.tensors) {
-    total += each.replicated ? each.bytes : 0;
-  }
-  checkpoint_pieces pieces;
-  std::uint64_t passed = 0;  // replicated bytes of the tensors before
-  for (const std::size_t i : layout.file_order) {
-    const stored_tensor& each = layout.tensors[i];
-    if (!each.replicated) {
-      continue;
+/// The arrays of the content with what this rank writes of them: its ranges, and its shares of replicated arrays.
+/// @pre the content has been laid out
+/// @param writers  the ranks that write replicated arrays: all, or the first one
+[[nodiscard]] inline std::vector<stored_array> own_arrays(const checkpoint_content& content, int rank, int writers) {
+  std::vector<stored_array> own = content.arrays;
+  const std::vector<element_range> shares =
+      rank < writers ? shares_of(own, rank, writers) : std::vector<element_range>(own.size());
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    if (own[i].replicated) {
+      own[i].held = shares[i];
+      const element_range covered = own[i].covered();
+      own[i].memory = own[i].memory.subspan(static_cast<std::size_t>(covered.begin * own[i].element_bytes()),
+                                            static_cast<std::size_t>(covered.size() * own[i].element_bytes()));
     }
-    // A cut inside this tensor moves to the page before, but not out of the tensor.
-    const auto cut = [&](int before) -> std::uint64_t {
-      const std::uint64_t at =
-          gradus::detail::part_bound(total, static_cast<std::uint64_t>(ranks), static_cast<std::uint64_t>(before));
-      if (before == ranks || at >= passed + each.bytes) {
-        return each.bytes;
-      }
-      if (at <= passed) {
-        return 0;
-      }
-      const std::uint64_t in_file = each.offset + (at - passed);
-      return std::max(in_file / page_bytes * page_bytes, each.offset) - each.offset;
-    };
-    const std::uint64_t begin = cut(rank);
-    const std::uint64_t end = cut(rank + 1);
-    if (begin < end) {
-      pieces.push_back({.tensor = i, .begin = begin, .size = end - begin});
-    }
-    passed += each.bytes;
   }
-  return pieces;
+  return own;
 }
 
-/// What this rank writes: its parts of sharded tensors, and a share of the replicated tensors, or all of them.
-/// @param ranks  1 if one rank writes all replicated tensors
-[[nodiscard]] inline checkpoint_pieces own_pieces(const checkpoint_layout& layout, const checkpoint_content& content,
-                                                  int rank, int ranks) {
-  checkpoint_pieces pieces = rank < ranks ? replicated_pieces(layout, rank, ranks) : checkpoint_pieces{};
-  for (checkpoint_piece& each : pieces) {
-    each.data = content.tensors[each.tensor].parts[0].bytes.data() + each.begin;
-  }
-  for (std::size_t i = 0; i < content.tensors.size(); ++i) {
-    if (!content.tensors[i].replicated) {
-      for (const checkpoint_part& each : content.tensors[i].parts) {
-        pieces.push_back({.tensor = i, .begin = each.begin, .size = each.bytes.size(), .data = each.bytes.data()});
-      }
-    }
-  }
-  return pieces;
-}
-
-/// The pieces as a text for the other ranks.
-[[nodiscard]] inline std::string pack_pieces(const checkpoint_pieces& pieces) {
+/// The ranges of arrays that are not replicated, as a text for the other ranks.
+[[nodiscard]] inline std::string pack_ranges(std::span<const stored_array> arrays) {
   std::string packed;
-  packed.reserve(pieces.size() * 24);
-  for (const checkpoint_piece& each : pieces) {
-    append_number(packed, each.tensor);
-    append_number(packed, each.begin);
-    append_number(packed, each.size);
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    if (!arrays[i].replicated && arrays[i].held.size() != 0) {
+      append_number(packed, i);
+      append_number(packed, static_cast<std::uint64_t>(arrays[i].held.begin));
+      append_number(packed, static_cast<std::uint64_t>(arrays[i].held.end));
+    }
   }
   return packed;
 }
 
-/// The inverse of pack_pieces.
-[[nodiscard]] inline checkpoint_pieces unpack_pieces(std::string_view packed) {
-  checkpoint_pieces pieces;
+/// What a rank writes, in the order of the arrays: its shares of replicated arrays, and what pack_ranges of it says.
+[[nodiscard]] inline std::vector<written_range> ranges_of_rank(std::span<const stored_array> arrays, int rank,
+                                                               int writers, std::string_view packed) {
+  std::vector<element_range> held =
+      rank < writers ? shares_of(arrays, rank, writers) : std::vector<element_range>(arrays.size());
   while (packed.size() >= 24) {
-    checkpoint_piece each;
-    each.tensor = take_number(packed);
-    each.begin = take_number(packed);
-    each.size = take_number(packed);
-    pieces.push_back(each);
+    const std::size_t i = take_number(packed);
+    const auto begin = static_cast<index_t>(take_number(packed));
+    held[i] = {begin, static_cast<index_t>(take_number(packed))};
   }
-  return pieces;
-}
-
-/// A piece, who has it, and its checksum.
-struct placed_piece {
-  checkpoint_piece what;
-  int rank = 0;
-  std::uint32_t checksum = 0;
-};
-
-/// Puts pieces in the order of the tensors and of the bytes in them.
-inline void sort_pieces(std::vector<placed_piece>& pieces) {
-  std::sort(pieces.begin(), pieces.end(), [](const placed_piece& a, const placed_piece& b) {
-    return std::tie(a.what.tensor, a.what.begin, a.what.size, a.rank) <
-           std::tie(b.what.tensor, b.what.begin, b.what.size, b.rank);
-  });
-}
-
-/// The pieces of all ranks in that order.
-[[nodiscard]] inline std::vector<placed_piece> in_order(const std::vector<checkpoint_pieces>& of_rank) {
-  std::vector<placed_piece> all;
-  for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
-    for (const checkpoint_piece& each : of_rank[rank]) {
-      all.push_back({.what = each, .rank = static_cast<int>(rank)});
+  std::vector<written_range> ranges;
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    if (held[i].size() != 0) {
+      ranges.push_back({.array = i, .elements = held[i], .rank = rank});
     }
   }
-  sort_pieces(all);
+  return ranges;
+}
+
+/// The ranges of all ranks, in the order of the arrays and of the elements in them.
+[[nodiscard]] inline std::vector<written_range> in_order(const std::vector<std::vector<written_range>>& of_rank) {
+  std::vector<written_range> all;
+  for (const std::vector<written_range>& each : of_rank) {
+    all.insert(all.end(), each.begin(), each.end());
+  }
+  std::sort(all.begin(), all.end(), [](const written_range& a, const written_range& b) {
+    return std::tie(a.array, a.elements.begin, a.elements.end, a.rank) <
+           std::tie(b.array, b.elements.begin, b.elements.end, b.rank);
+  });
   return all;
 }
 
-/// Says what is wrong if the pieces, which are in order, do not cover each byte of each tensor once.
-[[nodiscard]] inline std::string coverage_error(const checkpoint_layout& layout,
-                                                const std::vector<placed_piece>& pieces) {
+/// Says what is wrong if the ranges, which are in order, do not cover each element of each array once.
+[[nodiscard]] inline std::string coverage_error(std::span<const stored_array> arrays,
+                                                const std::vector<written_range>& ranges) {
   std::size_t next = 0;
-  for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
-    const stored_tensor& tensor = layout.tensors[i];
-    std::uint64_t covered = 0;
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    index_t covered = 0;
     int last = -1;
-    for (; next < pieces.size() && pieces[next].what.tensor == i; ++next) {
-      const placed_piece& each = pieces[next];
-      if (each.what.begin < covered) {
-        return join({"rank ", last, " and rank ", each.rank, " both give byte ", each.what.begin, " of '", tensor.name,
-                     "': each byte belongs to one rank, or mark the tensor as replicated"});
+    for (; next < ranges.size() && ranges[next].array == i; ++next) {
+      const written_range& each = ranges[next];
+      if (each.elements.begin < covered) {
+        return join({"rank ", last, " and rank ", each.rank, " both give element ", each.elements.begin, " of '",
+                     arrays[i].name, "': each element belongs to one rank, or mark the array as replicated"});
       }
-      if (each.what.begin > covered) {
+      if (each.elements.begin > covered) {
         break;
       }
-      covered += each.what.size;
+      covered = each.elements.end;
       last = each.rank;
     }
-    if (covered != tensor.bytes || (next < pieces.size() && pieces[next].what.tensor == i)) {
-      return join({"no rank gives byte ", covered, " of '", tensor.name, "', which has ", tensor.bytes, " bytes"});
+    if (covered != arrays[i].elements() || (next < ranges.size() && ranges[next].array == i)) {
+      return join({"no rank gives element ", covered, " of '", arrays[i].name, "', which has ", arrays[i].elements(),
+                   " elements"});
     }
   }
   return {};
 }
 
-/// The checksum of each tensor from those of its pieces, which cover it in order.
-[[nodiscard]] inline std::vector<std::uint32_t> tensor_checksums(std::size_t tensors,
-                                                                 std::span<const placed_piece> pieces) {
-  std::vector<std::uint32_t> sums(tensors, 0);
-  for (const placed_piece& each : pieces) {
-    sums[each.what.tensor] = crc32c_combine(sums[each.what.tensor], each.checksum, each.what.size);
+/// The checksum of each array from those of its ranges, which cover it in order.
+[[nodiscard]] inline std::vector<std::uint32_t> array_checksums(std::span<const stored_array> arrays,
+                                                                std::span<const written_range> ranges) {
+  std::vector<std::uint32_t> sums(arrays.size(), 0);
+  for (const written_range& each : ranges) {
+    sums[each.array] =
+        crc32c_combine(sums[each.array], each.checksum,
+                       static_cast<std::uint64_t>(each.elements.size() * arrays[each.array].element_bytes()));
   }
   return sums;
 }

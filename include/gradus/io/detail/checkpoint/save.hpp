@@ -3,7 +3,7 @@
 // The protocol by which all ranks together write a checkpoint. docs/design/checkpoints.md says why each step is there.
 #pragma once
 
-#include <algorithm>    // std::copy_n, std::find, std::min
+#include <algorithm>    // std::find, std::min
 #include <cerrno>       // EEXIST, EINTR, EWOULDBLOCK
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::int64_t, std::uint32_t, std::uint64_t
@@ -17,7 +17,9 @@
 #include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/file_system.hpp"
 #include "gradus/core/host_name.hpp"
+#include "gradus/core/index.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/checkpoint_reader.hpp"
@@ -29,7 +31,7 @@
 #include "gradus/io/detail/checkpoint/machine.hpp"
 #include "gradus/io/detail/checkpoint/names.hpp"
 #include "gradus/io/detail/checkpoint/plan.hpp"
-#include "gradus/io/file_system.hpp"
+#include "gradus/io/stored_array.hpp"
 
 namespace gradus::io::detail {
 
@@ -48,8 +50,8 @@ struct save_plan {
   std::string error;  ///< what is wrong with the content of this rank; empty if nothing is
   std::int64_t step = 0;
   checkpoint_layout layout;
-  checkpoint_pieces pieces;  ///< replicated ones first; their memory stays until the save is complete
-  bool behind = false;       ///< the file is written at a low priority: threads that train go first
+  std::vector<stored_array> arrays;  ///< with what this rank writes; their memory stays until the save is complete
+  bool behind = false;               ///< the file is written at a low priority: threads that train go first
 };
 
 /// How a save ended; the same on all ranks.
@@ -172,7 +174,7 @@ class checkpoint_save {
     } else {
       own = "K";
       append_number(own, digest());
-      own += pack_pieces(sharded());
+      own += pack_ranges(plan_.arrays);
     }
     const std::vector<std::string> of_rank = gather_texts(group_, own);
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
@@ -180,7 +182,6 @@ class checkpoint_save {
         return join({"rank ", rank, ": ", std::string_view{of_rank[rank]}.substr(1)});
       }
     }
-    pieces_of_rank_.resize(of_rank.size());
     const std::string_view of_first = of_rank[0];
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
       std::string_view text = of_rank[rank];
@@ -190,33 +191,19 @@ class checkpoint_save {
                      "step and the order of the tensors are the same on all ranks"});
       }
       text.remove_prefix(9);
-      const bool writes = target_.shared || rank == 0;
-      pieces_of_rank_[rank] =
-          writes ? replicated_pieces(plan_.layout, static_cast<int>(rank), writers()) : checkpoint_pieces{};
-      const checkpoint_pieces given = unpack_pieces(text);
-      pieces_of_rank_[rank].insert(pieces_of_rank_[rank].end(), given.begin(), given.end());
+      ranges_of_rank_.push_back(ranges_of_rank(plan_.arrays, static_cast<int>(rank), writers(), text));
     }
-    return coverage_error(plan_.layout, in_order(pieces_of_rank_));
+    return coverage_error(plan_.arrays, in_order(ranges_of_rank_));
   }
 
   [[nodiscard]] int writers() const noexcept { return target_.shared ? group_.size() : 1; }
 
   [[nodiscard]] std::uint64_t digest() const {
     std::string text = safetensors_head(plan_.layout.header);
-    for (const stored_tensor& each : plan_.layout.tensors) {
-      append_text(text, {each.replicated ? "=" : "/", each.offset, " "});
+    for (std::size_t i = 0; i < plan_.arrays.size(); ++i) {
+      append_text(text, {plan_.arrays[i].replicated ? "=" : "/", plan_.layout.entries[i], " "});
     }
     return gradus::detail::hash_text(text);
-  }
-
-  [[nodiscard]] checkpoint_pieces sharded() const {
-    checkpoint_pieces pieces;
-    for (const checkpoint_piece& each : plan_.pieces) {
-      if (!plan_.layout.tensors[each.tensor].replicated) {
-        pieces.push_back(each);
-      }
-    }
-    return pieces;
   }
 
   /// On a leader: makes the file, locks it, and removes what dead jobs left.
@@ -244,27 +231,35 @@ class checkpoint_save {
             temporary_);
   }
 
-  [[nodiscard]] std::uint64_t position(const checkpoint_piece& piece) const {
-    return plan_.layout.tensors[piece.tensor].offset + piece.begin;
+  /// Calls body(elements) for pieces of a range, each of at most `bytes` in the file.
+  template <class Body>
+  void for_each_chunk(std::size_t array, const element_range& range, index_t bytes, const Body& body) const {
+    const index_t most = bytes / plan_.arrays[array].element_bytes();
+    for (index_t first = range.begin; first < range.end; first += most) {
+      body(element_range{first, std::min(first + most, range.end)});
+    }
+  }
+  /// The position of an element in the file.
+  [[nodiscard]] std::uint64_t position(std::size_t array, index_t element) const {
+    return plan_.layout.header.buffer_begin + plan_.layout.entry(array).begin +
+           static_cast<std::uint64_t>(element * plan_.arrays[array].element_bytes());
   }
 
-  /// Writes a piece; each chunk is summed while it is in the cache.
-  std::uint32_t write_piece(const checkpoint_piece& piece) {
+  /// Writes this rank's range of an array; each chunk is ordered and summed while it is in the cache.
+  std::uint32_t write_array(std::size_t array) {
     std::uint32_t sum = 0;
-    for (std::uint64_t done = 0; done < piece.size;) {
-      const std::uint64_t size = std::min(piece.size - done, std::uint64_t{1} << 20U);
-      const std::span bytes{piece.data + done, static_cast<std::size_t>(size)};
+    for_each_chunk(array, plan_.arrays[array].held, index_t{1} << 20U, [&, this](const element_range& chunk) {
+      const std::span<const std::byte> bytes = plan_.arrays[array].view(chunk, buffer_);
       sum = crc32c(bytes, sum);
-      write(bytes, position(piece) + done);
-      done += size;
-    }
+      write(bytes, position(array, chunk.begin));
+    });
     return sum;
   }
 
   /// The bytes of all ranks become durable, in the file or in those of the leaders. Returns true on all ranks if there
   /// is such a file.
   bool write_and_sync() {
-    std::string sums;  // of this rank's pieces
+    std::string sums;  // of this rank's ranges
     std::string failed;
     if (target_.shared) {
       failed = error_in([&, this] {
@@ -273,8 +268,8 @@ class checkpoint_save {
           require(file_.error(), "open", temporary_);
         }
         const auto write_own = [&, this] {
-          for (const checkpoint_piece& each : plan_.pieces) {
-            append_number(sums, write_piece(each));
+          for (const written_range& each : ranges_of_rank_[static_cast<std::size_t>(group_.rank())]) {
+            append_number(sums, write_array(each.array));
           }
           sync();
         };
@@ -301,21 +296,18 @@ class checkpoint_save {
         return false;
       }
     }
-    std::vector<placed_piece> pieces;
     std::string changed;
+    std::size_t next = 0;  // among those that a leader has received
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
       std::string_view left = std::string_view{of_rank[rank]}.substr(1);
-      for (const checkpoint_piece& each : pieces_of_rank_[rank]) {
-        const auto sum = static_cast<std::uint32_t>(take_number(left));
-        if (leads() && !target_.shared && received_[pieces.size()] != sum && changed.empty()) {
-          changed = join(
-              {"bytes of '", plan_.layout.tensors[each.tensor].name, "' have changed on the way from rank ", rank});
+      for (written_range& each : ranges_of_rank_[rank]) {
+        each.checksum = static_cast<std::uint32_t>(take_number(left));
+        if (leads() && !target_.shared && received_[next++] != each.checksum && changed.empty()) {
+          changed = join({"bytes of '", plan_.arrays[each.array].name, "' have changed on the way from rank ", rank});
         }
-        pieces.push_back({.what = each, .rank = static_cast<int>(rank), .checksum = sum});
       }
     }
-    sort_pieces(pieces);
-    sums_ = tensor_checksums(plan_.layout.tensors.size(), pieces);
+    sums_ = array_checksums(plan_.arrays, in_order(ranges_of_rank_));
     return target_.shared || on_leaders([&, this] {
              if (!failed_write_.empty() || !changed.empty()) {
                throw call_failure{failed_write_.empty() ? changed : failed_write_};
@@ -328,39 +320,38 @@ class checkpoint_save {
     require(uninterrupted([&, this] { return files_.sync(file_.number()); }), "fsync", temporary_);
   }
 
-  /// The leaders write the pieces of all ranks. Each piece is broadcast by its rank, in chunks: communicators that are
-  /// type-erased have no messages. All ranks go through all pieces, also after a failure. Returns the checksums of this
-  /// rank's pieces.
+  /// The leaders write the ranges of all ranks. Each range is broadcast by its rank, in chunks: communicators that are
+  /// type-erased have no messages. All ranks go through all ranges, also after a failure. Returns the checksums of this
+  /// rank's ranges.
   std::string collect() {
     std::string sums;
-    std::vector<std::byte> buffer;
-    std::size_t own = 0;
-    for (std::size_t rank = 0; rank < pieces_of_rank_.size(); ++rank) {
+    for (std::size_t rank = 0; rank < ranges_of_rank_.size(); ++rank) {
       const bool mine = static_cast<int>(rank) == group_.rank();
       const bool sent = copies() || static_cast<int>(rank) != target_.leaders[0];
-      for (const checkpoint_piece& each : pieces_of_rank_[rank]) {
-        const std::byte* const data = mine ? plan_.pieces[own++].data : nullptr;
+      for (const written_range& each : ranges_of_rank_[rank]) {
+        const stored_array& array = plan_.arrays[each.array];
         std::uint32_t sum = 0;
-        for (std::uint64_t done = 0; done < each.size && (sent || mine);) {
-          const auto size = static_cast<std::size_t>(std::min(each.size - done, std::uint64_t{sent ? 4U : 1U} << 20U));
-          std::span<const std::byte> chunk;
+        const auto pass_on = [&, this](const element_range& chunk) {
+          std::span<const std::byte> bytes;
           if (sent) {
-            buffer.resize(size);
+            buffer_.resize(static_cast<std::size_t>(chunk.size() * array.element_bytes()));
             if (mine) {
-              std::copy_n(data + done, size, buffer.begin());
+              array.read(chunk.begin, buffer_);
             }
-            group_.broadcast(buffer, static_cast<int>(rank));
-            chunk = buffer;
+            group_.broadcast(buffer_, static_cast<int>(rank));
+            bytes = buffer_;
           } else {
-            chunk = {data + done, size};
+            bytes = array.view(chunk, buffer_);
           }
           if (mine || leads()) {
-            sum = crc32c(chunk, sum);
+            sum = crc32c(bytes, sum);
           }
           if (leads() && failed_write_.empty()) {
-            failed_write_ = error_in([&, this] { write(chunk, position(each) + done); });
+            failed_write_ = error_in([&, this] { write(bytes, position(each.array, chunk.begin)); });
           }
-          done += size;
+        };
+        if (sent || mine) {
+          for_each_chunk(each.array, each.elements, index_t{sent ? 4 : 1} << 20U, pass_on);
         }
         if (mine) {
           append_number(sums, sum);
@@ -428,13 +419,14 @@ class checkpoint_save {
   std::string final_;
   std::string temporary_;
   open_file file_;
-  bool created_ = false;                           // on a leader: the temporary file is there
-  std::vector<int> whole_ = target_.leaders;       // those for whom nothing has failed
-  std::string error_;                              // of all leaders
-  std::string failed_write_;                       // on a leader: the first write that has failed
-  std::vector<std::uint32_t> received_;            // on a leader: checksums of the pieces of all ranks
-  std::vector<checkpoint_pieces> pieces_of_rank_;  // of all ranks, without pointers
-  std::vector<std::uint32_t> sums_;                // of the tensors, in the order of the content
+  bool created_ = false;                      // on a leader: the temporary file is there
+  std::vector<int> whole_ = target_.leaders;  // those for whom nothing has failed
+  std::string error_;                         // of all leaders
+  std::string failed_write_;                  // on a leader: the first write that has failed
+  std::vector<std::uint32_t> received_;       // on a leader: checksums of the ranges of all ranks
+  std::vector<std::vector<written_range>> ranges_of_rank_;
+  std::vector<std::uint32_t> sums_;  // of the arrays, in the order of the content
+  std::vector<std::byte> buffer_;    // of a chunk
 };
 
 }  // namespace gradus::io::detail

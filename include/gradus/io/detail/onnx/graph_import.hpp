@@ -13,8 +13,10 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/io/detail/onnx/import_functions.hpp"
 #include "gradus/io/detail/onnx/model_reader.hpp"
+#include "gradus/io/onnx_operators.hpp"
 #include "gradus/nn/value.hpp"
 
 namespace gradus::io::detail {
@@ -88,10 +90,21 @@ class onnx_importer : public onnx_function_operators {
                        [&, this](const std::string& name) { return used_.contains(name); })) {
         continue;
       }
-      if (!each.domain.empty() && each.domain != "ai.onnx") {
-        refuse({"operators of ONNX"}, {"one of the domain ", each.domain});
-      }
       read_.clear();
+      const bool of_onnx = each.domain.empty() || each.domain == "ai.onnx";
+      const std::string full_name = of_onnx ? each.op_type : gradus::join({each.domain, "::", each.op_type});
+      if (net_.has_custom(full_name)) {
+        translate_custom(full_name);
+        refuse_unread_attributes();
+        continue;
+      }
+      if (!of_onnx) {
+        const std::string known = net_.custom_names();
+        refuse(
+            {"an operator of ONNX, or one for which there is a function", known.empty() ? "" : ": ", known},
+            {"'", full_name, "'"},
+            {"give add_to or load_onnx a function that adds its layer: {{\"", full_name, "\", ...}} (docs/onnx.md)"});
+      }
       if (each.op_type == "If") {
         branch();
         continue;
@@ -99,6 +112,28 @@ class onnx_importer : public onnx_function_operators {
       translate();
       refuse_unread_attributes();
     }
+  }
+
+  /// By a function of the program.
+  void translate_custom(const std::string& full_name) {
+    custom_operator call{layer_name(), *op_, read_};
+    for (std::size_t k = 0; k < op_->inputs.size(); ++k) {
+      if (!has_input(k)) {
+        continue;
+      }
+      if (const onnx_constant* const numbers = constant(k)) {
+        call.constants_.push_back(numbers);
+      } else {
+        const imported& read = value(k);
+        call.axes_.push_back(read.rank);
+        call.inputs_.push_back(read.rank == 2 ? plain(read.value) : read.value);
+      }
+    }
+    const custom_result made = net_.translate_custom(full_name, call);
+    for (const custom_operator::assignment& each : call.assigned_) {
+      weights_.push_back({gradus::join({call.name(), ".", each.parameter}), call.constants_[each.constant]->numbers});
+    }
+    give(made.value, made.axes != 0 ? made.axes : call.axes_.empty() ? 4 : call.axes_.front());
   }
 
   /// If, of a condition that the shapes of the model decide.

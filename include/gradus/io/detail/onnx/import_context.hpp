@@ -24,6 +24,7 @@
 #include "gradus/core/text.hpp"
 #include "gradus/io/detail/onnx/imported_layers.hpp"
 #include "gradus/io/detail/onnx/model_reader.hpp"
+#include "gradus/io/onnx_operators.hpp"
 #include "gradus/nn/value.hpp"
 
 namespace gradus::io::detail {
@@ -40,6 +41,12 @@ class onnx_target {
   /// Excludes a layer from training: its weights are no parameters of the model.
   virtual void freeze(const std::string& name) = 0;
   [[nodiscard]] virtual const nn::value_shape& shape(nn::value v) const = 0;
+  /// The operators that functions of the program translate: "company::Rotate, Gelu".
+  [[nodiscard]] virtual std::string custom_names() const = 0;
+  /// Whether there is such a function.
+  [[nodiscard]] virtual bool has_custom(std::string_view name) const = 0;
+  /// Calls it. @pre has_custom(name)
+  [[nodiscard]] virtual custom_result translate_custom(std::string_view name, custom_operator& op) = 0;
 
  protected:
   ~onnx_target() = default;

@@ -133,7 +133,8 @@ class onnx_function_operators : public onnx_shape_operators {
     const auto found = known.find(op_->op_type);
     if (found == known.end()) {
       refuse("an operator that the layers of gradus compute", op_->op_type,
-             "docs/onnx.md lists the operators; write the network in C++ and load its weights instead");
+             "docs/onnx.md lists the operators; give add_to a function that translates it, or write the network in C++ "
+             "and load its weights instead");
     }
     const binary& rule = found->second;
     if (op_->inputs.size() != 2) {

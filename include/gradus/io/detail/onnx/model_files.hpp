@@ -8,10 +8,9 @@
 #include <string_view>  // std::string_view
 
 #include "gradus/core/error.hpp"
+#include "gradus/core/file_system.hpp"
+#include "gradus/core/output_file.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/io/detail/output/target.hpp"
-#include "gradus/io/file_system.hpp"
-#include "gradus/io/output_file.hpp"
 
 namespace gradus::io::detail {
 

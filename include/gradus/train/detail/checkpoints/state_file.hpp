@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstddef>      // std::byte, std::size_t
-#include <cstdint>      // std::int64_t, std::uint64_t
+#include <cstdint>      // std::uint64_t
 #include <cstring>      // std::memcpy
 #include <functional>   // std::less
 #include <map>          // std::map
@@ -17,14 +17,13 @@
 #include "gradus/comm/link.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
-#include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/io/checkpoint_content.hpp"
 #include "gradus/io/checkpoint_reader.hpp"
-#include "gradus/io/element_type.hpp"
 #include "gradus/io/safetensors.hpp"
 #include "gradus/io/shared_checkpoint.hpp"
+#include "gradus/io/stored_array.hpp"
 #include "gradus/train/training_state.hpp"
 
 namespace gradus::train::detail {
@@ -32,44 +31,15 @@ namespace gradus::train::detail {
 /// Properties of a state are metadata of a file under this prefix.
 inline constexpr std::string_view property_prefix = "state.";
 
-struct named_element {
-  std::string_view name;  // an element_name
-  io::element_type type;
-};
-inline constexpr named_element element_names[] = {
-    {"float32", io::element_type::f32}, {"float64", io::element_type::f64}, {"bfloat16", io::element_type::bf16},
-    {"float16", io::element_type::f16}, {"int32", io::element_type::i32},   {"int64", io::element_type::i64},
-    {"uint8", io::element_type::u8},    {"uint64", io::element_type::u64},  {"bool", io::element_type::boolean},
-};
-
-/// A captured state as the content of a checkpoint. What is not in the logical order is brought into it by `fill`.
+/// A captured state as the content of a checkpoint.
 class state_content {
  public:
+  /// @param state  its memory is read until the save has ended
   /// @param group  the ranks of the state: all call it
   void describe(const training_state& state, comm::link& group, bool best) {
-    state_ = &state;
-    content_.tensors.resize(state.arrays().size());
-    std::size_t staged = 0;
-    for (const stored_array& each : state.arrays()) {
-      staged += each.in_order ? 0 : bytes_of(each);
-    }
-    if (staged_.size() * sizeof(std::uint64_t) < staged) {
-      staged_ = dynamic_array<std::uint64_t>((staged + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t));
-    }
-    auto* to = reinterpret_cast<std::byte*>(staged_.data());
-    for (std::size_t i = 0; i < content_.tensors.size(); ++i) {
-      const stored_array& from = state.arrays()[i];
-      io::checkpoint_tensor& tensor = content_.tensors[i];
-      tensor.name = from.name;
-      tensor.type = type_of(from);
-      tensor.shape.assign(from.shape.begin(), from.shape.end());
-      tensor.parts.clear();
-      const std::size_t bytes = bytes_of(from);
-      if (bytes != 0) {
-        tensor.parts.push_back({.begin = static_cast<std::uint64_t>(from.held.begin * from.element_bytes),
-                                .bytes = {from.in_order ? from.data : to, bytes}});
-        to += from.in_order ? 0 : bytes;
-      }
+    content_.arrays.assign(state.arrays().begin(), state.arrays().end());
+    for (io::stored_array& each : content_.arrays) {
+      each.replicated = false;  // each rank has captured its share
     }
     content_.best = best;
     content_.metadata.clear();
@@ -81,32 +51,9 @@ class state_content {
     unpack(properties);
   }
 
-  /// Brings arrays into the logical order, in memory that the content refers to.
-  void fill() {
-    for (std::size_t i = 0; i < content_.tensors.size(); ++i) {
-      const stored_array& from = state_->arrays()[i];
-      if (!from.in_order && bytes_of(from) != 0) {
-        const std::span<const std::byte> bytes = content_.tensors[i].parts[0].bytes;
-        state_->read(i, from.held.begin, {const_cast<std::byte*>(bytes.data()), bytes.size()});
-      }
-    }
-  }
-
   [[nodiscard]] io::checkpoint_content& content() noexcept { return content_; }
 
  private:
-  [[nodiscard]] static std::size_t bytes_of(const stored_array& array) noexcept {
-    return static_cast<std::size_t>((array.held.end - array.held.begin) * array.element_bytes);
-  }
-  [[nodiscard]] static io::element_type type_of(const state_entry& entry) {
-    for (const named_element& each : element_names) {
-      if (each.name == entry.element) {
-        return each.type;
-      }
-    }
-    raise<configuration_error>("checkpoints", {"an element type of safetensors for ", entry.name}, entry.element);
-  }
-
   [[nodiscard]] static std::string packed_properties(const training_state& state) {
     std::string packed;
     for (const state_property& each : state.properties()) {
@@ -124,9 +71,7 @@ class state_content {
     }
   }
 
-  const training_state* state_ = nullptr;
   io::checkpoint_content content_;
-  dynamic_array<std::uint64_t> staged_;
 };
 
 /// A checkpoint as what restore reads.
@@ -135,17 +80,7 @@ class state_of_checkpoint final : public state_source {
   /// Called by all ranks. @pre file.found(); it outlives this object
   explicit state_of_checkpoint(const io::shared_checkpoint& file) : header_{&file.header()} {
     for (const io::safetensors_entry& each : header_->tensors) {
-      state_entry& made = entries_.emplace_back();
-      made.name = each.name;
-      made.element_bytes = static_cast<index_t>(io::size_of(each.type));
-      for (const named_element& name : element_names) {
-        if (name.type == each.type) {
-          made.element = name.name;
-        }
-      }
-      for (const auto extent : each.shape) {
-        made.shape.push_back(static_cast<index_t>(extent));
-      }
+      entries_.push_back({.name = each.name, .type = each.type, .shape = each.shape});
     }
     for (const auto& [key, text] : header_->metadata) {
       if (std::string_view{key}.starts_with(property_prefix)) {
@@ -166,7 +101,7 @@ class state_of_checkpoint final : public state_source {
   }
 
   [[nodiscard]] std::size_t entries() const noexcept override { return entries_.size(); }
-  [[nodiscard]] const state_entry& entry(std::size_t i) const noexcept override { return entries_[i]; }
+  [[nodiscard]] const io::stored_array& entry(std::size_t i) const noexcept override { return entries_[i]; }
   [[nodiscard]] const std::string* property(std::string_view name) const noexcept override {
     const auto found = properties_.find(name);
     return found == properties_.end() ? nullptr : &found->second;
@@ -181,7 +116,7 @@ class state_of_checkpoint final : public state_source {
     return names;
   }
   void read(std::size_t i, index_t first, std::span<std::byte> to) const override {
-    const auto begin = static_cast<std::uint64_t>(first * entries_[i].element_bytes);
+    const auto begin = static_cast<std::uint64_t>(first * entries_[i].element_bytes());
     if (reader_ != nullptr) {
       reader_->read(header_->tensors[i], begin, to);
     } else {
@@ -191,7 +126,7 @@ class state_of_checkpoint final : public state_source {
 
  private:
   const io::safetensors_header* header_;
-  std::vector<state_entry> entries_;
+  std::vector<io::stored_array> entries_;
   std::map<std::string, std::string, std::less<>> properties_;
   const io::checkpoint_reader* reader_ = nullptr;
   std::vector<std::vector<std::byte>> content_;  // of each tensor, without a reader

@@ -11,8 +11,9 @@
 #include <system_error>  // std::errc
 
 #include "gradus/core/error.hpp"
-#include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/io/element_type.hpp"
+#include "gradus/io/stored_array.hpp"
 #include "gradus/train/training_state.hpp"
 
 namespace gradus::train::detail {
@@ -56,8 +57,8 @@ inline constexpr std::string_view restoring = "train::restore";
 }
 
 /// "conv1.weight float32 (5, 2, 3, 3)"
-[[nodiscard]] inline std::string describe(const state_entry& one) {
-  std::string text = gradus::join({one.name, " ", one.element, " ("});
+[[nodiscard]] inline std::string describe(const io::stored_array& one) {
+  std::string text = gradus::join({one.name, " ", io::element_name_of(one.type), " ("});
   for (std::size_t i = 0; i < one.shape.size(); ++i) {
     append_text(text, {i == 0 ? "" : ", ", one.shape[i]});
   }
@@ -65,18 +66,14 @@ inline constexpr std::string_view restoring = "train::restore";
 }
 
 /// Whether two arrays have the same type of elements and the same shape.
-[[nodiscard]] inline bool same_form(const state_entry& one, const state_entry& other) noexcept {
-  bool same = one.element == other.element && one.shape.size() == other.shape.size();
-  for (std::size_t k = 0; same && k < one.shape.size(); ++k) {
-    same = one.shape[k] == other.shape[k];
-  }
-  return same;
+[[nodiscard]] inline bool same_form(const io::stored_array& one, const io::stored_array& other) noexcept {
+  return one.type == other.type && one.shape == other.shape;
 }
 
 /// The index of an array under a name, which may be a copy of another rank's.
 /// @throws shape_error unless the state has it with the type and the shape of `wanted`
 [[nodiscard]] inline std::size_t index_of(const state_source& source, std::string_view name,
-                                          const state_entry& wanted) {
+                                          const io::stored_array& wanted) {
   const std::size_t i = source.find(name);
   if (i == source.entries() || !same_form(source.entry(i), wanted)) {
     raise<shape_error>(restoring, {"an array '", name, "' in the form of ", describe(wanted)},
@@ -120,7 +117,7 @@ inline void require_arrays(const state_source& source, const training_state& wan
   difference_list missing{"missing"};
   difference_list unexpected{"unexpected"};
   difference_list different{"different"};
-  for (const stored_array& each : wanted.arrays()) {
+  for (const io::stored_array& each : wanted.arrays()) {
     if (is_of_trainer(each.name)) {
       continue;
     }

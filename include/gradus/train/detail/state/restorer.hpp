@@ -18,12 +18,13 @@
 
 #include "gradus/comm/link.hpp"
 #include "gradus/core/dynamic_array.hpp"
-#include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/exact_sum.hpp"
 #include "gradus/core/format.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/io/element_type.hpp"
+#include "gradus/io/stored_array.hpp"
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/train/callback_state.hpp"
 #include "gradus/train/detail/reproducible/worker_epoch.hpp"
@@ -137,9 +138,11 @@ class restorer {
       server_updates_ = position_.steps;
     }
     own_counters_ = own_counters_ && training_->end->strategy().describe().starts_with(strategy);
-    for (const stored_array& each : wanted_.arrays()) {
-      keeps_ = keeps_ || each.origin.kind == state_kind::strategy;
-      kept_ = kept_ || (each.origin.kind == state_kind::strategy && source_->find(each.name) != source_->entries());
+    for (std::size_t i = 0; i < wanted_.entries(); ++i) {
+      if (origin_of(i).kind == state_kind::strategy) {
+        keeps_ = true;
+        kept_ = kept_ || source_->find(wanted_.entry(i).name) != source_->entries();
+      }
     }
     own_counters_ = own_counters_ && kept_ == keeps_;
     read_callbacks();
@@ -154,8 +157,8 @@ class restorer {
   /// Reads all arrays to memory of this object. @throws what the source throws
   void read() {
     for (std::size_t i = 0; i < wanted_.entries(); ++i) {
-      const stored_array& one = wanted_.arrays()[i];
-      const array_origin& to = one.origin;
+      const io::stored_array& one = wanted_.entry(i);
+      const array_origin& to = origin_of(i);
       if (to.memory == nullptr && !training_->on_servers() && to.kind != state_kind::worker_buffers) {
         continue;  // a stage of another rank
       }
@@ -165,23 +168,23 @@ class restorer {
         case state_kind::rule_number:
           // Servers get the state of the rule from the first worker.
           if (to.copy_of == 0 && (to.kind == state_kind::value || !training_->on_servers() || group_->rank() == 0)) {
-            read_shared(one);
+            read_shared(i);
           }
           break;
         case state_kind::buffer:
-          read_one(one, one.name);
+          read_one(i, one.name);
           break;
         case state_kind::buffers_of_rank:
           if (to.copy_of == group_->rank() && same_ranks()) {
             // A training in other stages has others.
             const std::size_t found = source_->find(one.name);
             if (found != source_->entries() && same_form(source_->entry(found), one)) {
-              read_one(one, one.name);
+              read_one(i, one.name);
             }
           }
           break;
         case state_kind::strategy:
-          read_strategy(one);
+          read_strategy(i);
           break;
         case state_kind::sums:
           read_sums();
@@ -207,24 +210,24 @@ class restorer {
     dynamic_array<dynamic_array<element>> flat;
     const bool to_servers = training_->on_servers() && group_->rank() == 0;
     for (const staged& each : staged_) {
-      const stored_array& one = *each.array;
+      const io::stored_array& one = wanted_.entry(each.array);
+      const array_origin& to = origin_of(each.array);
       const std::byte* data = each.logical.data();
-      if (!one.in_order) {
+      if (!one.in_order()) {
         memory = dynamic_array<std::byte>(each.logical.size());
-        copy_in_order(one.axes, one.strides, one.element_bytes, 0, one.elements(),
-                      const_cast<std::byte*>(each.logical.data()), memory.data(), true);
+        one.write_in_memory_order({data, each.logical.size()}, memory.data());
         data = memory.data();
       }
-      if (one.origin.kind == state_kind::strategy) {
-        std::memcpy(one.origin.memory, data, each.logical.size());
-      } else if (one.origin.memory != nullptr) {
-        device.copy_from_host(one.origin.memory, data, each.logical.size());
+      if (to.kind == state_kind::strategy) {
+        std::memcpy(to.memory, data, each.logical.size());
+      } else if (to.memory != nullptr) {
+        device.copy_from_host(to.memory, data, each.logical.size());
       }
-      if (to_servers && one_of_servers(one.origin)) {
-        while (flat.size() <= one.origin.buffer) {
+      if (to_servers && one_of_servers(to)) {
+        while (flat.size() <= to.buffer) {
           flat.push_back(dynamic_array<element>(training_->end->parameters().values.size()));
         }
-        std::memcpy(flat[one.origin.buffer].data() + one.origin.offset, data, each.logical.size());
+        std::memcpy(flat[to.buffer].data() + to.offset, data, each.logical.size());
       }
     }
     for (std::size_t k = 0; k < flat.size(); ++k) {
@@ -248,10 +251,13 @@ class restorer {
 
   /// An array that has been read, in its logical order.
   struct staged {
-    const stored_array* array = nullptr;
+    std::size_t array = 0;  // index among those that are wanted
     dynamic_array<std::byte> logical;
   };
 
+  [[nodiscard]] const array_origin& origin_of(std::size_t i) const noexcept {
+    return state_access::origins_of(wanted_)[i];
+  }
   [[nodiscard]] bool same_ranks() const noexcept { return ranks_ == group_->size(); }
 
   [[nodiscard]] bool one_of_servers(const array_origin& to) const noexcept {
@@ -260,54 +266,56 @@ class restorer {
             to.offset < static_cast<index_t>(training_->end->parameters().values.size()));
   }
 
-  [[nodiscard]] dynamic_array<std::byte> bytes_of(const stored_array& one, const std::string& name) const {
+  [[nodiscard]] dynamic_array<std::byte> bytes_of(const io::stored_array& one, const std::string& name) const {
     const std::size_t i = index_of(*source_, name, one);
-    dynamic_array<std::byte> bytes(static_cast<std::size_t>(one.elements() * one.element_bytes));
+    dynamic_array<std::byte> bytes(static_cast<std::size_t>(one.elements() * one.element_bytes()));
     source_->read(i, 0, {bytes.data(), bytes.size()});
     return bytes;
   }
 
-  void read_one(const stored_array& one, const std::string& name) {
-    staged_.push_back({.array = &one, .logical = bytes_of(one, name)});
+  void read_one(std::size_t i, const std::string& name) {
+    staged_.push_back({.array = i, .logical = bytes_of(wanted_.entry(i), name)});
   }
 
   /// What ranks have in common, or each has for itself.
-  void read_shared(const stored_array& one) {
+  void read_shared(std::size_t i) {
+    const io::stored_array& one = wanted_.entry(i);
     const std::string own = name_of_copy(one.name, group_->rank());
     const bool copies = ranks_ > 1 && source_->find(name_of_copy(one.name, 1)) != source_->entries();
     if (!copies) {
-      read_one(one, one.name);
+      read_one(i, one.name);
     } else if (same_ranks() && training_->end->strategy().ranks_differ() && kept_ == keeps_) {
-      read_one(one, own);
-    } else if (one.origin.kind == state_kind::rule_number || one.element_bytes < 4) {
-      read_one(one, one.name);
+      read_one(i, own);
+    } else if (origin_of(i).kind == state_kind::rule_number || one.element_bytes() < 4) {
+      read_one(i, one.name);
     } else {
-      read_sum(one, one.name, name_of_copy, ranks_);
+      read_sum(i, one.name, name_of_copy, ranks_);
     }
   }
 
   /// What a strategy keeps: all 0 after another strategy. What each rank had is shared by other ranks.
-  void read_strategy(const stored_array& one) {
-    const bool of_rank = one.origin.owner >= 0;
-    if (of_rank && one.origin.copy_of != group_->rank()) {
+  void read_strategy(std::size_t i) {
+    const io::stored_array& one = wanted_.entry(i);
+    const bool of_rank = origin_of(i).owner >= 0;
+    if (of_rank && origin_of(i).copy_of != group_->rank()) {
       return;
     }
     if (!kept_) {
       staged_.push_back(
-          {.array = &one,
-           .logical = dynamic_array<std::byte>(static_cast<std::size_t>(one.elements() * one.element_bytes))});
+          {.array = i,
+           .logical = dynamic_array<std::byte>(static_cast<std::size_t>(one.elements() * one.element_bytes()))});
     } else if (!of_rank || same_ranks()) {
-      read_one(one, one.name);
+      read_one(i, one.name);
     } else {
-      read_sum(one, std::string_view{one.name}.substr(one.name.find(strategy_prefix)), name_of_strategy_copy,
+      read_sum(i, std::string_view{one.name}.substr(one.name.find(strategy_prefix)), name_of_strategy_copy,
                group_->size());
     }
   }
 
   /// Of the copies of all ranks that have made the state: their sum, divided.
-  void read_sum(const stored_array& one, std::string_view name, std::string (*name_of)(std::string_view, int),
-                int divisor) {
-    const auto element_bytes = static_cast<std::size_t>(one.element_bytes);  // 4 or 8
+  void read_sum(std::size_t i, std::string_view name, std::string (*name_of)(std::string_view, int), int divisor) {
+    const io::stored_array& one = wanted_.entry(i);
+    const auto element_bytes = static_cast<std::size_t>(one.element_bytes());  // 4 or 8
     dynamic_array<double> sum(static_cast<std::size_t>(one.elements()));
     dynamic_array<std::byte> bytes;
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -326,7 +334,7 @@ class restorer {
       std::memcpy(bytes.data() + k * element_bytes, element_bytes == 4 ? static_cast<const void*>(&narrow) : &wide,
                   element_bytes);
     }
-    staged_.push_back({.array = &one, .logical = std::move(bytes)});
+    staged_.push_back({.array = i, .logical = std::move(bytes)});
   }
 
   /// @param sums  loss, right answers, examples and labels of each rank
@@ -346,10 +354,7 @@ class restorer {
 
   /// Each rank goes on with its own sums; on another number of ranks, the first one with those of all.
   void read_sums() {
-    state_entry wanted{
-        .name = "trainer.sums", .element = element_name<double>, .element_bytes = sizeof(double), .shape = {}};
-    wanted.shape.push_back(ranks_);
-    wanted.shape.push_back(4);
+    const io::stored_array wanted{.name = "trainer.sums", .type = io::element_type::f64, .shape = {ranks_, 4}};
     const std::size_t i = index_of(*source_, wanted.name, wanted);
     dynamic_array<double> all(static_cast<std::size_t>(ranks_) * 4);  // no more than the source has
     source_->read(i, 0, {reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(double)});
@@ -364,7 +369,7 @@ class restorer {
   }
 
   /// The loss of all ranks goes on with the first one, as their sums do.
-  void read_worker_numbers(const stored_array& one) {
+  void read_worker_numbers(const io::stored_array& one) {
     const dynamic_array<std::byte> bytes = bytes_of(one, one.name);
     dynamic_array<double> numbers(static_cast<std::size_t>(one.elements()));
     std::memcpy(numbers.data(), bytes.data(), bytes.size());
@@ -380,7 +385,7 @@ class restorer {
   }
 
   /// @param worker  of this rank
-  void read_worker_buffers(const stored_array& one, int worker) {
+  void read_worker_buffers(const io::stored_array& one, int worker) {
     const dynamic_array<std::byte> bytes = bytes_of(one, one.name);
     if (!epoch_.began) {
       epoch_.statistics =

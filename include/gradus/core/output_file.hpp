@@ -12,11 +12,11 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
+#include <vector>       // std::vector
 
 #include "gradus/core/error.hpp"
+#include "gradus/core/file_system.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/io/detail/output/target.hpp"
-#include "gradus/io/file_system.hpp"
 
 namespace gradus::io {
 
@@ -27,6 +27,9 @@ namespace gradus::io {
 ///
 /// A symbolic link is followed: it goes on leading to the file. Only a regular file is replaced: a pipe, a device and
 /// an open file ("/dev/stdout") are written to.
+///
+/// Everything that the library writes as a whole is written by it: weights, models, arrays, data sets, traces. (A
+/// checkpoint, which many ranks write, has a protocol of its own: io::checkpoint_writer.)
 class output_file {
  public:
   /// Creates the temporary file, or opens what is written in place. Waits some seconds for a program that reads a
@@ -64,25 +67,31 @@ class output_file {
   output_file& operator=(const output_file&) = delete;
   ~output_file() { discard(); }
 
-  /// Appends bytes.
+  /// Appends bytes. A few are kept, to be written together with those that follow.
   /// @throws format_error if they cannot be written: the file system is full, or an error of the device
   void write(std::span<const std::byte> bytes, error_location where = error_location::current()) {
-    const int failed = target_.in_place ? append_all(*files_, file_.number(), bytes)
-                                        : write_all(*files_, file_.number(), bytes, size_);
-    require(failed, {failed == -EPIPE ? "a reader of " : "room for ", bytes.size(), " bytes"}, where);
-    size_ += bytes.size();
+    constexpr std::size_t buffer_bytes = std::size_t{1} << 16U;
+    if (buffer_.size() + bytes.size() > buffer_bytes) {
+      flush(where);
+    }
+    if (bytes.size() > buffer_bytes) {
+      write_now(bytes, where);
+    } else {
+      buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+    }
   }
   /// Appends a text.
   void write(std::string_view text, error_location where = error_location::current()) {
     write(std::as_bytes(std::span{text.data(), text.size()}), where);
   }
   /// The number of bytes that were written.
-  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  [[nodiscard]] std::uint64_t size() const noexcept { return written_ + buffer_.size(); }
 
   /// Waits until the bytes are on the device, and gives the file its name. Nothing can be written afterwards.
   /// @throws format_error if that fails; the file of that name is the old one then, unless only the sync of the folder
   /// failed
   void commit(error_location where = error_location::current()) {
+    flush(where);
     const int reached = uninterrupted([&, this] { return files_->sync(file_.number()); });
     const bool cannot = target_.in_place && (reached == -EINVAL || reached == -EROFS || reached == -ENOTSUP);
     require(cannot ? 0 : reached, "bytes that reach the device", where);
@@ -102,6 +111,18 @@ class output_file {
   }
 
  private:
+  void write_now(std::span<const std::byte> bytes, error_location where) {
+    const int failed = target_.in_place ? append_all(*files_, file_.number(), bytes)
+                                        : write_all(*files_, file_.number(), bytes, written_);
+    require(failed, {failed == -EPIPE ? "a reader of " : "room for ", bytes.size(), " bytes"}, where);
+    written_ += bytes.size();
+  }
+  void flush(error_location where) {
+    if (!buffer_.empty()) {
+      write_now(buffer_, where);
+      buffer_.clear();
+    }
+  }
   [[noreturn]] void refuse(int error, std::string_view hint, error_location where) const {
     raise<format_error>({"write '", path_, "'"}, "a file that can be written", errno_text(-error), hint, where);
   }
@@ -122,7 +143,8 @@ class output_file {
   detail::output_target target_;
   std::string temporary_;  // empty once it is gone
   open_file file_;
-  std::uint64_t size_ = 0;
+  std::uint64_t written_ = 0;
+  std::vector<std::byte> buffer_;  // what comes after that
 };
 
 }  // namespace gradus::io
