@@ -7,13 +7,17 @@
 #include <cmath>
 #include <limits>
 
-#include "emulated_pairs.hpp"
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/kernels/cpu/detail/simd/pairs.hpp"
 #define GRADUS_AMX_NAMESPACE emulated_amx
 #include "gradus/kernels/cpu/detail/simd/amx_body.hpp"
 
-/// The portable kernels with tiles in emulated registers.
-[[nodiscard]] inline const gradus::kernels::detail::tile_kernels<float>& emulated_amx_kernels() {
-  static const auto kernels = gradus::kernels::detail::emulated_amx::with_amx_tiles(
-      emulated_pair_kernels(), gradus::kernels::instruction_set::portable);
+/// The portable kernels with tiles of pairs of Stored (bfloat16, float16) in emulated registers.
+template <class Stored = gradus::bfloat16>
+[[nodiscard]] const gradus::kernels::detail::tile_kernels<float>& emulated_amx_kernels() {
+  namespace detail = gradus::kernels::detail;
+  constexpr auto portable = gradus::kernels::instruction_set::portable;
+  static const auto kernels =
+      detail::emulated_amx::with_amx_tiles<Stored>(detail::single_term_kernels_for<Stored>(portable), portable);
   return kernels;
 }

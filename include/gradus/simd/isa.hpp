@@ -29,9 +29,10 @@ enum class instruction_set : unsigned char {
   avx512,       ///< vectors of 64 bytes (AVX-512 F, BW, DQ and VL: x86-64-v4)
   avx512_bf16,  ///< avx512 and products of pairs of bfloat16 (AVX512-BF16), which treat subnormal numbers as 0
   amx_bf16,     ///< avx512_bf16 and products of whole tiles of pairs (AMX-BF16), which treat subnormal numbers as 0
+  amx_fp16,     ///< amx_bf16 and products of tiles of pairs of float16 (AMX-FP16), whose subnormal sums are 0
 };
 
-/// The name of an instruction set: "portable", "avx2", "avx512", "avx512_bf16" or "amx_bf16".
+/// The name of an instruction set: "portable", "avx2", "avx512", "avx512_bf16", "amx_bf16" or "amx_fp16".
 [[nodiscard]] constexpr std::string_view name_of(instruction_set which) noexcept {
   switch (which) {
     case instruction_set::avx2:
@@ -42,6 +43,8 @@ enum class instruction_set : unsigned char {
       return "avx512_bf16";
     case instruction_set::amx_bf16:
       return "amx_bf16";
+    case instruction_set::amx_fp16:
+      return "amx_fp16";
     default:
       return "portable";
   }
@@ -49,19 +52,26 @@ enum class instruction_set : unsigned char {
 
 namespace detail {
 
-/// Asks the operating system for the registers of tiles, which a process has only on request (Linux 5.16). False: this
-/// processor or this system does not have them.
-[[nodiscard]] inline bool obtain_tile_registers() noexcept {
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
+/// What the instruction cpuid says of a leaf; zeros for a leaf that the processor does not have.
+struct cpuid_leaf {
   unsigned a = 0;
   unsigned b = 0;
   unsigned c = 0;
   unsigned d = 0;
-  constexpr unsigned amx_bf16 = 1U << 22U;
-  constexpr unsigned amx_tile = 1U << 24U;
+  explicit cpuid_leaf(unsigned leaf, unsigned subleaf = 0) noexcept {
+    __get_cpuid_count(leaf, subleaf, &a, &b, &c, &d);
+  }
+};
+#endif
+
+/// Asks the operating system for the registers of tiles, which a process has only on request (Linux 5.16). False: this
+/// processor or this system does not have them.
+[[nodiscard]] inline bool obtain_tile_registers() noexcept {
+#if defined(__x86_64__) && defined(__linux__)
+  constexpr unsigned tiles_of_bf16 = 1U << 22U | 1U << 24U;  // AMX-BF16 and AMX-TILE
   constexpr unsigned osxsave = 1U << 27U;
-  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & osxsave) == 0 || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 ||
-      (d & (amx_bf16 | amx_tile)) != (amx_bf16 | amx_tile)) {
+  if ((cpuid_leaf{1}.c & osxsave) == 0 || (cpuid_leaf{7}.d & tiles_of_bf16) != tiles_of_bf16) {
     return false;
   }
   unsigned enabled = 0;
@@ -98,6 +108,8 @@ namespace detail {
       return is_available(instruction_set::avx512) && __builtin_cpu_supports("avx512bf16") != 0;
     case instruction_set::amx_bf16:
       return is_available(instruction_set::avx512_bf16) && detail::has_tile_registers();
+    case instruction_set::amx_fp16:
+      return is_available(instruction_set::amx_bf16) && (detail::cpuid_leaf{7, 1}.a & 1U << 21U) != 0;
     default:
       return true;
   }
@@ -109,8 +121,8 @@ namespace detail {
 namespace detail {
 
 inline constexpr instruction_set all_instruction_sets[] = {instruction_set::portable, instruction_set::avx2,
-                                                           instruction_set::avx512, instruction_set::avx512_bf16,
-                                                           instruction_set::amx_bf16};
+                                                           instruction_set::avx512,   instruction_set::avx512_bf16,
+                                                           instruction_set::amx_bf16, instruction_set::amx_fp16};
 
 /// The instruction set with this name.
 /// @throws configuration_error when `name` is not an instruction set, or this processor does not have it
@@ -124,7 +136,7 @@ inline constexpr instruction_set all_instruction_sets[] = {instruction_set::port
       return which;
     }
   }
-  raise<configuration_error>(asked_by, "portable, avx2, avx512, avx512_bf16 or amx_bf16", {"'", name, "'"});
+  raise<configuration_error>(asked_by, "portable, avx2, avx512, avx512_bf16, amx_bf16 or amx_fp16", {"'", name, "'"});
 }
 
 /// True if products of pairs of bfloat16 are as fast as this processor's other products. Intel's processors with AMX,
@@ -132,15 +144,8 @@ inline constexpr instruction_set all_instruction_sets[] = {instruction_set::port
 /// float is twice as fast, unless the system gives the registers of AMX.
 [[nodiscard]] inline bool has_fast_pairs() noexcept {
 #if defined(__x86_64__)
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
   constexpr unsigned avx512_fp16 = 1U << 23U;
-  if (__get_cpuid(0, &a, &b, &c, &d) == 0 || b != signature_INTEL_ebx) {
-    return true;
-  }
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & avx512_fp16) == 0;
+  return cpuid_leaf{0}.b != signature_INTEL_ebx || (cpuid_leaf{7}.d & avx512_fp16) == 0;
 #else
   return false;
 #endif
@@ -167,7 +172,8 @@ inline constexpr instruction_set all_instruction_sets[] = {instruction_set::port
 }  // namespace detail
 
 /// The instruction set in use: that of the last `set_instruction_set`, else that of the environment variable
-/// GRADUS_INSTRUCTION_SET (portable, avx2, avx512, avx512_bf16, amx_bf16), else the fastest that the processor has.
+/// GRADUS_INSTRUCTION_SET (portable, avx2, avx512, avx512_bf16, amx_bf16, amx_fp16), else the fastest that the
+/// processor has.
 /// @throws configuration_error when the variable is not an instruction set, or the processor does not have it
 [[nodiscard]] inline instruction_set current_instruction_set() {
   return detail::chosen_instruction_set().load(std::memory_order_relaxed);

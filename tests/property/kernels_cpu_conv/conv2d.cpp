@@ -350,7 +350,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(parameters_are_rounded_to_bfloat16, Layout, layout
   }
 }
 
-// 1 + 3 / 4096 becomes 1 + 4 / 4096 in float16, which has no pairs.
+// 1 + 3 / 4096 becomes 1 + 4 / 4096 in float16.
 BOOST_AUTO_TEST_CASE_TEMPLATE(parameters_are_rounded_to_float16, Layout, layouts) {
   conv::problem p{{.batch = 1, .in = 2, .height = 9, .width = 70, .out = 1}};
   p.w.values = {1.0 + 3.0 / 4096, 1.0};
@@ -366,9 +366,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(parameters_are_rounded_to_float16, Layout, layouts
 }
 
 // What AVX512-BF16 and AMX run: here with tiles that any processor has.
-template <class Layout>
+template <class Element, class Layout>
 void check_pairs(const gradus::kernels::detail::tile_kernels<float>& kernels) {
-  using gradus::bfloat16;
   using gradus::kernels::pass;
   namespace detail = gradus::kernels::detail;
   constexpr detail::channel_order order = detail::channel_order_of<Layout>;
@@ -377,31 +376,31 @@ void check_pairs(const gradus::kernels::detail::tile_kernels<float>& kernels) {
     if (detail::is_dilated(p.geometry)) {
       continue;  // the tiles have no dilation
     }
-    const auto x = conv::stored<bfloat16, Layout>(p.x);
+    const auto x = conv::stored<Element, Layout>(p.x);
     const auto w = conv::stored<float, Layout>(p.w);
-    const auto dy = conv::stored<bfloat16, Layout>(p.dy);
-    const auto residual = conv::stored<bfloat16, Layout>(p.residual);
-    const auto mask = conv::stored<bfloat16, Layout>(p.mask);
+    const auto dy = conv::stored<Element, Layout>(p.dy);
+    const auto residual = conv::stored<Element, Layout>(p.residual);
+    const auto mask = conv::stored<Element, Layout>(p.mask);
     const std::vector<float> bias(p.bias.begin(), p.bias.end());
-    conv::results<bfloat16> results[2];
+    conv::results<Element> results[2];
     for (const int threads : {1, 3}) {
       gradus::cpu device{{.intra_op_threads = threads}};
-      conv::results<bfloat16>& r = results[threads / 2];
-      r = conv::run<bfloat16, Layout>(p, device, s.batch);
-      r.y_plain.assign(r.y_plain.size(), static_cast<bfloat16>(NAN));
+      conv::results<Element>& r = results[threads / 2];
+      r = conv::run<Element, Layout>(p, device, s.batch);
+      r.y_plain.assign(r.y_plain.size(), static_cast<Element>(NAN));
       r.y_fused = r.y_plain;
-      r.dx_plain.assign(r.dx_plain.size(), static_cast<bfloat16>(NAN));
-      r.dx_fused = conv::stored<bfloat16, Layout>(p.old_dx);
-      const auto run = [&](pass which, const bfloat16* from, const auto& output) {
-        const detail::pixel_correlations<bfloat16> all{kernels, p.geometry, order, which, threads, s.batch};
+      r.dx_plain.assign(r.dx_plain.size(), static_cast<Element>(NAN));
+      r.dx_fused = conv::stored<Element, Layout>(p.old_dx);
+      const auto run = [&](pass which, const Element* from, const auto& output) {
+        const detail::pixel_correlations<Element> all{kernels, p.geometry, order, which, threads, s.batch};
         const std::size_t bytes = all.workspace_bytes();
         auto* const workspace = static_cast<std::byte*>(device.allocate(bytes));
         std::memset(workspace, 0xFF, bytes);
         all.run(device, from, w.data(), output, workspace);
         device.deallocate(workspace, bytes);
       };
-      using forward = gradus::kernels::forward_epilogue<bfloat16>;
-      using backward = gradus::kernels::backward_epilogue<bfloat16>;
+      using forward = gradus::kernels::forward_epilogue<Element>;
+      using backward = gradus::kernels::backward_epilogue<Element>;
       run(pass::forward, x.data(), detail::output_of(r.y_plain.data(), forward{}));
       run(pass::forward, x.data(),
           detail::output_of(
@@ -412,7 +411,7 @@ void check_pairs(const gradus::kernels::detail::tile_kernels<float>& kernels) {
           detail::output_of(r.dx_fused.data(), backward{.accumulate = true, .relu_output = mask.data()}));
       r.dw.assign(r.dw.size(), NAN);
       r.dbias.assign(r.dbias.size(), NAN);
-      const detail::weight_gradients<bfloat16> all{kernels, p.geometry, order, s.batch, threads, false};
+      const detail::weight_gradients<Element> all{kernels, p.geometry, order, s.batch, threads, false};
       const std::size_t bytes = all.workspace_bytes();
       auto* const workspace = static_cast<std::byte*>(device.allocate(bytes));
       std::memset(workspace, 0xFF, bytes);
@@ -420,7 +419,7 @@ void check_pairs(const gradus::kernels::detail::tile_kernels<float>& kernels) {
       device.deallocate(workspace, bytes);
     }
     BOOST_TEST_CONTEXT(Layout::name << ": " << s) {
-      BOOST_TEST((conv::worst<Layout>(p, results[0]) < tolerance<bfloat16>));
+      BOOST_TEST((conv::worst<Layout>(p, results[0]) < tolerance<Element>));
       BOOST_TEST(conv::same_bits(results[0].y_fused, results[1].y_fused));
       BOOST_TEST(conv::same_bits(results[0].dx_fused, results[1].dx_fused));
       BOOST_TEST(conv::same_bits(results[0].dw, results[1].dw));
@@ -429,10 +428,13 @@ void check_pairs(const gradus::kernels::detail::tile_kernels<float>& kernels) {
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(pairs_of_terms_agree_with_the_definition, Layout, layouts) {
-  check_pairs<Layout>(emulated_pair_kernels());
+  check_pairs<gradus::bfloat16, Layout>(emulated_pair_kernels());
 }
 BOOST_AUTO_TEST_CASE_TEMPLATE(lines_of_pairs_agree_with_the_definition, Layout, layouts) {
-  check_pairs<Layout>(emulated_amx_kernels());
+  check_pairs<gradus::bfloat16, Layout>(emulated_amx_kernels<gradus::bfloat16>());
+}
+BOOST_AUTO_TEST_CASE(lines_of_pairs_of_float16_agree_with_the_definition) {
+  check_pairs<gradus::float16, gradus::nhwc>(emulated_amx_kernels<gradus::float16>());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

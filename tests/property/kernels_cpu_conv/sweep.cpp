@@ -129,9 +129,9 @@ class sweep_call {
     const index_t batch = c_.shape.batch;
     const auto input = g.input(batch);
     const auto output = g.output(batch);
-    if (c_.code >= code::emulated_pairs) {
-      if constexpr (std::is_same_v<Element, gradus::bfloat16>) {
-        const auto& kernels = c_.code == code::emulated_amx ? emulated_amx_kernels() : emulated_pair_kernels();
+    if (c_.code >= code::emulated_amx) {
+      if constexpr (gradus::storage_element<Element>) {
+        const auto& kernels = c_.code == code::emulated_amx ? emulated_amx_kernels<Element>() : emulated_pair_kernels();
         if (c_.which == pass::backward_weights) {
           const detail::weight_gradients<Element> lines{
               kernels, g, detail::channel_order_of<Layout>, batch, device_.threads(), false};
@@ -209,7 +209,7 @@ class sweep_call {
   /// Winograd's filtering takes away again what it has added up.
   [[nodiscard]] bool takes_winograd() const {
     namespace detail = gradus::kernels::detail;
-    if (c_.code >= code::emulated_pairs) {
+    if (c_.code >= code::emulated_amx) {
       return false;
     }
     const auto part =

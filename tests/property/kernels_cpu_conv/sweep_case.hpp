@@ -19,8 +19,17 @@ namespace conv {
 
 enum class element : unsigned char { float32, float64, bfloat16, float16 };
 
-/// The code that runs: of an instruction set, or the tiles of pairs of bfloat16 that any processor has.
-enum class code : unsigned char { portable, avx2, avx512, avx512_bf16, amx_bf16, emulated_pairs, emulated_amx };
+/// The code that runs: of an instruction set, or the tiles of pairs that any processor has.
+enum class code : unsigned char {
+  portable,
+  avx2,
+  avx512,
+  avx512_bf16,
+  amx_bf16,
+  amx_fp16,
+  emulated_amx,
+  emulated_pairs
+};
 
 /// One call of one pass.
 struct sweep_case {
@@ -282,9 +291,12 @@ inline sweep_case draw_call(draws& d, const shape& s) {
   c.channels_last = d.one_of(2);
   c.transposed = d.one_of(4);
   do {
-    const bool may_pair = c.element == element::bfloat16 && !c.transposed && s.dilation_height * s.dilation_width == 1;
-    c.code = static_cast<code>(d.in(0, may_pair ? 6 : 4));
-  } while (c.code < code::emulated_pairs &&
+    code last = code::amx_fp16;
+    if (c.element >= element::bfloat16 && !c.transposed && s.dilation_height * s.dilation_width == 1) {
+      last = c.element == element::bfloat16 ? code::emulated_pairs : code::emulated_amx;
+    }
+    c.code = static_cast<code>(d.in(0, static_cast<index_t>(last)));
+  } while (c.code < code::emulated_amx &&
            !gradus::kernels::is_available(static_cast<gradus::kernels::instruction_set>(c.code)));
   c.threads = static_cast<int>(d.in(1, 3));
   c.planned = d.one_of(2) ? 0 : d.in(1, 3);
@@ -393,7 +405,8 @@ class walk {
   number("dilation_width", s.dilation_width, 1);
   constexpr std::array passes{"forward", "backward_data", "backward_weights"};
   constexpr std::array elements{"float32", "float64", "bfloat16", "float16"};
-  constexpr std::array codes{"portable", "avx2", "avx512", "avx512_bf16", "amx_bf16", "emulated_pairs", "emulated_amx"};
+  constexpr std::array codes{"portable", "avx2",     "avx512",       "avx512_bf16",
+                             "amx_bf16", "amx_fp16", "emulated_amx", "emulated_pairs"};
   text << "}, .which = pass::" << passes[static_cast<std::size_t>(c.which)]
        << ", .element = element::" << elements[static_cast<std::size_t>(c.element)];
   const auto flag = [&](const char* name, bool value, bool usual) {

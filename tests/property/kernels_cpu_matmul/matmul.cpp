@@ -230,12 +230,11 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(parameters_are_rounded_to_sixteen_bits, Element, s
 }
 
 // What AVX512-BF16 and AMX run: here with tiles that any processor has.
-template <class Result>
+template <class Element, class Result>
 void check_pairs(const gradus::kernels::detail::tile_kernels<float>& kernels, index_t m, index_t n, index_t k) {
-  using gradus::bfloat16;
   namespace detail = gradus::kernels::detail;
   for (int transposed = 0; transposed < 4; ++transposed) {
-    const operands<bfloat16, bfloat16, Result> o{matmul_shape{
+    const operands<Element, Element, Result> o{matmul_shape{
         .m = m, .n = n, .k = k, .transpose_a = (transposed & 1) != 0, .transpose_b = (transposed & 2) != 0}};
     const std::vector<double> plain = o.plain_product();
     for (int which = 0; which < 3; ++which) {
@@ -244,8 +243,8 @@ void check_pairs(const gradus::kernels::detail::tile_kernels<float>& kernels, in
         gradus::cpu device{{.intra_op_threads = threads}};
         auto& result = results[threads / 2];
         result = which == 2 ? o.c : std::vector<Result>(o.c.size(), static_cast<Result>(NAN));
-        const detail::product<bfloat16> product{kernels, o.shape, threads};
-        const std::size_t bytes = detail::product<bfloat16>::workspace_bytes(kernels, o.shape, threads);
+        const detail::product<Element> product{kernels, o.shape, threads};
+        const std::size_t bytes = detail::product<Element>::workspace_bytes(kernels, o.shape, threads);
         auto* const workspace = static_cast<std::byte*>(device.allocate(bytes));
         std::memset(workspace, 0xFF, bytes);
         product.run(device, o.a.data(), o.b.data(), detail::output_of(result.data(), o.epilogue(which)), workspace);
@@ -260,23 +259,32 @@ void check_pairs(const gradus::kernels::detail::tile_kernels<float>& kernels, in
 }
 
 void check_pairs(const gradus::kernels::detail::tile_kernels<float>& kernels) {
+  using gradus::bfloat16;
   for (const index_t m : {1, 15, 33}) {
     for (const index_t n : {1, 16, 71}) {
       for (const index_t k : {0, 1, 2, 131, 1500}) {
-        check_pairs<gradus::bfloat16>(kernels, m, n, k);
-        check_pairs<float>(kernels, m, n, k);
+        check_pairs<bfloat16, bfloat16>(kernels, m, n, k);
+        check_pairs<bfloat16, float>(kernels, m, n, k);
       }
     }
   }
-  check_pairs<gradus::bfloat16>(kernels, 500, 40, 71);
-  check_pairs<float>(kernels, 300, 250, 9);
+  check_pairs<bfloat16, bfloat16>(kernels, 500, 40, 71);
+  check_pairs<bfloat16, float>(kernels, 300, 250, 9);
 }
 
 BOOST_AUTO_TEST_CASE(products_of_pairs_agree_with_the_definition) {
   check_pairs(emulated_pair_kernels());
 }
 BOOST_AUTO_TEST_CASE(products_of_lines_of_pairs_agree_with_the_definition) {
-  check_pairs(emulated_amx_kernels());
+  check_pairs(emulated_amx_kernels<gradus::bfloat16>());
+}
+// The same loops, with other products.
+BOOST_AUTO_TEST_CASE(products_of_lines_of_pairs_of_float16_agree_with_the_definition) {
+  using gradus::float16;
+  const auto& kernels = emulated_amx_kernels<float16>();
+  check_pairs<float16, float16>(kernels, 1, 1, 0);
+  check_pairs<float16, float16>(kernels, 33, 71, 131);
+  check_pairs<float16, float>(kernels, 15, 40, 9);
 }
 
 // Few rows or columns: every remainder of vectors and of rows, several parts of the terms, several blocks of columns.

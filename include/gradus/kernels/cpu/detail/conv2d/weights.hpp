@@ -156,7 +156,7 @@ class weight_gradients {
   /// Calls use(factors) with the form of the factors that the tiles take.
   template <class Use>
   auto with_factors(const Use& use) const {
-    if constexpr (has_storage_kernels<Element>) {
+    if constexpr (storage_element<Element>) {
       if (kernels_.group > 1) {
         return use(pixel_pairs<Element>{kernels_, c_, order_, piece_images_, piece_rows_});
       }

@@ -51,11 +51,17 @@ struct registers {
                      : "i"(Register), "r"(to), "r"(step_bytes)
                      : "memory");
   }
-  template <int Sums, int Rows, int Columns>
+  template <class Stored, int Sums, int Rows, int Columns>
   static void multiply() noexcept {
-    __asm__ volatile("{tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0|tdpbf16ps tmm%c0, tmm%c1, tmm%c2}"
-                     :
-                     : "i"(Sums), "i"(Rows), "i"(Columns));
+    if constexpr (std::is_same_v<Stored, bfloat16>) {
+      __asm__ volatile("{tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0|tdpbf16ps tmm%c0, tmm%c1, tmm%c2}"
+                       :
+                       : "i"(Sums), "i"(Rows), "i"(Columns));
+    } else {  // tdpfp16ps, which assemblers know since binutils 2.40
+      __asm__ volatile(".byte 0xC4, 0xE2, %c0, 0x5C, %c1"
+                       :
+                       : "i"((15 - Columns) << 3 | 3), "i"(0xC0 | Sums << 3 | Rows));
+    }
   }
 };
 
@@ -100,49 +106,72 @@ struct registers {
     }
   }
   /// Lower and upper halves of pairs have sums of their own, in the order of the pairs, each term fused; then both are
-  /// added to each other and to the sums. Subnormal numbers become 0 before and after each operation.
-  template <int Sums, int Rows, int Columns>
+  /// added to each other and to the sums. Subnormal floats become 0 before and after each operation. Subnormal numbers
+  /// of float16 are normal floats.
+  template <class Stored, int Sums, int Rows, int Columns>
   static void multiply() noexcept {
     register_file& all = file;
-    for (std::size_t m = 0; m < lines; ++m) {
-      std::array<float, lines> lower{};
-      std::array<float, lines> upper{};
-      for (std::size_t k = 0; k < static_cast<std::size_t>(all.depth); ++k) {
-        const std::uint32_t a = all.pairs[Rows - 4][m][k];
-        const std::array<std::uint32_t, lines>& b = all.pairs[Columns - 4][k];
-        for (std::size_t j = 0; j < lines; ++j) {
-          lower[j] = fused(of_lower(a), of_lower(b[j]), lower[j]);
-          upper[j] = fused(of_upper(a), of_upper(b[j]), upper[j]);
+    const auto depth = static_cast<std::size_t>(all.depth);
+    row b[lines][2] = {};
+    for (std::size_t k = 0; k < depth; ++k) {
+      for (int j = 0; j < lines; ++j) {
+        for (unsigned h = 0; h < 2; ++h) {
+          b[k][h][j] = half_of<Stored>(all.pairs[Columns - 4][k][static_cast<std::size_t>(j)], h);
         }
       }
-      for (std::size_t j = 0; j < lines; ++j) {
-        float& sum = all.sums[Sums][m][j];
-        sum = normal(normal(sum) + normal(lower[j] + upper[j]));
+    }
+    for (std::size_t m = 0; m < lines; ++m) {
+      row halves[2] = {};
+      for (std::size_t k = 0; k < depth; ++k) {
+        for (unsigned h = 0; h < 2; ++h) {
+          add_products<Stored>(half_of<Stored>(all.pairs[Rows - 4][m][k], h), b[k][h], halves[h]);
+        }
       }
+      halves[0] += halves[1];
+      flush(halves[0]);
+      row sum;
+      std::memcpy(&sum, all.sums[Sums][m].data(), sizeof(sum));
+      flush(sum);
+      sum += halves[0];
+      flush(sum);
+      std::memcpy(all.sums[Sums][m].data(), &sum, sizeof(sum));
     }
   }
 
  private:
-  static constexpr float least = std::numeric_limits<float>::min();
-  static constexpr float infinity = std::numeric_limits<float>::infinity();
-  GRADUS_ALWAYS_INLINE static float normal(float value) noexcept {
+  typedef float row __attribute__((vector_size(64)));
+  typedef std::uint32_t words __attribute__((vector_size(64)));
+
+  /// The lower or the upper half of a pair.
+  template <class Stored>
+  static float half_of(std::uint32_t pair, unsigned half) noexcept {
+    const float value = Stored::from_bits(static_cast<std::uint16_t>(pair >> 16U * half));
     return std::abs(value) < least ? std::copysign(0.0F, value) : value;
   }
-  GRADUS_ALWAYS_INLINE static float of_lower(std::uint32_t pair) noexcept {
-    return normal(std::bit_cast<float>(pair << 16U));
+  /// Subnormal numbers become 0.
+  GRADUS_ALWAYS_INLINE static void flush(row& value) noexcept {
+    const words bits = reinterpret_cast<words>(value);
+    value = reinterpret_cast<row>((bits & 0x7F800000U) == 0 ? bits & 0x80000000U : bits);
   }
-  GRADUS_ALWAYS_INLINE static float of_upper(std::uint32_t pair) noexcept {
-    return normal(std::bit_cast<float>(pair & 0xFFFF0000U));
-  }
-  /// The product of two halves is exact unless it leaves the range of floats.
-  GRADUS_ALWAYS_INLINE static float fused(float a, float b, float sum) noexcept {
-    const float product = a * b;
-    if ((std::abs(product) >= least && std::abs(product) < infinity) || a == 0 || b == 0) {
-      return normal(sum + product);
+  /// The product of two halves is exact unless it leaves the range of floats, as those of bfloat16 may.
+  template <class Stored>
+  GRADUS_ALWAYS_INLINE static void add_products(float a, const row& b, row& sum) noexcept {
+    const row product = a * b;
+    if constexpr (std::is_same_v<Stored, bfloat16>) {
+      const words exponent = reinterpret_cast<words>(product) & 0x7F800000U;
+      const auto beyond = ((exponent == 0) | (exponent == 0x7F800000U)) & (b != 0.0F);
+      constexpr decltype(beyond) none{};
+      if (a != 0 && std::memcmp(&beyond, &none, sizeof(none)) != 0) {
+        for (int j = 0; j < lines; ++j) {
+          sum[j] = fused(a, b[j], sum[j]);
+        }
+        return;
+      }
     }
-    return fused_beyond(a, b, sum);
+    sum += product;
+    flush(sum);
   }
-  static float fused_beyond(float a, float b, float sum) noexcept {
+  static float fused(float a, float b, float sum) noexcept {
     const float result = std::fma(a, b, sum);
     if (std::abs(result) > least || result == 0 || result != result) {
       return result;
@@ -154,6 +183,7 @@ struct registers {
     return std::abs(scaled) < least * scale ? std::copysign(0.0F, result) : result;
   }
 
+  static constexpr float least = std::numeric_limits<float>::min();
   static inline thread_local register_file file;
 };
 
@@ -260,27 +290,27 @@ GRADUS_ALWAYS_INLINE void store_sums(float* to, index_t step, const placed_rows&
 }
 
 /// Adds the products of some pairs to the sums.
-template <int Vectors, bool Both>
+template <class Stored, int Vectors, bool Both>
 GRADUS_ALWAYS_INLINE void add_products(const float* top, const float* bottom, index_t line_step, const float* b,
                                        index_t b_step) noexcept {
   registers::load<6>(b, 4 * b_step);
   registers::load<4>(top, 4 * line_step);
-  registers::multiply<0, 4, 6>();
+  registers::multiply<Stored, 0, 4, 6>();
   if constexpr (Vectors == 2) {
     registers::load<7>(b + lines, 4 * b_step);
-    registers::multiply<1, 4, 7>();
+    registers::multiply<Stored, 1, 4, 7>();
   }
   if constexpr (Both) {
     registers::load<5>(bottom, 4 * line_step);
-    registers::multiply<2, 5, 6>();
+    registers::multiply<Stored, 2, 5, 6>();
     if constexpr (Vectors == 2) {
-      registers::multiply<3, 5, 7>();
+      registers::multiply<Stored, 3, 5, 7>();
     }
   }
 }
 
 /// The last pairs of a segment that depth_of() does not divide, with zeros behind them.
-template <int Vectors, bool Both>
+template <class Stored, int Vectors, bool Both>
 void add_rest(const float* top, const float* bottom, index_t line_step, const float* b, index_t b_step, index_t rest) {
   alignas(64) float rows[2][std::size_t{lines * lines}];
   alignas(64) float columns[std::size_t{lines * Vectors * lines}];
@@ -296,10 +326,10 @@ void add_rest(const float* top, const float* bottom, index_t line_step, const fl
   for (index_t k = 0; k < rest; ++k) {
     std::memcpy(columns + k * Vectors * lines, b + k * b_step, Vectors * line_bytes);
   }
-  add_products<Vectors, Both>(rows[0], rows[1], lines, columns, Vectors * lines);
+  add_products<Stored, Vectors, Both>(rows[0], rows[1], lines, columns, Vectors * lines);
 }
 
-template <int Vectors, bool Both>
+template <class Stored, int Vectors, bool Both>
 void multiply_lines(const tile_call<float>& call, const placed_rows& top, const placed_rows& bottom) {
   const index_t depth = depth_of(call.segment_length);
   const index_t rest = call.segment_length % depth;
@@ -317,12 +347,12 @@ void multiply_lines(const tile_call<float>& call, const placed_rows& top, const 
     for (index_t s = 0; s < call.segment_count; ++s) {
       index_t at = call.segments[s];
       for (index_t k = call.segment_length / depth; k > 0; --k) {
-        add_products<Vectors, Both>(a_top + at, a_bottom + at, line_step, b, call.b_step);
+        add_products<Stored, Vectors, Both>(a_top + at, a_bottom + at, line_step, b, call.b_step);
         at += depth;
         b += depth * call.b_step;
       }
       if (rest != 0) {
-        add_rest<Vectors, Both>(a_top + at, a_bottom + at, line_step, b, call.b_step, rest);
+        add_rest<Stored, Vectors, Both>(a_top + at, a_bottom + at, line_step, b, call.b_step, rest);
         b += rest * call.b_step;
       }
     }
@@ -335,35 +365,38 @@ void multiply_lines(const tile_call<float>& call, const placed_rows& top, const 
 }
 
 /// As multiply_pairs, for any number of rows that rows_of_lines() gives.
-template <class Element, int Vectors>
-void multiply_tiles(const tile_call<Element>& call) {
+template <class Stored, int Vectors>
+void multiply_tiles(const tile_call<float>& call) {
   placed_rows top;
   placed_rows bottom;
   top.place(call.a_row, call.rows, call.line_step);
   bottom.place(call.a_row + top.count, call.rows - top.count, call.line_step);
   if (bottom.count > 0) {
-    multiply_lines<Vectors, true>(call, top, bottom);
+    multiply_lines<Stored, Vectors, true>(call, top, bottom);
   } else {
-    multiply_lines<Vectors, false>(call, top, bottom);
+    multiply_lines<Stored, Vectors, false>(call, top, bottom);
   }
 }
 
-template <class Element, int Vectors>
-constexpr tile_table<Element> tiles_of_lines() {
-  tile_table<Element> by_rows{};
+template <class Stored, int Vectors>
+constexpr tile_table<float> tiles_of_lines() {
+  tile_table<float> by_rows{};
   for (index_t rows = 1; rows <= 2 * lines; ++rows) {
-    by_rows[static_cast<std::size_t>(rows)] = &multiply_tiles<Element, Vectors>;
+    by_rows[static_cast<std::size_t>(rows)] = &multiply_tiles<Stored, Vectors>;
   }
   return by_rows;
 }
 
-/// Kernels with tiles of pairs, with these tiles instead.
-template <class Element>
-[[nodiscard]] constexpr tile_kernels<Element> with_amx_tiles(tile_kernels<Element> kernels, instruction_set set) {
+/// The kernels of an instruction set, with tiles of pairs of Stored: bfloat16 or float16.
+template <class Stored>
+[[nodiscard]] constexpr tile_kernels<float> with_amx_tiles(tile_kernels<float> kernels, instruction_set set) {
   kernels.set = set;
+  kernels.lanes = lines;
   kernels.rows = 2 * lines;
-  kernels.wide = tiles_of_lines<Element, 2>();
-  kernels.narrow = tiles_of_lines<Element, 1>();
+  kernels.width = 2 * lines;
+  kernels.wide = tiles_of_lines<Stored, 2>();
+  kernels.narrow = tiles_of_lines<Stored, 1>();
+  kernels.group = 2;
   kernels.begin = &begin;
   kernels.end = &end;
   kernels.rows_of_lines = &rows_of_lines;

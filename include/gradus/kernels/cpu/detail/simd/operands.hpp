@@ -3,13 +3,13 @@
 // The factors of products in the form of tiles: the only code that knows how an instruction set packs them.
 #pragma once
 
-#include <algorithm>  // std::fill, std::min
-#include <array>      // std::array
-#include <cstddef>    // std::size_t
-#include <cstdint>    // std::uint16_t, std::uint32_t
-#include <cstring>    // std::memcpy
+#include <algorithm>    // std::fill, std::min
+#include <array>        // std::array
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint16_t, std::uint32_t
+#include <cstring>      // std::memcpy
+#include <type_traits>  // std::type_identity_t
 
-#include "gradus/core/bfloat16.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
@@ -19,18 +19,19 @@
 
 namespace gradus::kernels::detail {
 
-// tile_kernels::group adjacent terms are a unit: a term, or a pair of terms of bfloat16. A pair, the earlier term in
+// tile_kernels::group adjacent terms are a unit: a term, or a pair of terms of 16 bits. A pair, the earlier term in
 // the lower half, has the size of a float and takes the position of one. So tiles of pairs have the same arguments as
 // other tiles, with half the terms. Pairs are copied as floats; no arithmetic uses them as floats.
 
 /// The number of units that `count` terms need. The last unit has zeros behind its terms.
 template <class Element>
 [[nodiscard]] index_t units_of(const tile_kernels<computed<Element>>& kernels, index_t count) noexcept {
-  return has_storage_kernels<Element> ? (count + kernels.group - 1) / kernels.group : count;
+  return storage_element<Element> ? (count + kernels.group - 1) / kernels.group : count;
 }
 
 /// to[i] = (a[i], b[i]) for i < count; a null b counts as zeros.
-inline void interleave(const bfloat16* a, const bfloat16* b, index_t count, float* to) noexcept {
+template <class Element>
+void interleave(const Element* a, std::type_identity_t<const Element*> b, index_t count, float* to) noexcept {
   typedef std::uint16_t eight __attribute__((vector_size(16)));
   index_t i = 0;
   for (; i + 8 <= count; i += 8) {
@@ -52,7 +53,8 @@ inline void interleave(const bfloat16* a, const bfloat16* b, index_t count, floa
 }
 
 /// Pairs of `count` adjacent terms; an odd number of terms is followed by a zero.
-inline void pair_run(const bfloat16* from, index_t count, float* to) noexcept {
+template <class Element>
+void pair_run(const Element* from, index_t count, float* to) noexcept {
   if (count > 1) {
     std::memcpy(to, from, static_cast<std::size_t>(count / 2) * sizeof(*to));
   }
@@ -62,8 +64,9 @@ inline void pair_run(const bfloat16* from, index_t count, float* to) noexcept {
 }
 
 /// to[k * width + j] = pair k of the terms from[j * column_step + i * step], i < count, for j < columns.
-inline void pair_columns(const tile_kernels<float>& kernels, const bfloat16* from, index_t column_step, index_t step,
-                         index_t columns, index_t count, index_t width, float* to) {
+template <class Element>
+void pair_columns(const tile_kernels<float>& kernels, const Element* from, index_t column_step, index_t step,
+                  index_t columns, index_t count, index_t width, float* to) {
   if (column_step == 1) {
     for (index_t k = 0; k < count; k += 2, to += width) {
       interleave(from + k * step, k + 1 < count ? from + (k + 1) * step : nullptr, columns, to);
@@ -73,7 +76,7 @@ inline void pair_columns(const tile_kernels<float>& kernels, const bfloat16* fro
   if (step != 1) {
     for (index_t k = 0; k < count; k += 2, to += width) {
       for (index_t j = 0; j < columns; ++j) {
-        const bfloat16* const term = from + j * column_step + k * step;
+        const Element* const term = from + j * column_step + k * step;
         interleave(term, k + 1 < count ? term + step : nullptr, 1, to + j);
       }
     }
@@ -96,8 +99,9 @@ inline void pair_columns(const tile_kernels<float>& kernels, const bfloat16* fro
 }
 
 /// to[j * pitch + i] = pair i of the channels of pixel j, for planes of channels `step` apart.
-inline void pair_planes(const tile_kernels<float>& kernels, const bfloat16* from, index_t step, index_t channels,
-                        index_t pixels, index_t pitch, float* to) {
+template <class Element>
+void pair_planes(const tile_kernels<float>& kernels, const Element* from, index_t step, index_t channels,
+                 index_t pixels, index_t pitch, float* to) {
   constexpr index_t height = 16;
   constexpr index_t length = 64;
   alignas(64) std::array<float, static_cast<std::size_t>(height * length)> rows;
@@ -107,7 +111,7 @@ inline void pair_planes(const tile_kernels<float>& kernels, const bfloat16* from
     for (index_t j = 0; j < pixels; j += length) {
       const index_t run = std::min(length, pixels - j);
       for (index_t r = 0; r < some; ++r) {
-        const bfloat16* const plane = from + 2 * (i + r) * step + j;
+        const Element* const plane = from + 2 * (i + r) * step + j;
         interleave(plane, 2 * (i + r) + 1 < channels ? plane + step : nullptr, run, rows.data() + r * length);
       }
       kernels.transpose(rows.data(), length, some, run, pitch, to + j * pitch + i);
@@ -119,7 +123,7 @@ inline void pair_planes(const tile_kernels<float>& kernels, const bfloat16* from
 template <class Element>
 void read_terms(const tile_kernels<computed<Element>>& kernels, const Element* from, index_t count,
                 computed<Element>* to) {
-  if constexpr (has_storage_kernels<Element>) {
+  if constexpr (storage_element<Element>) {
     if (kernels.group > 1) {
       pair_run(from, count, to);
       return;
@@ -147,7 +151,7 @@ void read_rows_of_terms(const tile_kernels<computed<Element>>& kernels, const El
 template <class Element>
 void read_planes_of_terms(const tile_kernels<computed<Element>>& kernels, const Element* from, index_t step,
                           index_t rows, index_t count, index_t pitch, computed<Element>* to) {
-  if constexpr (has_storage_kernels<Element>) {
+  if constexpr (storage_element<Element>) {
     if (kernels.group > 1) {
       pair_planes(kernels, from, step, count, rows, pitch, to);
       return;
@@ -166,7 +170,7 @@ void pack_panel(const tile_kernels<computed<Element>>& kernels, const Element* f
       std::fill(to + k * width + columns, to + (k + 1) * width, computed<Element>{});
     }
   }
-  if constexpr (has_storage_kernels<Element>) {
+  if constexpr (storage_element<Element>) {
     if (kernels.group > 1) {
       pair_columns(kernels, from, column_step, step, columns, count, width, to);
       return;
@@ -192,7 +196,7 @@ void round_panel(const tile_kernels<computed<Element>>& kernels, const computed<
                  index_t count, index_t width, computed<Element>* to) {
   if constexpr (!real_element<Element>) {
     if (kernels.group > 1) {
-      kernels.pair_rows(from, taps, count, width, to);
+      on_target([=](auto target) { pair_rows<Element>(target, from, taps, count, width, to); });
     } else {
       round_run<Element>(taps * count * width, to);
     }

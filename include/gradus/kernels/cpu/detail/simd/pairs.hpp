@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Kernels for images of bfloat16: conversions of each instruction set, and tiles that multiply two terms at a time
-// (AVX512-BF16, AMX-BF16).
+// Kernels for images of 16 bits: conversions of bfloat16 by each instruction set, and tiles that multiply two terms at
+// a time (AVX512-BF16, AMX-BF16, AMX-FP16).
 #pragma once
 
 #include <array>        // std::array
@@ -31,7 +31,7 @@
 #define GRADUS_PAIRS_NAMESPACE avx512_bf16
 #define GRADUS_PAIRS_INSTRUCTION
 #include "gradus/kernels/cpu/detail/simd/pairs_body.hpp"
-#define GRADUS_AMX_NAMESPACE amx_bf16
+#define GRADUS_AMX_NAMESPACE amx
 #define GRADUS_AMX_INSTRUCTION
 #include "gradus/kernels/cpu/detail/simd/amx_body.hpp"
 #if defined(__clang__)
@@ -43,23 +43,12 @@
 
 namespace gradus::kernels::detail {
 
-/// True for the element type whose tables have conversions and tiles of their own. Others are converted by packets.
+/// The kernels of an instruction set for images of an element type, whose tiles take terms one by one. Those for
+/// bfloat16 have conversions of their own; float16 is converted by packets.
 template <class Element>
-inline constexpr bool has_storage_kernels = std::is_same_v<Element, bfloat16>;
-
-#if defined(GRADUS_X86_KERNELS)
-template <class Element>
-inline constexpr tile_kernels<Element> pair_kernels_of =
-    avx512_bf16::with_pair_tiles<Element>(avx512::bfloat16_kernels_of<Element>, instruction_set::avx512_bf16);
-template <class Element>
-inline constexpr tile_kernels<Element> amx_kernels_of = amx_bf16::with_amx_tiles<Element>(pair_kernels_of<Element>,
-                                                                                          instruction_set::amx_bf16);
-#endif
-
-/// The kernels of an instruction set for images of an element type, whose tiles take terms one by one.
-template <class Element>
-[[nodiscard]] const tile_kernels<computed<Element>>& single_term_kernels_for([[maybe_unused]] instruction_set which) {
-  if constexpr (has_storage_kernels<Element>) {
+[[nodiscard]] constexpr const tile_kernels<computed<Element>>& single_term_kernels_for(
+    [[maybe_unused]] instruction_set which) {
+  if constexpr (std::is_same_v<Element, bfloat16>) {
 #if defined(GRADUS_X86_KERNELS)
     if (which >= instruction_set::avx512) {
       return avx512::bfloat16_kernels_of<computed<Element>>;
@@ -74,16 +63,32 @@ template <class Element>
   }
 }
 
+#if defined(GRADUS_X86_KERNELS)
+template <class Element>
+inline constexpr tile_kernels<computed<Element>> pair_kernels_of = avx512_bf16::with_pair_tiles(
+    single_term_kernels_for<Element>(instruction_set::avx512), instruction_set::avx512_bf16);
+
+/// The instruction set whose tiles of AMX multiply pairs of Element.
+template <class Element>
+inline constexpr instruction_set amx_of =
+    std::is_same_v<Element, bfloat16> ? instruction_set::amx_bf16 : instruction_set::amx_fp16;
+template <class Element>
+inline constexpr tile_kernels<computed<Element>> amx_kernels_of =
+    amx::with_amx_tiles<Element>(single_term_kernels_for<Element>(instruction_set::avx512), amx_of<Element>);
+#endif
+
 /// The kernels of an instruction set for products of images of an element type.
 template <class Element>
 [[nodiscard]] const tile_kernels<computed<Element>>& storage_kernels_for(instruction_set which) {
 #if defined(GRADUS_X86_KERNELS)
-  if constexpr (has_storage_kernels<Element>) {
-    if (which == instruction_set::amx_bf16) {
-      return amx_kernels_of<computed<Element>>;
+  if constexpr (storage_element<Element>) {
+    if (which >= amx_of<Element>) {
+      return amx_kernels_of<Element>;
     }
+  }
+  if constexpr (std::is_same_v<Element, bfloat16>) {
     if (which == instruction_set::avx512_bf16) {
-      return pair_kernels_of<computed<Element>>;
+      return pair_kernels_of<Element>;
     }
   }
 #endif

@@ -80,32 +80,6 @@ void multiply_pairs(const tile_call<Element>& call) {
   }
 }
 
-/// A vector of floats as bfloat16 rounds them, in the upper halves.
-GRADUS_ALWAYS_INLINE void round_upper(const float* from, pairs& to) noexcept {
-  const sums value = *reinterpret_cast<const stored_sums*>(from);
-  const pairs bits = reinterpret_cast<pairs>(value);
-  const pairs number = bits + 0x7FFFU + ((bits >> 16U) & 1U);
-  to = value != value ? bits | 0x400000U : number;
-}
-
-/// Implements tile_kernels::pair_rows.
-inline void pair_rows(const float* from, index_t taps, index_t channels, index_t width, float* to) {
-  for (index_t tap = 0; tap < taps; ++tap) {
-    for (index_t c = 0; c < channels; c += 2, to += width) {
-      const float* const row = from + (tap * channels + c) * width;
-      for (index_t j = 0; j < width; j += pair_lanes) {
-        pairs first;
-        pairs second{};
-        round_upper(row + j, first);
-        if (c + 1 < channels) {
-          round_upper(row + width + j, second);
-        }
-        *reinterpret_cast<stored_pairs*>(to + j) = first >> 16U | (second & 0xFFFF0000U);
-      }
-    }
-  }
-}
-
 template <class Element, int Vectors, int... Rows>
 constexpr tile_table<Element> pair_tiles() {
   tile_table<Element> by_rows{};
@@ -123,7 +97,6 @@ template <class Element>
   kernels.wide = pair_tiles<Element, 2, 4, 8, 14>();
   kernels.narrow = pair_tiles<Element, 1, 14>();
   kernels.group = 2;
-  kernels.pair_rows = &pair_rows;
   return kernels;
 }
 

@@ -229,8 +229,7 @@ template <class Element, class Plan>
 [[nodiscard]] std::size_t largest_workspace(const Plan& plan) {
   std::size_t bytes = 0;
   for (const instruction_set which : all_instruction_sets) {
-    const bool other =
-        has_storage_kernels<Element> || which < instruction_set::avx512_bf16;  // other kernels than avx512
+    const bool other = storage_element<Element> || which < instruction_set::avx512_bf16;  // other kernels than avx512
     if (other && is_available(which)) {
       bytes = std::max(bytes, plan(storage_kernels_for<Element>(which)));
     }

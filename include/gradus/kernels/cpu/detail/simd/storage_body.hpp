@@ -27,6 +27,28 @@ void round_run(target /*of*/, index_t count, computed<Element>* values) noexcept
   });
 }
 
+/// Rounds `taps` times `channels` rows of parameters and writes them as rows of pairs of channels.
+template <class Element>
+void pair_rows(target /*of*/, const float* from, index_t taps, index_t channels, index_t width, float* to) noexcept {
+  using words = typename packet<Element>::words;
+  for (index_t tap = 0; tap < taps; ++tap) {
+    for (index_t c = 0; c < channels; c += 2, to += width) {
+      const float* const row = from + (tap * channels + c) * width;
+      const float* const later = c + 1 < channels ? row + width : nullptr;
+      for_each_packet<Element>(0, width, [=](packet<Element> p, index_t j) {
+        typename stored_lanes<Element, int{packet<Element>::lanes}>::type halves[2] = {};
+        p.store(reinterpret_cast<Element*>(&halves[0]), p.load(row + j));
+        if (later != nullptr) {
+          p.store(reinterpret_cast<Element*>(&halves[1]), p.load(later + j));
+        }
+        const words pairs = __builtin_convertvector(halves[0], words) | __builtin_convertvector(halves[1], words)
+                                                                            << 16U;
+        p.store(to + j, reinterpret_cast<typename packet<Element>::type>(pairs));
+      });
+    }
+  }
+}
+
 template <class Element>
 void store_rows(target /*of*/, const computed<Element>* sums, index_t rows, index_t pitch, index_t count,
                 const index_t* c_row, const tile_output<Element>& output) noexcept {

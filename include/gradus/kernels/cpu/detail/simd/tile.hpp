@@ -146,7 +146,7 @@ struct tile_kernels {
   index_t width;               ///< columns of the widest tile: several vectors
   tile_table<Element> wide;    ///< tiles of `width` columns
   tile_table<Element> narrow;  ///< tiles of `lanes` columns
-  /// Adjacent terms that tiles multiply at once, in the memory of one element: 2 for pairs of bfloat16 (pairs.hpp),
+  /// Adjacent terms that tiles multiply at once, in the memory of one element: 2 for pairs of 16 bits (pairs.hpp),
   /// whose sums always stay partial.
   index_t group = 1;
   /// For tiles of lines, else null: the registers are prepared for segments of a length, and given back. Only between
@@ -166,9 +166,6 @@ struct tile_kernels {
                           const tile_output<bfloat16>& output) = nullptr;
   /// to[i] = from[i] for i < count
   void (*widen)(const bfloat16* from, index_t count, float* to) = nullptr;
-  /// Rounds `taps` times `channels` rows of `width` parameters and writes them as rows of pairs of channels; only for
-  /// tiles of pairs. @pre lanes divides width
-  void (*pair_rows)(const float* from, index_t taps, index_t channels, index_t width, float* to) = nullptr;
   /// to[i] += from[i] for i < count
   void (*add)(const Element* from, index_t count, Element* to);
   /// to[i] = sum over k < terms of x[k] * rows[i * step + k] for i < count, in the same order for every i
@@ -208,7 +205,7 @@ namespace gradus::kernels::detail {
 
 /// The kernels of an instruction set.
 template <class Element>
-[[nodiscard]] const tile_kernels<Element>& tile_kernels_for([[maybe_unused]] instruction_set which) {
+[[nodiscard]] constexpr const tile_kernels<Element>& tile_kernels_for([[maybe_unused]] instruction_set which) {
 #if defined(GRADUS_X86_KERNELS)
   if (which >= instruction_set::avx512) {
     return avx512::tile_kernels_of<Element>;
