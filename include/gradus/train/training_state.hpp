@@ -138,7 +138,7 @@ class training_state final : public state_source {
 
   /// This rank, and the number of ranks that share the arrays: those that train.
   [[nodiscard]] int rank() const noexcept { return rank_; }
-  /// See rank().
+  /// The number of ranks that train.
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   /// What a rank has of each array. The ranges of all ranks together are the arrays, each element once.
   /// @pre 0 <= rank < ranks()

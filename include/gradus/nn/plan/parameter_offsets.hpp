@@ -52,7 +52,7 @@ struct parameter_counts {
 [[nodiscard]] parameter_counts parameter_counts_of(const graph_node& n, std::size_t element_bytes);
 
 /// The order of all parameters in a flat buffer: those of the last layer first, as backward completes their gradients.
-/// Those of frozen layers come after all others, without gradients. Buffers of layers have a flat buffer, too.
+/// Parameters of frozen layers come after all others, without gradients. Buffers of layers have a flat buffer, too.
 class parameter_offsets {
  public:
   /// Gives each parameter its offset, a multiple of memory_plan::alignment, and each buffer its name. Replaces what an
