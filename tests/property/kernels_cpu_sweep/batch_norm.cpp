@@ -309,11 +309,11 @@ void check_backward(sweep_case& test) {
                       {.accumulate = accumulate, .relu_output = masks ? mask.data() : nullptr, .mask = masked_by},
                       workspace.elements());
   const gradus::dense_mapping<Layout> at{sizes.shape};
-  const auto count = static_cast<std::size_t>(channels);
-  std::vector<double> sums(count);
-  std::vector<double> products(count);
-  std::vector<double> sizes_of_sums(count);
-  std::vector<double> sizes_of_products(count);
+  const auto all_channels = static_cast<std::size_t>(channels);
+  std::vector<double> sums(all_channels);
+  std::vector<double> products(all_channels);
+  std::vector<double> sizes_of_sums(all_channels);
+  std::vector<double> sizes_of_products(all_channels);
   const auto slope = [&](std::size_t i) {
     return sizes.act == activation::identity
                ? static_cast<double>(dy[i])
@@ -329,7 +329,7 @@ void check_backward(sweep_case& test) {
     sizes_of_products[channel] += std::abs(product);
   });
   const double inexact = inexact_of<real>(sizes.count);
-  for (std::size_t c = 0; c < count; ++c) {
+  for (std::size_t c = 0; c < all_channels; ++c) {
     const auto scale = static_cast<double>(inverse[c]);
     agrees(test, "dgamma", static_cast<index_t>(c), wants_dgamma ? static_cast<double>(dgamma[c]) : 0.0,
            wants_dgamma ? products[c] * scale : 0.0, inexact * sizes_of_products[c] * scale);

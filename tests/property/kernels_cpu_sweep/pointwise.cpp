@@ -110,7 +110,7 @@ void check_copy_channels(sweep_case& test) {
   const index_t channels = test.between("channels", 0, from.c);
   const index_t first = test.between("first", 0, from.c - channels);
   const image_extents to{from.n, test.note("into", channels + test.below(9)), from.h, from.w};
-  const index_t first = test.between("at", 0, to.c - channels);
+  const index_t to_first = test.between("at", 0, to.c - channels);
   const bool accumulate = test.flip("accumulate");
   const auto source = filled<Element>(test, from.size(), test.once_in(4) ? 9 : 0);
   auto destination = accumulate ? filled<Element>(test, to.size()) : test.array<Element>(to.size());
@@ -118,12 +118,12 @@ void check_copy_channels(sweep_case& test) {
   const gradus::dense_mapping<Layout> in{from};
   const gradus::dense_mapping<Layout> out{to};
   for_each_coordinate({from.n, channels, from.h, from.w}, [&](index_t n, index_t c, index_t h, index_t w) {
-    double& value = expected[static_cast<std::size_t>(out(n, first + c, h, w))];
+    double& value = expected[static_cast<std::size_t>(out(n, to_first + c, h, w))];
     value = static_cast<double>(source[static_cast<std::size_t>(in(n, first + c, h, w))]) + (accumulate ? value : 0.0);
   });
   gradus::kernels::copy_channels<Element, Layout>(
       device, image_view<const Element, Layout>{device, source.data(), from}, first,
-      image_view<Element, Layout>{device, destination.data(), to}, first, channels, accumulate);
+      image_view<Element, Layout>{device, destination.data(), to}, to_first, channels, accumulate);
   all_equal(test, "destination", destination, rounded<Element>(expected));
 }
 
