@@ -84,12 +84,12 @@ struct pixel_image {
 /// @pre the rectangle is inside the image and has at least 1 pixel
 inline void resample(const pixel_image& image, const crop& part, index_t height, index_t width,
                      std::span<const float> tables, float* planes) noexcept {
-  struct sample {
+  struct neighbors {
     index_t first;
     index_t second;
     float weight;  // weight of the second pixel
   };
-  const auto between = [](index_t begin, index_t length, index_t count, index_t k) -> sample {
+  const auto between = [](index_t begin, index_t length, index_t count, index_t k) -> neighbors {
     const double at = (static_cast<double>(k) + 0.5) * static_cast<double>(length) / static_cast<double>(count) - 0.5;
     const double inside = std::clamp(at, 0.0, static_cast<double>(length - 1));
     const auto first = static_cast<index_t>(std::floor(inside));
@@ -97,11 +97,11 @@ inline void resample(const pixel_image& image, const crop& part, index_t height,
             static_cast<float>(inside - static_cast<double>(first))};
   };
   for (index_t h = 0; h < height; ++h) {
-    const sample row = between(part.top, part.height, height, h);
+    const neighbors row = between(part.top, part.height, height, h);
     const std::uint8_t* const upper = image.pixels + row.first * image.width * image.channels;
     const std::uint8_t* const lower = image.pixels + row.second * image.width * image.channels;
     for (index_t w = 0; w < width; ++w) {
-      const sample column = between(part.left, part.width, width, part.mirror ? width - 1 - w : w);
+      const neighbors column = between(part.left, part.width, width, part.mirror ? width - 1 - w : w);
       for (index_t c = 0; c < image.channels; ++c) {
         const float* const table = tables.data() + static_cast<std::size_t>(c) * 256;
         const index_t left = column.first * image.channels + c;
