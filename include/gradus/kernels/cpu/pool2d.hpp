@@ -165,14 +165,19 @@ void pool_transposed_band(const pool_plan& plan, const pool_forward<Element>& ca
   }
 }
 
-/// True for 2x2 pooling with stride 2 of planes with adjacent pixels. All kernel positions are inside the image and do
-/// not overlap, and the entries left over are at the end of each row and below the last row.
+/// True for 2x2 pooling with stride 2. All kernel positions are inside the image and do not overlap, and the entries
+/// left over are at the end of each row and below the last row.
 [[nodiscard]] inline bool pools_two_by_two(const pool_plan& plan) noexcept {
   const auto halves = [](const pool_axis& a) {
     return a.kernel == 2 && a.stride == 2 && a.pad == 0 && a.dilation == 1 && !a.adaptive && 2 * a.outputs <= a.inputs;
   };
-  return halves(plan.rows) && halves(plan.columns) && plan.in.w == 1 && plan.in.h == plan.columns.inputs &&
-         plan.out.w == 1 && plan.out.h == plan.columns.outputs;
+  return halves(plan.rows) && halves(plan.columns);
+}
+
+/// The same, of planes with adjacent pixels.
+[[nodiscard]] inline bool pools_two_by_two_planes(const pool_plan& plan) noexcept {
+  return pools_two_by_two(plan) && plan.in.w == 1 && plan.in.h == plan.columns.inputs && plan.out.w == 1 &&
+         plan.out.h == plan.columns.outputs;
 }
 
 /// Calls body(target, plane, offset of its inputs, offset of its outputs) for all planes.
@@ -196,7 +201,7 @@ void for_each_two_by_two_plane(cpu& device, const pool_plan& plan, const Body& b
 template <bool Lanes, class Element>
 void pool_images(cpu& device, const pool_plan& plan, const pool_forward<Element>& call) {
   if constexpr (!Lanes) {
-    if (pools_two_by_two(plan)) {
+    if (pools_two_by_two_planes(plan)) {
       for_each_two_by_two_plane(device, plan, [&](auto target, const two_by_two_plane& plane, index_t in, index_t out) {
         pool_two_by_two(target, plane, call.x + in, call.y + out, call.choice == nullptr ? nullptr : call.choice + out,
                         call.average);
@@ -284,7 +289,7 @@ void transposed_band_of_gradients(const pool_plan& plan, const pool_backward<Ele
 template <bool Lanes, class Element>
 void gradients_of_images(cpu& device, const pool_plan& plan, const pool_backward<Element>& call) {
   if constexpr (!Lanes) {
-    if (pools_two_by_two(plan)) {
+    if (pools_two_by_two_planes(plan)) {
       for_each_two_by_two_plane(device, plan, [&](auto target, const two_by_two_plane& plane, index_t in, index_t out) {
         gradients_of_two_by_two(target, plane, call.dy + out, call.choice == nullptr ? nullptr : call.choice + out,
                                 call.target.dx + in, epilogue_from(call.target.epilogue, in));
@@ -293,6 +298,21 @@ void gradients_of_images(cpu& device, const pool_plan& plan, const pool_backward
     }
   }
   const pool_axis& rows = plan.rows;
+  if constexpr (Lanes) {
+    // With many channels, the streams of rows of inputs are as fast in float.
+    const bool few = plan.channels <= 64 || storage_element<Element>;
+    if (few && call.choice != nullptr && pools_two_by_two(plan)) {
+      const pool_bands cut = cut_bands(plan, rows.outputs, plan.columns.outputs, 1, false);
+      for_each_band(device, plan, rows.outputs, cut, 4 * plan.columns.outputs, [&](const pool_band& band) {
+        const index_t p = band.rows.begin;
+        on_target([&](auto target) {
+          max_gradients_of_outputs(target, plan, call, p, band.place(plan.out) + p * plan.out.h,
+                                   band.place(plan.in) + 2 * p * plan.in.h);
+        });
+      });
+      return;
+    }
+  }
   // `height` rows of inputs are covered by at most (height + reach - 2) / stride + 1 rows of outputs, never more than
   // all.
   const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.outputs);

@@ -396,6 +396,45 @@ template <class Element>
   clear(2 * plane.out_height * width, plane.in_height * width);
 }
 
+/// The gradients of 2x2 max pooling without overlap, with adjacent channels, for the inputs of row p of the outputs.
+/// The last row takes the inputs below it too. @param output, input  offsets of the first pixels of rows p and 2 p
+template <class Element>
+[[gnu::flatten]] void max_gradients_of_outputs(target /*of*/, const pool_plan& plan, const pool_backward<Element>& call,
+                                               index_t p, index_t output, index_t input) noexcept {
+  using packets = packet<Element>;
+  // Copies, so that they can be in registers.
+  const backward_epilogue<Element> epilogue = call.target.epilogue;
+  Element* const dx = call.target.dx;
+  const index_t channels = plan.channels;
+  const pool_places in = plan.in;
+  const auto clear = [=](index_t first, index_t pixels) {
+    for (; pixels > 0; --pixels, first += in.w) {
+      for_each_packet<Element>(0, channels, [=](packets c, index_t i) {
+        store_gradient(c, dx, typename packets::type{}, epilogue, first + i);
+      });
+    }
+  };
+  const index_t rest = plan.columns.inputs - 2 * plan.columns.outputs;
+  clear(input + 2 * plan.columns.outputs * in.w, rest);
+  clear(input + 2 * plan.columns.outputs * in.w + in.h, rest);
+  for (index_t h = 2 * (p + 1); p + 1 == plan.rows.outputs && h < plan.rows.inputs; ++h) {
+    clear(input + (h - 2 * p) * in.h, plan.columns.inputs);
+  }
+  const Element* dy = call.dy + output;
+  const std::uint8_t* choice = call.choice + output;
+  for (index_t q = plan.columns.outputs; q > 0; --q, dy += plan.out.w, choice += plan.out.w, input += 2 * in.w) {
+    for_each_packet<Element>(0, channels, [=](packets c, index_t i) {
+      const typename packets::type gradient = c.load(dy + i);
+      const typename packets::index_vector chosen = c.load_bytes(choice + i);
+#pragma GCC unroll 4
+      for (int entry = 0; entry < 4; ++entry) {
+        store_gradient(c, dx, packets::masked(chosen == packets::broadcast_index(entry), gradient), epilogue,
+                       input + entry / 2 * in.h + entry % 2 * in.w + i);
+      }
+    });
+  }
+}
+
 // The functions of pool_forward and pool_backward.
 
 template <class Element>
