@@ -262,7 +262,8 @@ BOOST_AUTO_TEST_CASE(can_be_taken_again_in_the_same_memory) {
   const auto sum_of = [&](const std::string& name) {
     const std::size_t i = state.find(name);
     BOOST_TEST_REQUIRE(i < state.entries());
-    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(state.entry(i).elements() * state.entry(i).element_bytes()));
+    std::vector<std::uint8_t> bytes(
+        static_cast<std::size_t>(state.entry(i).elements() * state.entry(i).element_bytes()));
     state.read(i, 0, std::as_writable_bytes(std::span{bytes}));
     double sum = 0;
     for (const std::uint8_t each : bytes) {

@@ -40,8 +40,7 @@ class network_outline {
   template <class Description>
   nn::value add(std::string_view name, const Description& description, const nn::input_list& inputs) {
     using layer = typename Description::template layer<float, gradus::nhwc, gradus::cpu>;
-    return graph_.append(name, std::make_unique<layer>(description), inputs.values(),
-                         std::source_location::current());
+    return graph_.append(name, std::make_unique<layer>(description), inputs.values(), std::source_location::current());
   }
 
   template <class Description>
