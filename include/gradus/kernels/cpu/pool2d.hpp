@@ -306,8 +306,8 @@ void gradients_of_images(cpu& device, const pool_plan& plan, const pool_backward
       for_each_band(device, plan, rows.outputs, cut, 4 * plan.columns.outputs, [&](const pool_band& band) {
         const index_t p = band.rows.begin;
         on_target([&](auto target) {
-          max_gradients_of_outputs(target, plan, call, p, band.place(plan.out) + p * plan.out.h,
-                                   band.place(plan.in) + 2 * p * plan.in.h);
+          max_gradients_of_outputs(target, plan, call, p, band.offset(plan.out) + p * plan.out.h,
+                                   band.offset(plan.in) + 2 * p * plan.in.h);
         });
       });
       return;

@@ -406,7 +406,7 @@ template <class Element>
   const backward_epilogue<Element> epilogue = call.target.epilogue;
   Element* const dx = call.target.dx;
   const index_t channels = plan.channels;
-  const pool_places in = plan.in;
+  const pool_strides in = plan.in;
   const auto clear = [=](index_t first, index_t pixels) {
     for (; pixels > 0; --pixels, first += in.w) {
       for_each_packet<Element>(0, channels, [=](packets c, index_t i) {
