@@ -44,8 +44,8 @@ template <class Element, class Layout>
 [[nodiscard]] std::vector<Element> geometry_fractions(const gradus::image_extents& e, int factor, int offset,
                                                       int divisor) {
   std::vector<Element> values(static_cast<std::size_t>(e.size()));
-  for_each_logical<Layout>(e, [&](std::size_t index, std::size_t offset) {
-    values[offset] = static_cast<Element>(static_cast<gradus::parameter_element_t<Element>>(
+  for_each_logical<Layout>(e, [&](std::size_t index, std::size_t position) {
+    values[position] = static_cast<Element>(static_cast<gradus::parameter_element_t<Element>>(
         geometry_fraction(static_cast<std::int64_t>(index), factor, offset, divisor)));
   });
   return values;
