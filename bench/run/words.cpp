@@ -35,22 +35,22 @@ std::string shell_line(const word_list& command) {
 }
 
 word_list with_number(const word_list& command, std::string_view name, int number) {
-  const std::string placeholder = gradus::join({"{", name, "}"});
+  const std::string braced_name = gradus::join({"{", name, "}"});
   const std::string digits = std::to_string(number);
   word_list replaced = command;
   for (std::string& word : replaced) {
-    for (std::size_t at = word.find(placeholder); at != std::string::npos;
-         at = word.find(placeholder, at + digits.size())) {
-      word.replace(at, placeholder.size(), digits);
+    for (std::size_t at = word.find(braced_name); at != std::string::npos;
+         at = word.find(braced_name, at + digits.size())) {
+      word.replace(at, braced_name.size(), digits);
     }
   }
   return replaced;
 }
 
 bool has_number(const word_list& command, std::string_view name) {
-  const std::string placeholder = gradus::join({"{", name, "}"});
+  const std::string braced_name = gradus::join({"{", name, "}"});
   return std::any_of(command.begin(), command.end(),
-                     [&](const std::string& word) { return word.find(placeholder) != std::string::npos; });
+                     [&](const std::string& word) { return word.find(braced_name) != std::string::npos; });
 }
 
 }  // namespace supervisor
