@@ -8,7 +8,7 @@
 #include <fcntl.h>        // fcntl, open
 #include <signal.h>       // pthread_sigmask, sigpending, sigwait
 #include <sys/file.h>     // flock
-#include <sys/stat.h>     // fstat, lstat, mkdir, stat
+#include <sys/stat.h>     // fchmod, fstat, lstat, mkdir, stat
 #include <sys/statvfs.h>  // statvfs
 #include <sys/types.h>    // off_t
 #include <unistd.h>       // close, fsync, ftruncate, link, pread, pwrite, readlink, unlink, write
@@ -17,7 +17,7 @@
 #endif
 
 #include <algorithm>     // std::min
-#include <cerrno>        // errno, EINTR, ENOTSUP
+#include <cerrno>        // errno, EINTR, ENOENT, ENOTSUP
 #include <chrono>        // std::chrono
 #include <cstddef>       // std::byte, std::size_t
 #include <cstdint>       // std::int64_t, std::uint64_t
@@ -187,6 +187,9 @@ class file_system {
   virtual int remove(const std::string& path) = 0;
   /// Where a file that is written as a whole goes: behind the links of the path.
   [[nodiscard]] virtual detail::output_target resolve_output(const std::string& path) { return {.path = path}; }
+  /// Gives an open file the permissions that the file `from` has, as stat(2) and fchmod(2). A `from` that does not
+  /// exist is no error.
+  [[nodiscard]] virtual int copy_permissions(const std::string& /*from*/, int /*file*/) { return 0; }
   /// As fstat(2).
   [[nodiscard]] virtual int status(int file, file_status& into) = 0;
   /// As lstat(2).
@@ -234,6 +237,13 @@ class posix_file_system final : public file_system {
     return detail::write_in_place(file, bytes.first(one_call(bytes.size())));
   }
   detail::output_target resolve_output(const std::string& path) override { return detail::resolve_output(path); }
+  int copy_permissions(const std::string& from, int file) override {
+    struct stat found {};
+    if (::stat(from.c_str(), &found) != 0) {
+      return errno == ENOENT ? 0 : -errno;
+    }
+    return result_of(::fchmod(file, found.st_mode & 0777U));
+  }
   std::int64_t read(int file, std::span<std::byte> bytes, std::uint64_t offset) override {
     return result_of(::pread(file, bytes.data(), one_call(bytes.size()), static_cast<::off_t>(offset)));
   }

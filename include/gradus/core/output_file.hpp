@@ -25,8 +25,8 @@ namespace gradus::io {
 /// the system, too, there is the old file or the new one, complete. A process that is killed leaves the temporary file,
 /// "NAME.tmp-PROCESS-NUMBER", behind.
 ///
-/// A symbolic link is followed: it goes on leading to the file. Only a regular file is replaced: a pipe, a device and
-/// an open file ("/dev/stdout") are written to.
+/// A symbolic link is followed: it goes on leading to the file. Only a regular file is replaced, and the new one has
+/// its permissions: a pipe, a device and an open file ("/dev/stdout") are written to.
 ///
 /// Everything that the library writes as a whole is written by it: weights, models, arrays, data sets, traces. (A
 /// checkpoint, which many ranks write, has a protocol of its own: io::checkpoint_writer.)
@@ -62,6 +62,7 @@ class output_file {
       temporary_.clear();
       refuse(file_.error(), "check the folder and its permissions", where);
     }
+    (void)files.copy_permissions(target_.path, file_.number());  // some file systems have no permissions
   }
   output_file(const output_file&) = delete;
   output_file& operator=(const output_file&) = delete;

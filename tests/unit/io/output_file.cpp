@@ -7,7 +7,7 @@
 #include <fcntl.h>          // open
 #include <signal.h>         // signal
 #include <sys/resource.h>   // getrlimit, setrlimit
-#include <sys/stat.h>       // mkfifo, mknod
+#include <sys/stat.h>       // mkfifo, mknod, umask
 #include <sys/sysmacros.h>  // makedev
 #include <unistd.h>         // read, dup
 
@@ -158,6 +158,29 @@ BOOST_AUTO_TEST_CASE(a_file_of_any_kind_is_replaced_whole_or_stays) {
 }
 
 // A large part is written past what is kept of small ones, in its place.
+BOOST_AUTO_TEST_CASE(a_file_that_is_replaced_keeps_its_permissions) {
+  const scratch_folder folder;
+  const auto permissions_of = [](const fs::path& path) {
+    return static_cast<unsigned>(fs::status(path).permissions());
+  };
+  const ::mode_t before = ::umask(022);
+  const fs::path path = folder.path / "file";
+  write(path, "new");
+  BOOST_TEST(permissions_of(path) == 0644U);
+  for (const unsigned permissions : {0600U, 0664U, 0400U}) {
+    fs::permissions(path, fs::perms{permissions});
+    {
+      const io::output_file file{path.string()};  // the temporary file has them, too
+      for (const auto& each : fs::directory_iterator{folder.path}) {
+        BOOST_TEST((each.is_directory() || permissions_of(each.path()) == permissions), each.path());
+      }
+    }
+    write(path, "newer");
+    BOOST_TEST(permissions_of(path) == permissions);
+  }
+  ::umask(before);
+}
+
 BOOST_AUTO_TEST_CASE(parts_of_any_size_are_written_in_order) {
   const scratch_folder folder;
   const fs::path path = folder.path / "file";
