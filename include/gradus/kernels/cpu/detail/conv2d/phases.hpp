@@ -140,6 +140,10 @@ class correlations {
     return tasks;
   }
   [[nodiscard]] group_task locate(index_t task, count_of_group of) const {
+    if (const index_t tasks = count(of); whole_ && tasks % phases_ == 0) {
+      // Phases take turns, while the rows of the source that all of them read are in the cache.
+      task = task % phases_ * (tasks / phases_) + task / phases_;
+    }
     index_t weights = 0;
     for (index_t phase = 0;; ++phase) {
       const correlation c = at(phase);

@@ -225,12 +225,14 @@ class small_group_correlations final : public correlations<Element> {
     for (index_t t = 0; t < block.rows; ++t) {
       const index_t row = block.row + t;
       real* results = m.results + (channels_last() ? 0 : t * c.columns * width(c));
-      const bool direct = channels_last() && stores_sums(c, stored);
       if constexpr (std::is_same_v<Element, real>) {
-        results = direct ? stored.c + offset_of(row) * c.terms : results;
+        if (stores_sums(stored)) {
+          sum_row(c, row, source, first, packed, c.skip_width * c.terms, stored, stored.c + offset_of(row) * c.terms);
+          continue;
+        }
       }
-      sum_row(c, row, source, first, packed, results);
-      if (channels_last() && !direct) {
+      sum_row(c, row, source, first, packed, width(c), tile_output<real>{}, results);
+      if (channels_last()) {
         for (index_t u = 0; u < c.columns; ++u) {
           m.c_row[u] = (offset_of(row) + u * c.skip_width) * c.terms;
         }
@@ -250,15 +252,16 @@ class small_group_correlations final : public correlations<Element> {
     }
   }
 
-  /// True if the sums of a row are its results, in the same order.
-  [[nodiscard]] bool stores_sums(const correlation& c, const tile_output<Element>& output) const noexcept {
-    return std::is_same_v<Element, real> && depthwise() && c.skip_width == 1 && output.simple() &&
-           output.bias == nullptr && !output.act.relu;
+  /// True if loops over taps store the results.
+  [[nodiscard]] bool stores_sums(const tile_output<real>& output) const noexcept {
+    return channels_last() && depthwise() && output.simple();
   }
 
   /// Computes the results of a row, pixel after pixel.
-  void sum_row(const correlation& c, index_t row, const real* source, index_t first, const real* packed,
-               real* to) const {
+  /// @param step    elements of `to` from a pixel to the next
+  /// @param output  has the bias and the activation
+  void sum_row(const correlation& c, index_t row, const real* source, index_t first, const real* packed, index_t step,
+               const tile_output<real>& output, real* to) const {
     // Spread rows include the padding, and have a tap for each term of a group.
     const bool padded = !depthwise();
     const index_t source_width = padded ? c.source_columns() : c.source_width;
@@ -272,6 +275,9 @@ class small_group_correlations final : public correlations<Element> {
     call.w_row = c.taps_width * group_ * tap;
     call.w_column = tap;
     call.rows = rows.end - rows.begin;
+    call.step = step;
+    call.bias = output.bias;
+    call.relu = output.act.relu;
     for (index_t u = 0; u < c.columns;) {
       correlation::tap_range columns{0, c.taps_width};
       index_t end = c.columns;
@@ -288,7 +294,7 @@ class small_group_correlations final : public correlations<Element> {
       call.w = packed + (rows.begin * c.taps_width + columns.begin) * group_ * tap;
       call.columns = (columns.end - columns.begin) * group_;
       call.pixels = end - u;
-      kernels_.multiply_taps(call, tap, to + u * tap);
+      kernels_.multiply_taps(call, tap, to + u * step);
       u = end;
     }
   }

@@ -54,7 +54,7 @@ class small_group_weight_gradients {
     std::byte* const workers = workspace + most_chunks * chunk_bytes();
     for_each_task(device, chunks, [&, this](index_t worker, index_t chunk) {
       sum_chunk(part_begin(batch_ * c_.rows, chunks, chunk), part_begin(batch_ * c_.rows, chunks, chunk + 1), x, dy,
-                sums_of(chunk), scratch{workers + static_cast<std::size_t>(worker) * worker_bytes()});
+                dbias != nullptr, sums_of(chunk), scratch{workers + static_cast<std::size_t>(worker) * worker_bytes()});
     });
     for_each_task(device, taps_ + 1, [&, this](index_t /*worker*/, index_t task) {
       // One task for each row of sums: of a tap and a term of the groups, or of the bias.
@@ -79,6 +79,7 @@ class small_group_weight_gradients {
 
  private:
   static constexpr index_t most_chunks = 32;
+  static constexpr index_t most_taps = 3;               // of a call of add_products
   static constexpr index_t piece_elements = 32 * 1024;  // of x: a part of the second-level cache
 
   // Offsets in a chunk: (vector of channels, tap and term, channel), then the bias.
@@ -117,7 +118,8 @@ class small_group_weight_gradients {
   }
 
   /// Sums the rows [begin, end) of all images.
-  void sum_chunk(index_t begin, index_t end, const Element* x, const Element* dy, real* sums, scratch memory) const {
+  void sum_chunk(index_t begin, index_t end, const Element* x, const Element* dy, bool bias, real* sums,
+                 scratch memory) const {
     const worker_memory m = take(memory);
     std::fill_n(m.ones, piece_rows_ * c_.columns, real{1});
     std::fill_n(sums, bias_offset() + channels_, real{});
@@ -125,12 +127,12 @@ class small_group_weight_gradients {
       const index_t image = begin / c_.rows;
       const index_t row = begin % c_.rows;
       const index_t rows = std::min({piece_rows_, end - begin, c_.rows - row});
-      sum_piece(image, row, rows, x, dy, sums, m);
+      sum_piece(image, row, rows, x, dy, bias, sums, m);
       begin += rows;
     }
   }
 
-  void sum_piece(index_t image, index_t row, index_t rows, const Element* x, const Element* dy, real* sums,
+  void sum_piece(index_t image, index_t row, index_t rows, const Element* x, const Element* dy, bool bias, real* sums,
                  const worker_memory& m) const {
     const index_t source_plane = c_.source_height * c_.source_width;
     const index_t plane = c_.rows * c_.columns;
@@ -157,7 +159,9 @@ class small_group_weight_gradients {
         }
       }
     }
-    kernels_.add_rows(m.ones, gradients, channels_, rows * c_.columns, channels_, sums + bias_offset());
+    if (bias) {
+      kernels_.add_rows(m.ones, gradients, channels_, rows * c_.columns, channels_, sums + bias_offset());
+    }
   }
 
   void add_depthwise_row(index_t row, const real* source, index_t first, const real* gradient, real* sums) const {
@@ -165,19 +169,56 @@ class small_group_weight_gradients {
     for (index_t r = inside.begin; r < inside.end; ++r) {
       const real* const from =
           source + (c_.origin_height + row * c_.step_height + r - first) * c_.source_width * channels_;
-      for (index_t s = 0; s < c_.taps_width; ++s) {
-        const index_t left = c_.origin_width + s;  // the column that the first result reads
-        const index_t u = left < 0 ? ceil_div(-left, c_.step_width) : 0;
-        const index_t end = left < c_.source_width
-                                ? std::min(c_.columns, (c_.source_width - 1 - left) / c_.step_width + 1)
-                                : index_t{0};
-        if (u < end) {
-          kernels_.add_products(from + (left + u * c_.step_width) * channels_, c_.step_width * channels_,
-                                gradient + u * channels_, channels_, end - u, channels_,
-                                sums + (r * c_.taps_width + s) * channels_);
+      for (index_t s = 0; s < c_.taps_width; s += most_taps) {
+        const index_t taps = std::min(most_taps, c_.taps_width - s);
+        const result_columns common{std::max(inside_of(s).begin, inside_of(s + taps - 1).begin),
+                                    std::min(inside_of(s).end, inside_of(s + taps - 1).end)};
+        real* const to = sums + (r * c_.taps_width + s) * channels_;
+        if (common.begin >= common.end) {
+          for (index_t tap = 0; tap < taps; ++tap) {
+            add_taps(from, gradient, inside_of(s + tap), s + tap, 1, to + tap * channels_);
+          }
+          continue;
+        }
+        add_taps(from, gradient, common, s, taps, to);
+        for (index_t tap = 0; tap < taps; ++tap) {  // near the border, fewer taps are inside
+          const result_columns all = inside_of(s + tap);
+          add_taps(from, gradient, {all.begin, common.begin}, s + tap, 1, to + tap * channels_);
+          add_taps(from, gradient, {common.end, all.end}, s + tap, 1, to + tap * channels_);
         }
       }
     }
+  }
+
+  /// Columns [begin, end) of results.
+  struct result_columns {
+    index_t begin;
+    index_t end;
+  };
+  /// The columns of results whose tap `s` is inside the source.
+  [[nodiscard]] result_columns inside_of(index_t s) const noexcept {
+    const index_t left = c_.origin_width + s;  // the column that the first result reads
+    return {
+        left < 0 ? ceil_div(-left, c_.step_width) : 0,
+        left < c_.source_width ? std::min(c_.columns, (c_.source_width - 1 - left) / c_.step_width + 1) : index_t{0}};
+  }
+  /// Adds the products of `taps` taps from `s` on for some results.
+  /// @param from  the row of the source
+  void add_taps(const real* from, const real* gradient, const result_columns& columns, index_t s, index_t taps,
+                real* to) const {
+    if (columns.begin >= columns.end) {
+      return;
+    }
+    kernels_.add_products({.x = from + (c_.origin_width + s + columns.begin * c_.step_width) * channels_,
+                           .x_pixel = c_.step_width * channels_,
+                           .x_tap = channels_,
+                           .y = gradient + columns.begin * channels_,
+                           .y_pixel = channels_,
+                           .pixels = columns.end - columns.begin,
+                           .taps = taps,
+                           .channels = channels_,
+                           .to_tap = channels_},
+                          to);
   }
 
   /// The same for the channels of a vector, whose spread rows begin with row `first`.

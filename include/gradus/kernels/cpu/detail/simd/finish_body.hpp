@@ -47,14 +47,28 @@ struct results_of<bfloat16> {
   typedef std::uint16_t stored __attribute__((vector_size(sizeof(vector) / 2), aligned(2), may_alias));
 
   GRADUS_ALWAYS_INLINE static void load(const bfloat16* from, vector& to) noexcept {
-    to = reinterpret_cast<vector>(__builtin_convertvector(*reinterpret_cast<const stored*>(from), words) << 16U);
+    const auto& memory = *reinterpret_cast<const stored*>(from);
+    words whole;
+#if GRADUS_TARGET_BYTES > 16  // the compiler widens in several instructions
+    __asm__("vpmovzxwd {%1, %0|%0, %1}" : "=v"(whole) : "m"(memory));
+#else
+    whole = __builtin_convertvector(memory, words);
+#endif
+    to = reinterpret_cast<vector>(whole << 16U);
   }
   /// Rounds to nearest, ties to even; a NaN stays one.
   GRADUS_ALWAYS_INLINE static void store(const vector& value, bfloat16* to) noexcept {
     const words bits = reinterpret_cast<words>(value);
     const words number = bits + 0x7FFFU + ((bits >> 16U) & 1U);
     const words rounded = value != value ? bits | 0x400000U : number;
+#if GRADUS_TARGET_BYTES == 64
+    typedef std::uint16_t both __attribute__((vector_size(64)));
+    const both shorts = reinterpret_cast<both>(rounded);
+    *reinterpret_cast<stored*>(to) =
+        GRADUS_SHUFFLE(shorts, shorts, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+#else
     *reinterpret_cast<stored*>(to) = __builtin_convertvector(rounded >> 16U, halves);
+#endif
   }
 };
 

@@ -9,7 +9,7 @@
 namespace gradus::kernels::detail::GRADUS_TARGET {
 
 template <class Element, int Pixels, int Vectors>
-void multiply_taps_of(const depthwise_call<Element>& call, const Element* x, const Element* w, index_t step,
+void multiply_taps_of(const depthwise_call<Element>& call, const Element* x, const Element* w, const Element* bias,
                       Element* to) {
   using vector = typename vector_of<Element>::type;
   using stored = typename vector_of<Element>::stored;
@@ -31,11 +31,24 @@ void multiply_taps_of(const depthwise_call<Element>& call, const Element* x, con
       tap += call.w_column;
     }
   }
+  if (bias != nullptr) {
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; ++v) {
+      const vector of_channels = *reinterpret_cast<const stored*>(bias + v * lanes);
+#pragma GCC unroll 8
+      for (int p = 0; p < Pixels; ++p) {
+        sum[p][v] += of_channels;
+      }
+    }
+  }
 #pragma GCC unroll 8
   for (int p = 0; p < Pixels; ++p) {
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; ++v) {
-      *reinterpret_cast<stored*>(to + p * step + v * lanes) = sum[p][v];
+      if (call.relu) {
+        sum[p][v] = vector{} > sum[p][v] ? vector{} : sum[p][v];  // keeps a NaN
+      }
+      *reinterpret_cast<stored*>(to + p * call.step + v * lanes) = sum[p][v];
     }
   }
 }
@@ -47,7 +60,9 @@ index_t multiply_taps_of_pixels(const depthwise_call<Element>& call, index_t p, 
   constexpr index_t width = Vectors * vector_of<Element>::lanes;
   const Element* const x = call.x + p * call.x_pixel;
   for (; first + width <= channels; first += width) {
-    multiply_taps_of<Element, Pixels, Vectors>(call, x + first, call.w + first, channels, to + p * channels + first);
+    multiply_taps_of<Element, Pixels, Vectors>(call, x + first, call.w + first,
+                                               call.bias == nullptr ? nullptr : call.bias + first,
+                                               to + p * call.step + first);
   }
   return first;
 }
@@ -66,7 +81,7 @@ void multiply_taps(const depthwise_call<Element>& call, index_t channels, Elemen
       const index_t j = multiply_taps_of_pixels<Element, 4, 2>(call, begin, 0, channels, to);
       multiply_taps_of_pixels<Element, 4, 1>(call, begin, j, channels, to);
     } else {
-      const index_t j = multiply_taps_of_pixels<Element, 1, 2>(call, begin, 0, channels, to);
+      const index_t j = multiply_taps_of_pixels<Element, 1, 4>(call, begin, 0, channels, to);
       multiply_taps_of_pixels<Element, 1, 1>(call, begin, j, channels, to);
     }
   }
@@ -79,44 +94,61 @@ void multiply_taps(const depthwise_call<Element>& call, index_t channels, Elemen
                  call.w[r * call.w_row + s * call.w_column + rest];
         }
       }
-      to[p * channels + rest] = sum;
+      sum += call.bias == nullptr ? Element{} : call.bias[rest];
+      to[p * call.step + rest] = call.relu && Element{} > sum ? Element{} : sum;
     }
   }
 }
 
-template <class Element>
-void add_products(const Element* x, index_t x_step, const Element* y, index_t y_step, index_t terms, index_t count,
-                  Element* to) {
+/// Adds the products of `Taps` adjacent taps, for as many vectors of channels as there are. @return the first channel
+/// that is left
+template <class Element, int Taps, int Vectors>
+index_t add_products_of(const products_call<Element>& call, index_t first, Element* to) {
   using vector = typename vector_of<Element>::type;
   using stored = typename vector_of<Element>::stored;
   constexpr index_t lanes = vector_of<Element>::lanes;
-  constexpr int vectors = 2;
-  index_t j = 0;
-  for (; j + vectors * lanes <= count; j += vectors * lanes) {
-    vector sum[2][vectors] = {};  // alternating terms: independent additions
-    index_t k = 0;
-    for (; k + 2 <= terms; k += 2) {
+  for (; first + Vectors * lanes <= call.channels; first += Vectors * lanes) {
+    vector sum[std::size_t{Taps}][std::size_t{Vectors}] = {};
+    const Element* x = call.x + first;
+    const Element* y = call.y + first;
+    for (index_t k = call.pixels; k > 0; --k, x += call.x_pixel, y += call.y_pixel) {
 #pragma GCC unroll 4
-      for (int i = 0; i < 2; ++i) {
+      for (int v = 0; v < Vectors; ++v) {
+        const vector factor = *reinterpret_cast<const stored*>(y + v * lanes);
 #pragma GCC unroll 4
-        for (int v = 0; v < vectors; ++v) {
-          sum[i][v] += *reinterpret_cast<const stored*>(x + (k + i) * x_step + j + v * lanes) *
-                       *reinterpret_cast<const stored*>(y + (k + i) * y_step + j + v * lanes);
+        for (int tap = 0; tap < Taps; ++tap) {
+          sum[tap][v] += factor * *reinterpret_cast<const stored*>(x + tap * call.x_tap + v * lanes);
         }
       }
     }
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) {
-      if (k < terms) {
-        sum[0][v] += *reinterpret_cast<const stored*>(x + k * x_step + j + v * lanes) *
-                     *reinterpret_cast<const stored*>(y + k * y_step + j + v * lanes);
+    for (int tap = 0; tap < Taps; ++tap) {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) {
+        *reinterpret_cast<stored*>(to + tap * call.to_tap + first + v * lanes) += sum[tap][v];
       }
-      *reinterpret_cast<stored*>(to + j + v * lanes) += sum[0][v] + sum[1][v];
     }
   }
-  for (; j < count; ++j) {
-    for (index_t k = 0; k < terms; ++k) {
-      to[j] += x[k * x_step + j] * y[k * y_step + j];
+  return first;
+}
+
+template <class Element>
+void add_products(const products_call<Element>& call, Element* to) {
+  index_t first = 0;
+  if (call.taps == 3) {
+    first = add_products_of<Element, 3, 2>(call, 0, to);
+    first = add_products_of<Element, 3, 1>(call, first, to);
+  }
+  for (index_t tap = 0; tap < call.taps; ++tap) {
+    products_call<Element> one = call;
+    one.x += tap * call.x_tap;
+    Element* const sums = to + tap * call.to_tap;
+    index_t j = add_products_of<Element, 1, 4>(one, first, sums);
+    j = add_products_of<Element, 1, 1>(one, j, sums);
+    for (; j < call.channels; ++j) {
+      for (index_t k = 0; k < call.pixels; ++k) {
+        sums[j] += one.x[k * call.x_pixel + j] * call.y[k * call.y_pixel + j];
+      }
     }
   }
 }

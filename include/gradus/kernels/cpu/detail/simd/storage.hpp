@@ -76,6 +76,8 @@ void read_rows(const tile_kernels<computed<Element>>& kernels, const Element* fr
                index_t width, computed<Element>* to) {
   if constexpr (real_element<Element>) {
     kernels.copy_rows(from, step, count, width, to);
+  } else if (step == width) {
+    read_run(kernels, from, count * width, to);
   } else {
     for (index_t k = 0; k < count; ++k) {
       __builtin_prefetch(from + 12 * step);

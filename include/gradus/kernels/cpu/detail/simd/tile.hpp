@@ -114,8 +114,8 @@ struct plane_call {
 
 /// Correlates the channels of pixels, each with its own kernel; channels are adjacent in x, w and the results:
 ///
-///   to[p * channels + j] = sum over r < rows, s < columns of
-///                          x[p * x_pixel + r * x_row + s * x_column + j] * w[r * w_row + s * w_column + j]
+///   to[p * step + j] = act(bias[j] + sum over r < rows, s < columns of
+///                                    x[p * x_pixel + r * x_row + s * x_column + j] * w[r * w_row + s * w_column + j])
 template <class Element>
 struct depthwise_call {
   const Element* x = nullptr;
@@ -128,6 +128,27 @@ struct depthwise_call {
   index_t rows = 0;
   index_t columns = 0;
   index_t pixels = 0;
+  index_t step = 0;
+  const Element* bias = nullptr;  ///< null: none
+  bool relu = false;
+};
+
+/// Adds the products of pixels, for each channel and for adjacent taps:
+///
+///   to[tap * to_tap + j] += sum over p < pixels of x[p * x_pixel + tap * x_tap + j] * y[p * y_pixel + j]
+///
+/// for tap < taps, j < channels.
+template <class Element>
+struct products_call {
+  const Element* x = nullptr;
+  index_t x_pixel = 0;
+  index_t x_tap = 0;
+  const Element* y = nullptr;
+  index_t y_pixel = 0;
+  index_t pixels = 0;
+  index_t taps = 1;
+  index_t channels = 0;
+  index_t to_tap = 0;
 };
 
 /// The largest number of rows of a tile, over all instruction sets.
@@ -174,9 +195,8 @@ struct tile_kernels {
   void (*add_rows)(const Element* x, const Element* rows, index_t step, index_t terms, index_t count, Element* to);
   /// Computes depthwise_call for p < pixels and j < channels.
   void (*multiply_taps)(const depthwise_call<Element>& call, index_t channels, Element* to);
-  /// to[j] += sum over k < terms of x[k * x_step + j] * y[k * y_step + j] for j < count
-  void (*add_products)(const Element* x, index_t x_step, const Element* y, index_t y_step, index_t terms, index_t count,
-                       Element* to);
+  /// Computes products_call.
+  void (*add_products)(const products_call<Element>& call, Element* to);
   /// to[k * lanes + j] += sum over p < pixels of x[p * x_step + k * lanes + j] * y[p * y_step + j]
   /// for k < taps, j < lanes
   void (*add_tap_products)(const Element* x, index_t x_step, const Element* y, index_t y_step, index_t pixels,

@@ -225,32 +225,39 @@ void dot_rows(const Element* x, const Element* rows, index_t step, index_t count
   }
 }
 
-template <class Element>
-void add_rows(const Element* x, const Element* rows, index_t step, index_t terms, index_t count, Element* to) {
+/// Adds rows to `Vectors` vectors at a time. @return the first column that is left
+template <class Element, int Vectors>
+index_t add_vectors_of_rows(const Element* x, const Element* rows, index_t step, index_t terms, index_t j,
+                            index_t count, Element* to) {
   using vector = typename vector_of<Element>::type;
   using stored = typename vector_of<Element>::stored;
   constexpr index_t lanes = vector_of<Element>::lanes;
-  constexpr int vectors = 4;
-  index_t j = 0;
-  for (; j + vectors * lanes <= count; j += vectors * lanes) {
-    vector sum[vectors];
+  for (; j + Vectors * lanes <= count; j += Vectors * lanes) {
+    vector sum[std::size_t{Vectors}];
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) {
+    for (int v = 0; v < Vectors; ++v) {
       sum[v] = *reinterpret_cast<const stored*>(to + j + v * lanes);
     }
     const Element* row = rows + j;
     for (index_t k = 0; k < terms; ++k, row += step) {
       const vector factor = x[k] - vector{};
 #pragma GCC unroll 4
-      for (int v = 0; v < vectors; ++v) {
+      for (int v = 0; v < Vectors; ++v) {
         sum[v] += factor * *reinterpret_cast<const stored*>(row + v * lanes);
       }
     }
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) {
+    for (int v = 0; v < Vectors; ++v) {
       *reinterpret_cast<stored*>(to + j + v * lanes) = sum[v];
     }
   }
+  return j;
+}
+
+template <class Element>
+void add_rows(const Element* x, const Element* rows, index_t step, index_t terms, index_t count, Element* to) {
+  index_t j = add_vectors_of_rows<Element, 4>(x, rows, step, terms, 0, count, to);
+  j = add_vectors_of_rows<Element, 1>(x, rows, step, terms, j, count, to);
   for (; j < count; ++j) {
     for (index_t k = 0; k < terms; ++k) {
       to[j] += x[k] * rows[k * step + j];
