@@ -251,7 +251,7 @@ void store_zeros(const conv2d_geometry& g, bool channels_last, index_t image, in
                         .destination_width = g.in_width,
                         .rows = g.in_height,
                         .columns = g.in_width};
-  store_nothing(all, channels_last ? channel_order::last : channel_order::first, 0,
+  store_nothing(current_storage_kernels<Element>(), all, channels_last ? channel_order::last : channel_order::first, 0,
                 {.image = image, .images = 1, .row = row, .rows = 1}, typed<Element>(output));
 }
 

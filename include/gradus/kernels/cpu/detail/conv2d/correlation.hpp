@@ -263,11 +263,33 @@ class result_blocks {
   index_t row_parts_ = 1;
 };
 
+/// Stores sums that are zero in a row of an image, with the channels last.
+/// @param begin  offset of the row's first result in the output, of the first group
+template <class Element>
+void store_zeros_of_pixels(const tile_kernels<computed<Element>>& kernels, const correlation& c, index_t group,
+                           index_t begin, const tile_output<Element>& output) {
+  constexpr index_t most = 128;  // channels and pixels of a call
+  static constexpr computed<Element> zeros[most]{};
+  const index_t first = group * c.results;
+  for (index_t u = 0; u < c.columns; u += most) {
+    const index_t pixels = std::min(most, c.columns - u);
+    index_t c_row[most];
+    for (index_t i = 0; i < pixels; ++i) {
+      c_row[i] = (u + i) * c.skip_width * c.groups * c.results;
+    }
+    for (index_t j = first; j < first + c.results; j += most) {
+      tile_output<Element> stored = shifted(output, begin + j);
+      stored.bias = output.bias == nullptr ? nullptr : output.bias + j;
+      store_rows(kernels, zeros, pixels, 0, std::min(most, first + c.results - j), c_row, stored);
+    }
+  }
+}
+
 /// Stores the results of a correlation without taps, whose sums are zero. Only backward has such correlations.
 /// @param output  its bias, if there is one, has a value for each destination channel
 template <class Element>
-void store_nothing(const correlation& c, channel_order order, index_t group, const result_block& block,
-                   const tile_output<Element>& output) {
+void store_nothing(const tile_kernels<computed<Element>>& kernels, const correlation& c, channel_order order,
+                   index_t group, const result_block& block, const tile_output<Element>& output) {
   const index_t plane = c.destination_height * c.destination_width;
   const index_t channels = c.groups * c.results;
   tile_output<Element> stored = output;
@@ -276,11 +298,7 @@ void store_nothing(const correlation& c, channel_order order, index_t group, con
     for (index_t t = block.row; t < block.row + block.rows; ++t) {
       const index_t pixel = (c.first_height + t * c.skip_height) * c.destination_width + c.first_width;
       if (order == channel_order::last) {
-        stored.bias = output.bias == nullptr ? nullptr : output.bias + group * c.results;
-        for (index_t u = 0; u < c.columns; ++u) {
-          store_strided<Element>(nullptr, c.results,
-                                 (n * plane + pixel + u * c.skip_width) * channels + group * c.results, 1, stored);
-        }
+        store_zeros_of_pixels(kernels, c, group, (n * plane + pixel) * channels, stored);
       } else {
         for (index_t i = group * c.results; i < (group + 1) * c.results; ++i) {
           stored.bias = output.bias == nullptr ? nullptr : output.bias + i;

@@ -315,7 +315,7 @@ class pixel_correlations final : public correlations<Element> {
     const result_block block = all[task % all.count()];
     const index_t of_parts = task / all.count();
     if (c.terms_of_all_taps() == 0) {
-      store_nothing(c, order_, group, block, output);
+      store_nothing(kernels_, c, order_, group, block, output);
       return;
     }
     const limits most = limits_of(c);

@@ -258,7 +258,7 @@ class plane_correlations final : public correlations<Element> {
     const result_block block = block_of(c, parts[task]);
     const result_block next = block_of(c, parts[std::min(task + threads_, parts.count() - 1)]);
     if (c.terms_of_all_taps() == 0) {
-      store_nothing(c, channel_order::first, group, block, output);
+      store_nothing(kernels_, c, channel_order::first, group, block, output);
       return;
     }
     const index_t plane = c.destination_height * c.destination_width;

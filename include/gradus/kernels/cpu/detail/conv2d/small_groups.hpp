@@ -186,7 +186,7 @@ class small_group_correlations final : public correlations<Element> {
                  const tile_output<Element>& output, scratch memory) const override {
     const result_block block = blocks(c)[task];
     if (c.taps_height * c.taps_width == 0) {
-      store_nothing(c, order_, 0, block, output);
+      store_nothing(kernels_, c, order_, 0, block, output);
       return;
     }
     const worker_memory m = take(c, memory);
