@@ -57,8 +57,9 @@ struct trained_copies {
 /// Prints the steps of rank 0, and times all of them between two moments when all ranks have come.
 class printing_watch final : public step_watch {
  public:
-  printing_watch(const settings& chosen, gradus::comm::link& group, const trained_copies& copies, saves_of_rank& saves)
-      : step_watch{static_cast<std::size_t>(chosen.warmup_batches),
+  printing_watch(gradus::train::optimizer_step& end, const settings& chosen, gradus::comm::link& group,
+                 const trained_copies& copies, saves_of_rank& saves)
+      : step_watch{end, static_cast<std::size_t>(chosen.warmup_batches),
                    static_cast<std::size_t>(chosen.batches) * static_cast<std::size_t>(chosen.repeats)},
         chosen_{chosen},
         group_{group},
@@ -476,11 +477,11 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   const bool traced = !chosen.trace_file.empty();
   saves_of_rank saves{chosen, checkpoint_folder(chosen, all.group().rank(), all.group().size())};
   all.write_behind(saves.callback());
-  printing_watch watch{chosen, group, copies, saves};
+  printing_watch watch{*parts->end, chosen, group, copies, saves};
   watch.attach(
-      *parts->end, parts->timer.seconds(),
+      parts->timer.seconds(),
       {.marks = all.marks(), .layers = trained->structure().nodes().size(), .in_stages = found.pipeline.has_value()});
-  trained->fit(parts->end->group(), *parts->end, watch, saves, chosen.repeats,
+  trained->fit(parts->end->group(), watch, saves, chosen.repeats,
                schedule_of(chosen, epoch / static_cast<double>(plan.steps)), traced ? &recorder : nullptr);
 
   std::vector<double> seconds;

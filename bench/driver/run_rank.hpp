@@ -44,9 +44,7 @@ void run_rank_on(Device& device, Hosts& world, Communicator gradients, const set
 #endif
   program::output_file trace = world.rank() == 0 ? open_output("--trace-file", chosen.trace_file, chosen)
                                                  : program::output_file{};  // before the work
-  recorder.note_clock(gradus::trace::measure_clock(world, &gradus::trace::detail::steady_nanoseconds));
-  gradus::comm::recorded<Communicator, gradus::trace::transfers> traced{
-      std::move(gradients), std::make_shared<gradus::trace::transfers>(recorder)};
+  auto traced = gradus::trace::traced(std::move(gradients), recorder, world);
   gradus::comm::link_of<Hosts> everybody{world};
   require_same_options(chosen, everybody);
   ranks_on<decltype(traced), Device, Hosts> all{traced, world, device, chosen, in_process};
