@@ -26,6 +26,10 @@
 #include "settings.hpp"
 #include "watch.hpp"
 
+namespace gradus {
+class cuda;
+}  // namespace gradus
+
 namespace driver {
 
 /// How many images a rank trains on, and which.
@@ -82,15 +86,14 @@ class training {
                    const gradus::optim::schedule& learning_rate, gradus::trace::recorder* recorder) = 0;
 };
 
-/// What is defined in training_in.hpp.
+/// In the layout and precision that were asked for.
 /// @param input     outlives the training
 /// @param recorder  likewise; of what the threads of the input do
-template <class Element, class Layout, class Device>
-[[nodiscard]] std::unique_ptr<training> make_training_in(const settings& chosen, Device& device, const input_set& input,
-                                                         const batches& plan, gradus::trace::recorder& recorder);
-
-/// On a CPU, in the layout that was asked for.
 [[nodiscard]] std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& device,
+                                                      const input_set& input, const batches& plan,
+                                                      gradus::trace::recorder& recorder);
+/// The same on a GPU.
+[[nodiscard]] std::unique_ptr<training> make_training(const settings& chosen, gradus::cuda& device,
                                                       const input_set& input, const batches& plan,
                                                       gradus::trace::recorder& recorder);
 

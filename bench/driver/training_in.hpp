@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The training of one element, layout and device: included by files that compile side by side.
+// The training of one element, layout and device: included by one file for CPUs and one for GPUs.
 #pragma once
 
 #include <algorithm>
@@ -381,6 +381,7 @@ class training_in final : public training {
   std::unique_ptr<gradus::train::pipeline<network>> stages_;  // of a training in stages, until it begins
 };
 
+/// make_training of an element, a layout and a device.
 template <class Element, class Layout, class Device>
 std::unique_ptr<training> make_training_in(const settings& chosen, Device& device, const input_set& input,
                                            const batches& plan, gradus::trace::recorder& recorder) {
