@@ -4,10 +4,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "gradus/device/cuda.cuh"
 #include "settings.hpp"
 #include "training.hpp"
+#include "update.hpp"
 
 namespace driver {
 
@@ -21,17 +23,11 @@ void require_supported_on_cuda(const settings& chosen);
 /// @throws gradus::device_error when there is none
 [[nodiscard]] gradus::cuda make_cuda_device(const settings& chosen, int local_rank);
 
-/// In the layout and precision that were asked for.
-[[nodiscard]] std::unique_ptr<training> make_training_on_cuda(const settings& chosen, gradus::cuda& device,
-                                                              const input_set& input, const batches& plan,
-                                                              gradus::trace::recorder& recorder);
+/// The card that a rank computes with. It must outlive the result.
+[[nodiscard]] std::unique_ptr<rank_device> make_gpu(gradus::cuda& device);
 
 /// Calls use with a training on the first card.
 void with_cuda_training(const settings& chosen, const input_set& input, const batches& plan,
                         const std::function<void(training&)>& use);
-
-/// As run_rank, on a GPU: defined in cuda_rank.hpp. @param local_rank  the number of this rank on its machine
-template <class Communicator>
-void run_rank_on_cuda(Communicator& world, const settings& chosen, bool in_process, int local_rank);
 
 }  // namespace driver

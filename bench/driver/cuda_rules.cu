@@ -6,6 +6,8 @@
 
 namespace driver {
 
-template std::unique_ptr<rule> make_rule(const settings&, gradus::cuda&, index_t);
+std::unique_ptr<rule> make_rule(const settings& chosen, gradus::cuda& device, index_t elements) {
+  return make_rule_on(chosen, device, elements);
+}
 
 }  // namespace driver

@@ -17,23 +17,18 @@ struct recorded_form<gradus::nn::network<Element, Layout, gradus::cuda>> {
   using type = gradus::train::captured_network<gradus::nn::network<Element, Layout, gradus::cuda>>;
 };
 
-template std::unique_ptr<training> make_training_in<float, gradus::nchw>(const settings&, gradus::cuda&,
-                                                                         const input_set&, const batches&,
-                                                                         gradus::trace::recorder&);
-template std::unique_ptr<training> make_training_in<float, gradus::nhwc>(const settings&, gradus::cuda&,
-                                                                         const input_set&, const batches&,
-                                                                         gradus::trace::recorder&);
-template std::unique_ptr<training> make_training_in<gradus::bfloat16, gradus::nchw>(const settings&, gradus::cuda&,
-                                                                                    const input_set&, const batches&,
-                                                                                    gradus::trace::recorder&);
-template std::unique_ptr<training> make_training_in<gradus::bfloat16, gradus::nhwc>(const settings&, gradus::cuda&,
-                                                                                    const input_set&, const batches&,
-                                                                                    gradus::trace::recorder&);
-template std::unique_ptr<training> make_training_in<gradus::float16, gradus::nchw>(const settings&, gradus::cuda&,
-                                                                                   const input_set&, const batches&,
-                                                                                   gradus::trace::recorder&);
-template std::unique_ptr<training> make_training_in<gradus::float16, gradus::nhwc>(const settings&, gradus::cuda&,
-                                                                                   const input_set&, const batches&,
-                                                                                   gradus::trace::recorder&);
+std::unique_ptr<training> make_training(const settings& chosen, gradus::cuda& device, const input_set& input,
+                                        const batches& plan, gradus::trace::recorder& recorder) {
+  if (chosen.precision == "fp16") {
+    return chosen.nhwc ? make_training_in<gradus::float16, gradus::nhwc>(chosen, device, input, plan, recorder)
+                       : make_training_in<gradus::float16, gradus::nchw>(chosen, device, input, plan, recorder);
+  }
+  if (chosen.precision == "bf16") {
+    return chosen.nhwc ? make_training_in<gradus::bfloat16, gradus::nhwc>(chosen, device, input, plan, recorder)
+                       : make_training_in<gradus::bfloat16, gradus::nchw>(chosen, device, input, plan, recorder);
+  }
+  return chosen.nhwc ? make_training_in<float, gradus::nhwc>(chosen, device, input, plan, recorder)
+                     : make_training_in<float, gradus::nchw>(chosen, device, input, plan, recorder);
+}
 
 }  // namespace driver

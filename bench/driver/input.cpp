@@ -3,6 +3,7 @@
 // The images that gradus_bench trains on: files, or noise.
 #include "input.hpp"
 
+#include <cstdint>
 #include <filesystem>
 #include <stdexcept>
 #include <utility>
@@ -33,6 +34,14 @@ namespace fs = std::filesystem;
                               ", which this gradus_bench was built without"};
 }
 
+/// Number k of an image's noise: SplitMix64, which takes a nanosecond.
+std::uint64_t noise_bits(std::uint64_t key, index_t k) noexcept {
+  std::uint64_t x = key + static_cast<std::uint64_t>(k) + 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31U);
+}
+
 /// Pixels and labels that are functions of the seed and the number of the example. There is nothing to learn in them.
 class noise final : public input_set {
  public:
@@ -55,13 +64,13 @@ class noise final : public input_set {
     }
     const std::uint64_t key = stream_.bits(static_cast<std::uint64_t>(i), 2);
     for (index_t k = 0; k < label_map().size(); ++k) {
-      labels[k] = static_cast<std::int32_t>(gradus::detail::mix_bits(key + static_cast<std::uint64_t>(k)) % classes);
+      labels[k] = static_cast<std::int32_t>(noise_bits(key, k) % classes);
     }
   }
   void read(index_t i, std::uint64_t /*epoch*/, float* planes) const override {
     const std::uint64_t key = stream_.bits(static_cast<std::uint64_t>(i), 1);
     for (index_t k = 0; k < model_.image.size(); ++k) {  // from -1 to 1
-      const std::uint64_t bits = gradus::detail::mix_bits(key + static_cast<std::uint64_t>(k));
+      const std::uint64_t bits = noise_bits(key, k);
       planes[k] = static_cast<float>(bits >> 40U) * 0x1p-23F - 1.0F;
     }
   }

@@ -3,7 +3,9 @@
 // The ranks of an MPI job that share a machine.
 #pragma once
 
-#include "gradus/comm/mpi.hpp"
+#include <mpi.h>
+
+#include "gradus/core/error.hpp"
 
 namespace driver {
 
@@ -17,8 +19,10 @@ struct rank_on_machine {
 /// All ranks call it.
 inline rank_on_machine find_rank_on_machine(MPI_Comm world) {
   MPI_Comm machine = MPI_COMM_NULL;
-  gradus::comm::detail::check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine),
-                                  "gradus_bench", "MPI_Comm_split_type");
+  if (MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine) != MPI_SUCCESS) {
+    gradus::raise<gradus::communication_error>("gradus_bench", "the ranks of this machine",
+                                               "MPI_Comm_split_type failed");
+  }
   rank_on_machine result;
   MPI_Comm_rank(world, &result.first);
   MPI_Comm_rank(machine, &result.rank);

@@ -57,8 +57,9 @@ struct trained_copies {
 /// Prints the steps of rank 0, and times all of them between two moments when all ranks have come.
 class printing_watch final : public step_watch {
  public:
-  printing_watch(const settings& chosen, gradus::comm::link& group, const trained_copies& copies, saves_of_rank& saves)
-      : step_watch{static_cast<std::size_t>(chosen.warmup_batches),
+  printing_watch(gradus::train::optimizer_step& end, const settings& chosen, gradus::comm::link& group,
+                 const trained_copies& copies, saves_of_rank& saves)
+      : step_watch{end, static_cast<std::size_t>(chosen.warmup_batches),
                    static_cast<std::size_t>(chosen.batches) * static_cast<std::size_t>(chosen.repeats)},
         chosen_{chosen},
         group_{group},
@@ -324,7 +325,7 @@ std::uint64_t largest_peak_memory(gradus::comm::link& group) {
 void describe_ranks(result& found, const settings& chosen, const ranks& all, const input_set& input) {
   found.model = chosen.model;
   found.batch_size = chosen.batch_size_per_rank;
-  found.threads = all.threads();
+  found.threads = all.device().threads();
   found.device = chosen.device;
   found.precision = chosen.precision;
   found.winograd = chosen.winograd;
@@ -425,7 +426,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   const std::unique_ptr<input_set> input = open_input(chosen, model_of(chosen), plan.global());
   if (chosen.eval) {
     chosen = with_evaluated_batches(std::move(chosen), input->size(), plan.ranks);
-    const std::unique_ptr<training> evaluated = all.make_training(chosen, *input, plan, recorder);
+    const std::unique_ptr<training> evaluated = all.device().make_training(chosen, *input, plan, recorder);
     return measure_evaluation(chosen, all, *evaluated, *input, json);
   }
   const double epoch = examples_of_epoch(chosen, input->size()) / static_cast<double>(plan.global());  // in steps
@@ -437,7 +438,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
     chosen.batches = std::max(1, static_cast<int>(steps));
     plan.steps = index_t{chosen.warmup_batches} + chosen.batches;
   }
-  const std::unique_ptr<training> trained = all.make_training(chosen, *input, plan, recorder);
+  const std::unique_ptr<training> trained = all.device().make_training(chosen, *input, plan, recorder);
   if (chosen.forward_only) {
     return measure_inference(chosen, all, *trained, *input, json);
   }
@@ -476,11 +477,11 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   const bool traced = !chosen.trace_file.empty();
   saves_of_rank saves{chosen, checkpoint_folder(chosen, all.group().rank(), all.group().size())};
   all.write_behind(saves.callback());
-  printing_watch watch{chosen, group, copies, saves};
-  watch.attach(
-      *parts->end, parts->timer.seconds(),
-      {.marks = all.marks(), .layers = trained->structure().nodes().size(), .in_stages = found.pipeline.has_value()});
-  trained->fit(parts->end->group(), *parts->end, watch, saves, chosen.repeats,
+  printing_watch watch{*parts->end, chosen, group, copies, saves};
+  watch.attach(parts->timer.seconds(), {.marks = all.device().marks(),
+                                        .layers = trained->structure().nodes().size(),
+                                        .in_stages = found.pipeline.has_value()});
+  trained->fit(parts->end->group(), watch, saves, chosen.repeats,
                schedule_of(chosen, epoch / static_cast<double>(plan.steps)), traced ? &recorder : nullptr);
 
   std::vector<double> seconds;
@@ -509,7 +510,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
       std::fprintf(stderr, "skipped: %s\n", gradus::printable(problem).c_str());
     }
   }
-  const std::vector<double> fullest = gather(group, {static_cast<double>(all.peak_device_memory())});
+  const std::vector<double> fullest = gather(group, {static_cast<double>(all.device().peak_memory())});
   found.peak_device_memory_bytes = static_cast<std::uint64_t>(*std::max_element(fullest.begin(), fullest.end()));
   if (group.rank() == 0) {
     print_phases(found.phases);

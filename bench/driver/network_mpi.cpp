@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "computing_threads.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/reduction.hpp"
+#include "gradus/comm/transfer.hpp"
 #include "gradus/core/format.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
@@ -252,10 +254,12 @@ double adding_rate() {
   constexpr gradus::index_t elements = gradus::index_t{4} << 20U;
   std::vector<float> sums(static_cast<std::size_t>(elements), 1.0F);
   const std::vector<float> more(sums.size(), 2.0F);
+  const auto to = std::as_writable_bytes(std::span{sums});
+  const auto from = std::as_bytes(std::span{more});
   std::vector<double> seconds;
   for (int i = 0; i < 7; ++i) {
     const double begin = now();
-    comm::detail::accumulate(comm::reduction::sum, sums.data(), more.data(), elements);
+    comm::element_type_of<float>.accumulate(comm::reduction::sum, to.data(), from.data(), elements);
     seconds.push_back(now() - begin);
   }
   return static_cast<double>(elements) * sizeof(float) / std::max(median(seconds), 1e-9);

@@ -22,7 +22,6 @@
 #include "pipeline.hpp"
 #include "plan.hpp"
 #include "rules.hpp"
-#include "servers.hpp"
 #include "training.hpp"
 #include "update.hpp"
 #ifdef GRADUS_BENCH_WITH_CUDA
@@ -405,16 +404,6 @@ void require_supported(const settings& chosen) {
                                   "take all_reduce"};
     }
   }
-}
-
-std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& device, const input_set& input,
-                                        const batches& plan, gradus::trace::recorder& recorder) {
-  if (chosen.precision == "bf16") {
-    return chosen.nhwc ? make_training_in<gradus::bfloat16, gradus::nhwc>(chosen, device, input, plan, recorder)
-                       : make_training_in<gradus::bfloat16, gradus::nchw>(chosen, device, input, plan, recorder);
-  }
-  return chosen.nhwc ? make_training_in<float, gradus::nhwc>(chosen, device, input, plan, recorder)
-                     : make_training_in<float, gradus::nchw>(chosen, device, input, plan, recorder);
 }
 
 double examples_of_epoch(const settings& chosen, index_t examples_of_set) {

@@ -14,7 +14,7 @@ namespace driver {
 /// @param in_process  the ranks are threads of one process
 inline int processors_of_rank(bool in_process, int local_ranks) {
   // A launcher that binds processes has divided the processors already.
-  const int processors = gradus::detail::processors_of_job();
+  const int processors = gradus::processors_of_job();
   const int available = std::min(gradus::available_processors(), processors);
   const bool bound = !in_process && available < processors;
   return bound ? available : std::max(1, available / std::max(1, local_ranks));

@@ -6,21 +6,41 @@
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
+#include <utility>
 
 #include "../program/failure.hpp"
 #include "gradus/comm/agreement.hpp"
+#include "gradus/comm/hierarchical.hpp"
 #include "gradus/comm/mpi.hpp"
-#include "levels_mpi.hpp"
+#include "gradus/comm/mpi_shared.hpp"
 #include "machine_mpi.hpp"
 #include "network_mpi.hpp"
 #include "plan.hpp"
 #include "ranks.hpp"
 #include "run_rank.hpp"
 #ifdef GRADUS_BENCH_WITH_CUDA
-#include "cuda.hpp"
+#include "cuda_rank.hpp"
 #endif
 
 namespace driver {
+
+namespace {
+
+/// Called by all ranks: what run_rank does, with gradients that go through shared memory inside each machine and by MPI
+/// between them.
+/// @param local_ranks  on this machine
+void run_rank_in_levels(gradus::comm::mpi_environment& environment, gradus::comm::mpi& world, const settings& chosen,
+                        int local_ranks) {
+  auto nodes = gradus::comm::mpi_shared::split_by_node(environment);
+  if (nodes.nodes == 1) {
+    run_rank(world, std::move(nodes.local), chosen, false, local_ranks);
+  } else {
+    run_rank(world, gradus::comm::hierarchical{std::move(nodes.local), std::move(nodes.across), world.duplicate()},
+             chosen, false, local_ranks);
+  }
+}
+
+}  // namespace
 
 int run_under_mpi(int& argc, char**& argv, const settings& chosen, gradus::comm::command_line own) {
   gradus::comm::mpi_options options;

@@ -8,7 +8,7 @@
 #include "ranks.hpp"
 #include "run_rank.hpp"
 #ifdef GRADUS_BENCH_WITH_CUDA
-#include "cuda.hpp"
+#include "cuda_rank.hpp"
 #endif
 
 namespace driver {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The update rules of gradus_bench, for one device: included by one file for each.
+// The update rules of gradus_bench, for one device: included by one file for CPUs and one for GPUs.
 #pragma once
 
 #include <string>
@@ -30,8 +30,9 @@ std::unique_ptr<rule> make_rule_of(const settings& chosen, const Rule& options, 
       .template make<float>(device, elements);
 }
 
+/// make_rule of a device.
 template <class Device>
-std::unique_ptr<rule> make_rule(const settings& chosen, Device& device, index_t elements) {
+std::unique_ptr<rule> make_rule_on(const settings& chosen, Device& device, index_t elements) {
   namespace optim = gradus::optim;
   const auto make = [&](const auto& options) { return make_rule_of(chosen, options, device, elements); };
   const std::string& name = chosen.optimizer;

@@ -4,77 +4,59 @@
 #pragma once
 
 #include <chrono>
-#include <cstdio>
 #include <memory>
 #include <utility>
 
-#include "gradus/comm/link_of.hpp"
-#include "gradus/trace/timeline.hpp"
+#include "../program/output_file.hpp"
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/trace/recorder.hpp"
 #include "gradus/trace/transfers.hpp"
-#ifdef GRADUS_BENCH_WITH_NVTX
-#include "gradus/trace/nvtx.hpp"
-#endif
-#include "input.hpp"
-#include "measure.hpp"
-#include "overlap.hpp"
-#include "plan.hpp"
-#include "processors_of_rank.hpp"
-#include "update_on.hpp"
-#include "write_trace.hpp"
+#include "settings.hpp"
+#include "update.hpp"
 
 namespace driver {
 
 /// How long ranks wait for each other.
-inline std::chrono::milliseconds time_limit_of(const settings& chosen) {
-  return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>{chosen.time_limit});
-}
+[[nodiscard]] std::chrono::milliseconds time_limit_of(const settings& chosen);
 
-/// Called by all ranks. Their transfers pass a recorder that records if there is a --trace-file.
-/// @param world       of the host: clocks are compared and traces are gathered over it
-/// @param gradients   of the same ranks, for memory of the device
+/// The recorder of a rank, which records if there is a --trace-file, and on rank 0 that file.
+struct rank_trace {
+  rank_trace(int rank, const settings& chosen);
+
+  gradus::trace::recorder recorder;
+  program::output_file file;  // is opened before the work
+};
+
+/// Measures. Called by all ranks.
+/// @param world       of the host: traces are gathered over it
+/// @param gradients   of the same ranks, for memory of the device; recorded by `trace`
 /// @param in_process  whether all ranks are in this process
-template <class Device, class Hosts, class Communicator>
-void run_rank_on(Device& device, Hosts& world, Communicator gradients, const settings& chosen, bool in_process) {
+void run_recorded_rank(rank_device& device, gradus::comm::any_communicator& world,
+                       gradus::comm::any_communicator gradients, rank_trace& trace, const settings& chosen,
+                       bool in_process);
+
+/// The same with a communicator whose transfers are not recorded yet.
+template <class Communicator>
+void run_rank_on(rank_device& device, gradus::comm::any_communicator world, Communicator gradients,
+                 const settings& chosen, bool in_process) {
   world.set_time_limit(time_limit_of(chosen));
   gradients.set_time_limit(time_limit_of(chosen));
-#ifdef GRADUS_BENCH_WITH_NVTX
-  gradus::trace::recorder recorder{{.enabled = false, .ranges = gradus::trace::nvtx_ranges()}};
-#else
-  gradus::trace::recorder recorder{{.enabled = false}};
-#endif
-  program::output_file trace = world.rank() == 0 ? open_output("--trace-file", chosen.trace_file, chosen)
-                                                 : program::output_file{};  // before the work
-  recorder.note_clock(gradus::trace::measure_clock(world, &gradus::trace::detail::steady_nanoseconds));
-  gradus::comm::recorded<Communicator, gradus::trace::transfers> traced{
-      std::move(gradients), std::make_shared<gradus::trace::transfers>(recorder)};
-  gradus::comm::link_of<Hosts> everybody{world};
-  require_same_options(chosen, everybody);
-  ranks_on<decltype(traced), Device, Hosts> all{traced, world, device, chosen, in_process};
-  const result found = measure(chosen, all, recorder);
-  if (!chosen.trace_file.empty()) {
-    if (world.rank() == 0) {
-      std::printf("%s", overlap_text(gradus::trace::breakdown_of(recorder.read().spans), world.size()).c_str());
-    }
-    const gradus::trace::program_properties properties{
-        .model = chosen.model, .batch_size_per_rank = found.batch_size, .threads = found.threads};
-    gradus::trace::timeline all_ranks = gradus::trace::collect(recorder, world);
-    if (world.rank() == 0) {
-      all_ranks.begin_with_steps();
-      write_trace(trace, all_ranks, properties);
-    }
-  }
+  rank_trace trace{world.rank(), chosen};
+  run_recorded_rank(device, world, gradus::trace::traced(std::move(gradients), trace.recorder, world), trace, chosen,
+                    in_process);
 }
 
-/// The same on this machine's processors.
+/// The settings of a rank on this machine's processors.
 /// @param local_ranks  on this machine
-template <class Hosts, class Communicator>
-void run_rank(Hosts& world, Communicator gradients, const settings& given, bool in_process, int local_ranks) {
-  settings chosen = completed(given);
-  if (chosen.threads == 0) {
-    chosen.threads = processors_of_rank(in_process, local_ranks);
-  }
-  gradus::cpu device{{.intra_op_threads = chosen.threads, .flush_denormals = chosen.flush_denormals}};
-  run_rank_on(device, world, std::move(gradients), chosen, in_process);
+[[nodiscard]] settings with_threads(settings chosen, bool in_process, int local_ranks);
+
+/// The same as run_rank_on on this machine's processors.
+template <class Communicator>
+void run_rank(gradus::comm::any_communicator world, Communicator gradients, const settings& given, bool in_process,
+              int local_ranks) {
+  const settings chosen = with_threads(given, in_process, local_ranks);
+  const std::unique_ptr<rank_device> device = make_cpu(chosen);
+  run_rank_on(*device, std::move(world), std::move(gradients), chosen, in_process);
 }
 
 }  // namespace driver

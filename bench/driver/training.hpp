@@ -26,6 +26,10 @@
 #include "settings.hpp"
 #include "watch.hpp"
 
+namespace gradus {
+class cuda;
+}  // namespace gradus
+
 namespace driver {
 
 /// How many images a rank trains on, and which.
@@ -73,24 +77,23 @@ class training {
   /// @param after_batch  called after each of them
   /// @return             the sums of this rank's share
   [[nodiscard]] virtual score_counts evaluate(index_t count, const std::function<void()>& after_batch) = 0;
-  /// Runs epochs of batches.steps steps. `watch` is the end of each step, in front of `end`, and its callbacks are
-  /// called.
+  /// Runs epochs of batches.steps steps.
+  /// @param group     the ranks that train
+  /// @param watch     the end of each step, and a callback
   /// @param saves     called before them; resumed from if that was asked for
   /// @param recorder  of the steps, or nullptr
-  virtual void fit(gradus::comm::link& group, gradus::train::optimizer_step_of<float>& end, step_watch& watch,
-                   saves_of_rank& saves, int epochs, const gradus::optim::schedule& learning_rate,
-                   gradus::trace::recorder* recorder) = 0;
+  virtual void fit(gradus::comm::link& group, step_watch& watch, saves_of_rank& saves, int epochs,
+                   const gradus::optim::schedule& learning_rate, gradus::trace::recorder* recorder) = 0;
 };
 
-/// What is defined in training_in.hpp.
+/// In the layout and precision that were asked for.
 /// @param input     outlives the training
 /// @param recorder  likewise; of what the threads of the input do
-template <class Element, class Layout, class Device>
-[[nodiscard]] std::unique_ptr<training> make_training_in(const settings& chosen, Device& device, const input_set& input,
-                                                         const batches& plan, gradus::trace::recorder& recorder);
-
-/// On a CPU, in the layout that was asked for.
 [[nodiscard]] std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& device,
+                                                      const input_set& input, const batches& plan,
+                                                      gradus::trace::recorder& recorder);
+/// The same on a GPU.
+[[nodiscard]] std::unique_ptr<training> make_training(const settings& chosen, gradus::cuda& device,
                                                       const input_set& input, const batches& plan,
                                                       gradus::trace::recorder& recorder);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The training of one element, layout and device: included by files that compile side by side.
+// The training of one element, layout and device: included by one file for CPUs and one for GPUs.
 #pragma once
 
 #include <algorithm>
@@ -223,9 +223,8 @@ class training_in final : public training {
     return counts;
   }
 
-  void fit(gradus::comm::link& group, gradus::train::optimizer_step_of<float>& end, step_watch& watch,
-           saves_of_rank& saves, int epochs, const gradus::optim::schedule& learning_rate,
-           gradus::trace::recorder* recorder) override {
+  void fit(gradus::comm::link& group, step_watch& watch, saves_of_rank& saves, int epochs,
+           const gradus::optim::schedule& learning_rate, gradus::trace::recorder* recorder) override {
     namespace train = gradus::train;
     train::fit_options options{.epochs = epochs, .learning_rate = learning_rate};
     const auto fit_with = [&](auto& input, auto& trainer) {
@@ -235,37 +234,28 @@ class training_in final : public training {
         if (group.rank() == 0) {
           std::printf("Resumed:     %s\n", gradus::printable(gradus::io::to_string(found)).c_str());
         }
-        const auto& reached = train::detail::trainer_access::parts_of(trainer).progress->position();
+        const index_t reached = trainer.steps_in_epoch();
         // The last step of an epoch may be done and the epoch not ended: one more is measured.
-        options.epochs += reached.epochs + (reached.step_in_epoch == plan_.steps ? 1 : 0);
-        warm_up =
-            watch.begin_at(static_cast<std::size_t>(reached.step_in_epoch), static_cast<std::size_t>(plan_.steps));
+        options.epochs += trainer.epochs() + (reached == plan_.steps ? 1 : 0);
+        warm_up = watch.begin_at(static_cast<std::size_t>(reached), static_cast<std::size_t>(plan_.steps));
       }
       watch.begin();
-      // The trainer knows the end itself, whose state is saved; the watch stands in front of it.
-      const auto fit_watched = [&](auto& from, const auto& around) {
-        train::detail::watched_fit::run(trainer, from, options, around, saves.callback(), watch);
-      };
       if (recorder == nullptr) {
-        fit_watched(input, [&](train::optimizer_step& /*inner*/, auto& from, train::detail::callback_list callbacks,
-                               const auto& run) { run(watch, from, callbacks); });
+        trainer.fit(input, options, saves.callback(), watch);
         return;
       }
       recorded_loader measured{input, *recorder, warm_up};
-      fit_watched(measured, [&](train::optimizer_step& /*inner*/, auto& from, train::detail::callback_list callbacks,
-                                const auto& run) {
-        train::detail::fit_recorded(*recorder, trainer.network(), watch, from, trainer.steps(), callbacks, run);
-      });
+      train::fit_traced(*recorder, trainer, measured, options, saves.callback(), watch);
     };
     const auto fit_from = [&](auto& input, auto& trained) {
       if constexpr (std::is_same_v<std::remove_cvref_t<decltype(trained)>, network>) {
         if (stages_ != nullptr) {
-          train::trainer trainer{trained, end, group, std::move(stages_)};
+          train::trainer trainer{trained, watch, group, std::move(stages_)};
           fit_with(input, trainer);
           return;
         }
       }
-      train::trainer trainer{trained, end, group};
+      train::trainer trainer{trained, watch, group};
       fit_with(input, trainer);
     };
     const auto fit_network = [&](auto& trained) {
@@ -391,6 +381,7 @@ class training_in final : public training {
   std::unique_ptr<gradus::train::pipeline<network>> stages_;  // of a training in stages, until it begins
 };
 
+/// make_training of an element, a layout and a device.
 template <class Element, class Layout, class Device>
 std::unique_ptr<training> make_training_in(const settings& chosen, Device& device, const input_set& input,
                                            const batches& plan, gradus::trace::recorder& recorder) {

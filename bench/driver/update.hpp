@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What ends a training step: gradients brought together and parameters updated, in the way that was asked for.
+// The ranks of a measurement, and what ends their steps: gradients brought together and parameters updated, in the way
+// that was asked for.
 #pragma once
 
 #include <chrono>
-#include <concepts>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/link.hpp"
+#include "gradus/comm/self.hpp"
 #include "gradus/comm/watch.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/data/sampler.hpp"
 #include "gradus/parallel/model_averaging.hpp"
+#include "gradus/parallel/parameter_server/placement.hpp"
+#include "gradus/parallel/parameter_server/roles.hpp"
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/parallel/transfer_order/step_graph.hpp"
 #include "gradus/trace/recorder.hpp"
@@ -77,53 +83,76 @@ struct step_parts {
   std::optional<gradus::train::optimizer_step_of<float>> end;
 };
 
-/// The ranks that train together and what this one computes with, without the types of communicator and device.
-class ranks {
+/// What a rank computes with, a CPU or a GPU.
+class rank_device {
  public:
-  ranks() = default;
-  ranks(const ranks&) = delete;
-  ranks& operator=(const ranks&) = delete;
-  virtual ~ranks() = default;
+  rank_device() = default;
+  rank_device(const rank_device&) = delete;
+  rank_device& operator=(const rank_device&) = delete;
+  virtual ~rank_device() = default;
 
-  /// All ranks, servers too.
-  [[nodiscard]] virtual gradus::comm::link& group() = 0;
-  /// Where this rank stands among those that train.
-  [[nodiscard]] virtual gradus::data::shard shard() const = 0;
-  /// If this rank is only a server, serves until the others have left. Returns whether it is.
-  virtual bool serve() = 0;
-  /// A training on this rank's device. Input and recorder outlive it.
+  /// A training on it. Input and recorder outlive the result.
   [[nodiscard]] virtual std::unique_ptr<training> make_training(const settings& chosen, const input_set& input,
                                                                 const batches& plan,
                                                                 gradus::trace::recorder& recorder) = 0;
-  /// Compiles the stages of this rank. Called by all ranks. @return  where the network was cut
-  [[nodiscard]] virtual gradus::parallel::network_stages compile_stages(training& trained) = 0;
-  /// Called by all ranks that train; so is `start` of the result's end, when they have compared what they train.
-  [[nodiscard]] virtual std::unique_ptr<step_parts> make_optimizer_step(trained_parameters trained,
-                                                                        const transfer_plan& plan) = 0;
-  /// Lets the checkpoints of a rank that trains be written behind its steps. Called by all of them.
-  virtual void write_behind(gradus::train::checkpoints& saves) = 0;
+  /// The update rule that was asked for.
+  [[nodiscard]] virtual std::unique_ptr<rule> make_rule(const settings& chosen, index_t elements) = 0;
   /// Threads that compute.
   [[nodiscard]] virtual int threads() const = 0;
   /// For times of a device that works while the host goes on; null where it does not.
-  [[nodiscard]] virtual device_marks* marks() = 0;
-  /// The most memory of its own that the device has given, in bytes.
-  [[nodiscard]] virtual std::uint64_t peak_device_memory() const = 0;
+  [[nodiscard]] virtual device_marks* marks() { return nullptr; }
+  /// The most memory of its own that it has given, in bytes.
+  [[nodiscard]] virtual std::uint64_t peak_memory() const { return 0; }
 };
 
-/// A step's end of a strategy over a communicator. All that it is given outlives it.
-/// @param all  the ranks of the communicator
-template <class Communicator, class Device, class Strategy>
-std::unique_ptr<step_parts> make_end(Communicator& communicator, gradus::comm::link& all, Device& device,
-                                     trained_parameters trained, const settings& chosen, const Strategy& options) {
-  using state = gradus::parallel::strategy_state<Strategy, float>;
-  constexpr bool on_servers = std::derived_from<state, gradus::parallel::server_strategy<float>>;
-  auto made = std::make_unique<step_parts>(std::move(trained), gradus::comm::rule_watch_of(communicator));
-  made->updates =
-      make_rule(chosen, device, on_servers ? index_t{0} : static_cast<index_t>(made->parameters.values.size()));
-  made->strategy = gradus::parallel::make_strategy<float>(options, communicator, made->parameters.flat());
-  made->end.emplace(made->parameters, *made->updates, *made->strategy, all, &made->timer);
-  return made;
-}
+/// A CPU with the threads that were asked for.
+[[nodiscard]] std::unique_ptr<rank_device> make_cpu(const settings& chosen);
+
+/// The ranks of a measurement, this one among them. With a GPU, ranks sum their gradients or share their updates, by
+/// the communicator's own collectives, or are independent: require_supported_on_cuda refuses the rest.
+class ranks {
+ public:
+  /// What a rank is made of. All of it outlives the rank.
+  struct parts {
+    gradus::comm::any_communicator& gradients;  // of all ranks, for memory of the device; its transfers are recorded
+    gradus::comm::any_communicator& hosts;      // of the same ranks, for memory of the host
+    rank_device& device;
+    gradus::trace::recorder& recorder;
+    bool in_process;  // all ranks are in this process
+  };
+
+  /// Called by all ranks.
+  /// @throws gradus::configuration_error when there are not enough ranks for servers and workers
+  ranks(const parts& own, const settings& chosen);
+  ranks(const ranks&) = delete;
+  ranks& operator=(const ranks&) = delete;
+
+  /// All ranks, servers too.
+  [[nodiscard]] gradus::comm::link& group() { return own_.gradients.link(); }
+  [[nodiscard]] rank_device& device() const { return own_.device; }
+  /// Where this rank stands among those that train.
+  [[nodiscard]] gradus::data::shard shard() const;
+  /// If this rank is only a server, serves until the others have left. Returns whether it is.
+  bool serve();
+  /// Compiles the stages of this rank. Called by all ranks. @return  where the network was cut
+  [[nodiscard]] gradus::parallel::network_stages compile_stages(training& trained);
+  /// Called by all ranks that train; so is `start` of the result's end, when they have compared what they train.
+  [[nodiscard]] std::unique_ptr<step_parts> make_optimizer_step(trained_parameters trained, const transfer_plan& plan);
+  /// Lets the checkpoints of a rank that trains be written behind its steps. Called by all of them.
+  void write_behind(gradus::train::checkpoints& saves);
+
+ private:
+  parts own_;
+  const settings& chosen_;
+  gradus::parallel::roles roles_;                              // with servers
+  std::vector<int> node_of_rank_;                              // of distributed_replicated
+  std::optional<gradus::comm::any_communicator> collectives_;  // by algorithms of the library
+  gradus::comm::self self_;                                    // of an independent rank
+  std::optional<gradus::comm::any_communicator> alone_;        // the same, recorded
+};
+
+/// The policy of a name. @pre it is one
+[[nodiscard]] gradus::parallel::placement_policy placement_of(const std::string& name);
 
 /// The options of model_averaging that were asked for.
 [[nodiscard]] gradus::parallel::model_averaging averaging_of(const settings& chosen);

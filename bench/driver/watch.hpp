@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <optional>
 #include <vector>
 
 #include "gradus/kernels/conv2d.hpp"
+#include "gradus/train/forwarding_step.hpp"
 #include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/report.hpp"
 #include "marks.hpp"
@@ -30,12 +30,16 @@ struct step_times {
 
 /// Stands between a network and the end of its step, and reads the clock when they speak; also a callback. It costs a
 /// step some clock readings, and keeps the measured steps in memory that was taken before.
-class step_watch : public gradus::train::optimizer_step {
+class step_watch : public gradus::train::forwarding_step {
   using clock = std::chrono::steady_clock;
 
  public:
+  /// @param inner  the end of the step
   /// @param first  steps of an epoch that are not kept
-  step_watch(std::size_t first, std::size_t kept) : first_{first}, warm_up_{first} { steps_.reserve(kept); }
+  step_watch(gradus::train::optimizer_step& inner, std::size_t first, std::size_t kept)
+      : forwarding_step{inner}, first_{first}, warm_up_{first} {
+    steps_.reserve(kept);
+  }
 
   /// Marks of a device that works while the host goes on, or null, and the number of layers.
   struct device_times {
@@ -45,9 +49,8 @@ class step_watch : public gradus::train::optimizer_step {
     bool in_stages = false;
   };
 
-  /// What is timed; `rule_seconds` is what its update rule adds its time to.
-  void attach(optimizer_step& inner, const double& rule_seconds, const device_times& device) {
-    inner_ = &inner;
+  /// `rule_seconds` is what the update rule adds its time to.
+  void attach(const double& rule_seconds, const device_times& device) {
     rule_seconds_ = &rule_seconds;
     device_ = device;
   }
@@ -80,10 +83,11 @@ class step_watch : public gradus::train::optimizer_step {
         mark(step_mark::first_layer);
       }
     }
-    timed(now_.exchange, [&] { inner_->before_layer(layer, which); });  // may wait for the parameters of the layer
+    // It may wait for the parameters of the layer.
+    timed(now_.exchange, [&, this] { forwarding_step::before_layer(layer, which); });
   }
   void after_layer(std::size_t layer, gradus::nn::phase which) override {
-    inner_->after_layer(layer, which);
+    forwarding_step::after_layer(layer, which);
     if (which == gradus::nn::phase::forward) {
       forward_end_ = clock::now();
       forward_exchange_ = now_.exchange;
@@ -92,8 +96,10 @@ class step_watch : public gradus::train::optimizer_step {
       }
     }
   }
+  /// Is timed as a layer that computes.
+  void skip_layer(std::size_t layer) override { gradus::nn::step_hooks::skip_layer(layer); }
   void before_pass(gradus::nn::stage_pass which, std::size_t stage, std::size_t micro_batch) override {
-    inner_->before_pass(which, stage, micro_batch);
+    forwarding_step::before_pass(which, stage, micro_batch);
     if (device_.marks != nullptr) {
       device_.marks->begin_pass(marked_, which == gradus::nn::stage_pass::forward);
     }
@@ -109,12 +115,11 @@ class step_watch : public gradus::train::optimizer_step {
     if (device_.marks != nullptr) {
       device_.marks->end_pass(marked_);
     }
-    inner_->after_pass();
+    forwarding_step::after_pass();
   }
   void gradients_ready(std::size_t first, std::size_t count) override {
-    timed(now_.exchange, [&] { inner_->gradients_ready(first, count); });
+    timed(now_.exchange, [&, this] { forwarding_step::gradients_ready(first, count); });
   }
-  [[nodiscard]] gradus::loss_scale scale_of_loss() override { return inner_->scale_of_loss(); }
   void update(const gradus::optim::update_step& step) override {
     const clock::time_point before = clock::now();
     const double input = now_.input;
@@ -125,15 +130,9 @@ class step_watch : public gradus::train::optimizer_step {
       now_.backward = seconds(forward_end_, before) - (now_.exchange - forward_exchange_);
     }
     mark(step_mark::update);
-    timed(now_.exchange, [&] { inner_->update(step); });
+    timed(now_.exchange, [&, this] { forwarding_step::update(step); });
     mark(step_mark::end);
   }
-  void complete_update() override { inner_->complete_update(); }
-  [[nodiscard]] std::optional<double> gradient_norm() const noexcept override { return inner_->gradient_norm(); }
-  void end_epoch(gradus::train::epoch_report& report) override { inner_->end_epoch(report); }
-  [[nodiscard]] bool has_deferred_update() const noexcept override { return inner_->has_deferred_update(); }
-  [[nodiscard]] bool on_servers() const noexcept override { return inner_->on_servers(); }
-  [[nodiscard]] bool replicates() const noexcept override { return inner_->replicates(); }
 
   void on_start(const gradus::train::run_information& /*run*/) { step_began_ = clock::now(); }
   void on_step(const gradus::train::step_report& report) {
@@ -235,7 +234,6 @@ class step_watch : public gradus::train::optimizer_step {
   std::size_t began_at_ = 0;  // the first step of this epoch
   bool ended_before_ = false;
   std::vector<step_times> steps_;
-  optimizer_step* inner_ = nullptr;
   const double* rule_seconds_ = nullptr;
   device_times device_;
   std::size_t marked_ = 0;  // steps

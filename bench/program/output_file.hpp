@@ -11,7 +11,6 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -79,7 +78,8 @@ class output_file {
     }
     namespace fs = std::filesystem;
     std::error_code ignored;
-    const gradus::io::detail::output_target target = gradus::io::detail::resolve_output(path);
+    gradus::io::file_system& files = gradus::io::operating_system();
+    const gradus::io::output_target target = files.resolve_output(path);
     if (target.error != 0) {
       refuse(-target.error);
     }
@@ -96,7 +96,7 @@ class output_file {
       }
     }
     if (target.in_place) {
-      open_ = gradus::io::detail::open_in_place(target_);
+      open_ = files.open(target_, gradus::io::open_mode::append);
       if (open_ < 0) {
         refuse(-open_);
       }
@@ -236,14 +236,9 @@ class output_file {
     if (std::exchange(replaced_, false) && ftruncate(open_, 0) != 0) {
       refuse(errno);
     }
-    auto left = std::as_bytes(std::span{text.data(), text.size()});
-    while (!left.empty()) {
-      const std::int64_t written = gradus::io::detail::write_in_place(open_, left);
-      if (written > 0) {
-        left = left.subspan(static_cast<std::size_t>(written));
-      } else if (written != -EINTR) {
-        refuse(static_cast<int>(-written));
-      }
+    const auto bytes = std::as_bytes(std::span{text.data(), text.size()});
+    if (const int failed = gradus::io::append_all(gradus::io::operating_system(), open_, bytes); failed != 0) {
+      refuse(-failed);
     }
   }
   void copy_to_open() {

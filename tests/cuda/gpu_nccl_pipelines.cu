@@ -199,9 +199,7 @@ BOOST_AUTO_TEST_CASE(transfers_of_traced_ranks_are_matched) {
   comm::run_ranks(4, [&](comm::threads& hosts) {
     gradus::cuda device{{.device = hosts.rank()}};
     gradus::trace::recorder recorder;
-    recorder.note_clock(gradus::trace::measure_clock(hosts, &gradus::trace::detail::steady_nanoseconds));
-    comm::recorded<comm::nccl, gradus::trace::transfers> world{comm::nccl{hosts.duplicate(), device},
-                                                               std::make_shared<gradus::trace::transfers>(recorder)};
+    auto world = gradus::trace::traced(comm::nccl{hosts.duplicate(), device}, recorder, hosts);
     train<float>(device, world, momentum, options, how);
     const gradus::trace::timeline all = gradus::trace::collect(recorder, hosts);
     comm::barrier(hosts).wait();

@@ -35,8 +35,6 @@
 
 namespace gradus::io {
 
-namespace detail {
-
 /// Where the bytes of an output file go.
 struct output_target {
   std::string path = {};  ///< behind all links: of the file that is made or replaced, or what `in_place` is written to
@@ -44,6 +42,8 @@ struct output_target {
   bool in_place = false;
   int error = 0;  ///< the negative errno: nothing can be written there
 };
+
+namespace detail {
 
 /// Whether the last part of a path stands for an open file. The text of such a link need not be a path.
 [[nodiscard]] inline bool is_open_file_of_proc([[maybe_unused]] const std::string& folder) noexcept {
@@ -186,7 +186,7 @@ class file_system {
   /// As unlink(2). A symbolic link itself is removed, not what it refers to.
   virtual int remove(const std::string& path) = 0;
   /// Where a file that is written as a whole goes: behind the links of the path.
-  [[nodiscard]] virtual detail::output_target resolve_output(const std::string& path) { return {.path = path}; }
+  [[nodiscard]] virtual output_target resolve_output(const std::string& path) { return {.path = path}; }
   /// Gives an open file the permissions that the file `from` has, as stat(2) and fchmod(2). A `from` that does not
   /// exist is no error.
   [[nodiscard]] virtual int copy_permissions(const std::string& /*from*/, int /*file*/) { return 0; }
@@ -236,7 +236,7 @@ class posix_file_system final : public file_system {
   std::int64_t append(int file, std::span<const std::byte> bytes) override {
     return detail::write_in_place(file, bytes.first(one_call(bytes.size())));
   }
-  detail::output_target resolve_output(const std::string& path) override { return detail::resolve_output(path); }
+  output_target resolve_output(const std::string& path) override { return detail::resolve_output(path); }
   int copy_permissions(const std::string& from, int file) override {
     struct stat found {};
     if (::stat(from.c_str(), &found) != 0) {

@@ -141,7 +141,7 @@ class output_file {
 
   file_system* files_;
   std::string path_;
-  detail::output_target target_;
+  output_target target_;
   std::string temporary_;  // empty once it is gone
   open_file file_;
   std::uint64_t written_ = 0;

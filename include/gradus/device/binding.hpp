@@ -70,8 +70,7 @@ template <class Has>
     processors = detail::ranges_text([&](int i) { return CPU_ISSET(static_cast<std::size_t>(i), &set); }, CPU_SETSIZE);
   }
 #endif
-  return detail::binding_text(available_processors(), detail::processors_of_job(), detail::processes_on_machine(),
-                              processors);
+  return detail::binding_text(available_processors(), processors_of_job(), detail::processes_on_machine(), processors);
 }
 
 }  // namespace gradus

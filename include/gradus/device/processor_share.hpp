@@ -34,14 +34,15 @@ namespace detail {
 /// The number of processes that the launcher started on this machine, from their environment; 1 if that is not set.
 [[nodiscard]] int processes_on_machine() noexcept;
 
-/// The number of processors of this machine that the job may use: a scheduler may have given it some of them.
+}  // namespace detail
+
+/// The number of processors of this machine that the job may use: a scheduler may have given it some of them. Where
+/// available_processors() is less, a launcher has bound this process to some of these.
 [[nodiscard]] inline int processors_of_job() noexcept {
   const int all = static_cast<int>(std::thread::hardware_concurrency());
-  const int given = count_in("SLURM_CPUS_ON_NODE");
+  const int given = detail::count_in("SLURM_CPUS_ON_NODE");
   return given != 0 && given < all ? given : all;
 }
-
-}  // namespace detail
 
 /// The number of processors of a rank, at least 1, if the processors are divided equally among the ranks of its
 /// machine, threads or processes. A launcher that binds processes to processors has divided them already.
@@ -87,7 +88,7 @@ namespace gradus {
 
 GRADUS_INLINE int processors_of_rank() noexcept {
   const int available = available_processors();
-  const int all = detail::processors_of_job();
+  const int all = processors_of_job();
   const bool bound = available < all;
   return std::max(1,
                   std::min(available, all) / detail::ranks_in_process() / (bound ? 1 : detail::processes_on_machine()));

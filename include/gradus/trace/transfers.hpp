@@ -10,6 +10,7 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move, std::swap
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/recorded.hpp"
 #include "gradus/comm/watch.hpp"
@@ -182,6 +183,14 @@ class transfers {
 template <class Communicator>
 [[nodiscard]] comm::recorded<Communicator, transfers> traced(Communicator communicator, recorder& to) {
   to.note_clock(measure_clock(communicator, &detail::steady_nanoseconds));
+  return comm::recorded<Communicator, transfers>{std::move(communicator), std::make_shared<transfers>(to)};
+}
+/// The same for a communicator of a device's memory, such as comm::nccl: clocks are compared over `hosts`.
+/// @param hosts  of the same ranks, for memory of the host; trace::collect and trace::write take it too
+template <class Communicator>
+[[nodiscard]] comm::recorded<Communicator, transfers> traced(Communicator communicator, recorder& to,
+                                                             comm::any_communicator hosts) {
+  to.note_clock(measure_clock(std::move(hosts), &detail::steady_nanoseconds));
   return comm::recorded<Communicator, transfers>{std::move(communicator), std::make_shared<transfers>(to)};
 }
 

@@ -33,8 +33,7 @@
 namespace gradus::train {
 
 /// Brings gradients together as backward completes them, and updates the parameters. optimizer_step_of is the
-/// library's; derive from it to stand between a training and another one, for example to measure it, and pass all calls
-/// on.
+/// library's; train::forwarding_step stands between a training and another one, for example to measure it.
 class optimizer_step : public nn::step_hooks {
  public:
   /// What the loss of the next step is to be multiplied by.
@@ -54,6 +53,9 @@ class optimizer_step : public nn::step_hooks {
   [[nodiscard]] virtual bool on_servers() const noexcept = 0;
   /// Whether ranks that have a parameter have the same bits of it: see parallel::strategy::replicates.
   [[nodiscard]] virtual bool replicates() const noexcept { return false; }
+  /// The step that has the rule and the strategy, which checkpoints and measurements of parameters read. A step that
+  /// passes calls on returns that of the other one.
+  [[nodiscard]] virtual optimizer_step& innermost() noexcept { return *this; }
 
  protected:
   ~optimizer_step() = default;

@@ -30,6 +30,7 @@
 #include "gradus/train/detail/trainer/parts.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
 #include "gradus/train/execution.hpp"
+#include "gradus/train/forwarding_step.hpp"
 #include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/report.hpp"
 #include "gradus/train/trainer.hpp"
@@ -48,13 +49,13 @@ namespace detail {
 
 /// Records the steps of a training: what the loop does with the loader, the network, the update and the callbacks
 /// passes through here.
-class step_tracer final : public optimizer_step {
+class step_tracer final : public forwarding_step {
  public:
   /// @param layers  the names of the network's layers
   step_tracer(trace::recorder& recorder, optimizer_step& inner, dynamic_array<trace::name> layers,
               std::uint64_t first_step) noexcept
-      : recorder_{&recorder},
-        inner_{&inner},
+      : forwarding_step{inner},
+        recorder_{&recorder},
         late_{inner.has_deferred_update()},
         on_servers_{inner.on_servers()},
         layers_{std::move(layers)},
@@ -86,10 +87,10 @@ class step_tracer final : public optimizer_step {
     change_phase(forward ? trace::category::forward : trace::category::backward);
     if (late_ && forward) {
       const std::int64_t began = recorder_->now();
-      inner_->before_layer(layer, which);
+      forwarding_step::before_layer(layer, which);
       put_exchange(began, too_short);
     } else {
-      inner_->before_layer(layer, which);
+      forwarding_step::before_layer(layer, which);
     }
     if (open_layers_++ == 0) {
       first_layer_ = layer;
@@ -115,19 +116,19 @@ class step_tracer final : public optimizer_step {
                       .where = trace::track::compute};
       recorder_->push(one);
     }
-    inner_->after_layer(layer, which);
+    forwarding_step::after_layer(layer, which);
   }
 
   void skip_layer(std::size_t layer) override {
     const std::int64_t began = recorder_->now();
-    inner_->skip_layer(layer);
+    forwarding_step::skip_layer(layer);
     put_exchange(began, too_short);
   }
 
   /// Transfers are begun and moved forward by this thread.
   void gradients_ready(std::size_t first, std::size_t count) override {
     const std::int64_t began = recorder_->now();
-    inner_->gradients_ready(first, count);
+    forwarding_step::gradients_ready(first, count);
     put_if_long("exchange", began, trace::category::exchange);
   }
 
@@ -145,10 +146,10 @@ class step_tracer final : public optimizer_step {
              .sequence = static_cast<std::uint32_t>(micro_batch),
              .what = phase_,
              .operation = trace::span::stage_pass};
-    inner_->before_pass(which, stage, micro_batch);
+    forwarding_step::before_pass(which, stage, micro_batch);
   }
   void after_pass() override {
-    inner_->after_pass();
+    forwarding_step::after_pass();
     pass_.end = recorder_->now();
     recorder_->push_here(pass_);
     in_pass_ = false;
@@ -158,24 +159,16 @@ class step_tracer final : public optimizer_step {
 
   // ---- the update
 
-  [[nodiscard]] loss_scale scale_of_loss() override { return inner_->scale_of_loss(); }
-
   void update(const optim::update_step& step) override {
     const std::int64_t began = recorder_->now();
     end_phase(began);
-    inner_->update(step);
+    forwarding_step::update(step);
     put_exchange(began, 0);
   }
 
-  [[nodiscard]] std::optional<double> gradient_norm() const noexcept override { return inner_->gradient_norm(); }
-  void end_epoch(epoch_report& report) override { inner_->end_epoch(report); }
-  [[nodiscard]] bool has_deferred_update() const noexcept override { return late_; }
-  [[nodiscard]] bool on_servers() const noexcept override { return on_servers_; }
-  [[nodiscard]] bool replicates() const noexcept override { return inner_->replicates(); }
-
   void complete_update() override {
     const std::int64_t began = recorder_->now();
-    inner_->complete_update();
+    forwarding_step::complete_update();
     if (late_) {
       put_exchange(began, too_short);
     }
@@ -248,7 +241,6 @@ class step_tracer final : public optimizer_step {
   }
 
   trace::recorder* recorder_;
-  optimizer_step* inner_;
   bool late_;
   bool on_servers_;
   dynamic_array<trace::name> layers_;
@@ -335,20 +327,6 @@ class traced_callbacks final : public any_callback {
   step_tracer* tracer_;
 };
 
-/// Calls fit(end, loader, callbacks) with parts that record what goes through them.
-template <class Network, class Fit>
-void fit_recorded(trace::recorder& recorder, const Network& network, optimizer_step& end, batch_source<Network>& source,
-                  std::uint64_t first_step, callback_list callbacks, const Fit& fit) {
-  dynamic_array<trace::name> layers;
-  for (std::size_t i = 0; i < network.layers(); ++i) {
-    layers.push_back(recorder.intern(network.layer_name(i)));
-  }
-  step_tracer tracer{recorder, end, std::move(layers), first_step};
-  traced_batches<Network> traced{source, tracer};
-  traced_callbacks watched{callbacks, tracer};
-  fit(static_cast<optimizer_step&>(tracer), static_cast<batch_source<Network>&>(traced), callback_list{watched.self()});
-}
-
 /// Records the trainings over a communicator of trace::traced.
 template <class Network>
 class traced_fits final : public fit_watch<Network> {
@@ -360,7 +338,14 @@ class traced_fits final : public fit_watch<Network> {
   }
   void fit(const Network& network, optimizer_step& end, batch_source<Network>& source, std::uint64_t first_step,
            callback_list callbacks, const typename fit_watch<Network>::fit_call& fit) override {
-    fit_recorded(*recorder_, network, end, source, first_step, callbacks, fit);
+    dynamic_array<trace::name> layers;
+    for (std::size_t i = 0; i < network.layers(); ++i) {
+      layers.push_back(recorder_->intern(network.layer_name(i)));
+    }
+    step_tracer tracer{*recorder_, end, std::move(layers), first_step};
+    traced_batches<Network> traced{source, tracer};
+    traced_callbacks watched{callbacks, tracer};
+    fit(tracer, traced, {watched.self()});
   }
   /// A span around it.
   void evaluation(bool begins) override {
@@ -392,12 +377,8 @@ class training_watch<trace::transfers> {
 template <class Network, class Loader, class... Callbacks>
 void fit_traced(trace::recorder& recorder, trainer<Network>& of, Loader& loader, const fit_options& options,
                 Callbacks&&... callbacks) {
-  detail::watched_fit::run(
-      of, loader, options,
-      [&](optimizer_step& end, batch_source<Network>& source, detail::callback_list list, const auto& fit) {
-        detail::fit_recorded(recorder, of.network(), end, source, of.steps(), list, fit);
-      },
-      callbacks...);
+  detail::traced_fits<Network> watch{recorder};
+  of.fit_watched(&watch, loader, options, callbacks...);
 }
 
 /// A data set whose loader records how its threads prepare batches, as spans of trace::track::input: each batch, and of

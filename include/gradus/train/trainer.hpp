@@ -43,11 +43,11 @@
 #include "gradus/nn/network.hpp"
 #endif
 
-namespace gradus::train {
+namespace gradus::trace {
+class recorder;
+}  // namespace gradus::trace
 
-namespace detail {
-struct watched_fit;
-}  // namespace detail
+namespace gradus::train {
 
 namespace detail {
 
@@ -184,16 +184,7 @@ class trainer final : public detail::trainer_base<Network> {
   template <class Loader, class... Callbacks>
   void fit(Loader&& loader, const fit_options& options,  // {.epochs = 2, .learning_rate = 0.05}
            Callbacks&&... callbacks) {
-    static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
-    static_assert((detail::explain_callback<std::remove_reference_t<Callbacks>, trainer>() && ...));
-    if constexpr (detail::loader_for<std::remove_reference_t<Loader>, Network>) {
-      at_call(options.where, [&, this] {
-        fit_with(
-            loader, options, {adapter<Callbacks>{callbacks, this}.self()...},
-            {this, [](const void* self, optimizer_step& end, batch_source<Network>& source, detail::callback_list list,
-                      const fit_call& fit) { static_cast<const trainer*>(self)->watch_fit(end, source, list, fit); }});
-      });
-    }
+    fit_watched(watch_.get(), loader, options, callbacks...);
   }
 
   /// Begins a training that goes on in calls of train_steps and train_for, between which the program does other things.
@@ -328,7 +319,9 @@ class trainer final : public detail::trainer_base<Network> {
 
  private:
   friend struct detail::trainer_access;
-  friend struct detail::watched_fit;
+  template <class TracedNetwork, class Loader, class... Callbacks>
+  friend void fit_traced(trace::recorder& recorder, trainer<TracedNetwork>& of, Loader& loader,
+                         const fit_options& options, Callbacks&&... callbacks);
   template <class, class, class...>
   friend class detail::session_of;
 
@@ -345,45 +338,43 @@ class trainer final : public detail::trainer_base<Network> {
     std::unique_ptr<optimizer_step_of<element>> end;
   };
 
-  using fit_call = typename detail::fit_watch<Network>::fit_call;
-
-  /// What stands around a fit: calls its last argument with the end of a step, batches and callbacks. Refers to a
-  /// function of the caller.
-  struct around_fit {
-    const void* body;
-    void (*call)(const void* body, optimizer_step& end, batch_source<Network>& source, detail::callback_list callbacks,
-                 const fit_call& fit);
-  };
+  /// fit, watched by `watch` unless it is null.
+  template <class Loader, class... Callbacks>
+  void fit_watched(detail::fit_watch<Network>* watch, Loader& loader, const fit_options& options,
+                   Callbacks&... callbacks) {
+    static_assert(detail::explain_loader<Loader, Network>());
+    static_assert((detail::explain_callback<Callbacks, trainer>() && ...));
+    if constexpr (detail::loader_for<Loader, Network>) {
+      at_call(options.where, [&, this] {
+        fit_with(loader, options, {adapter<Callbacks>{callbacks, this}.self()...}, watch);
+      });
+    }
+  }
 
   template <class Loader>
-  void fit_with(Loader& loader, const fit_options& options, detail::callback_list callbacks, const around_fit& around) {
+  void fit_with(Loader& loader, const fit_options& options, detail::callback_list callbacks,
+                detail::fit_watch<Network>* watch) {
     finish(options.where);
     this->share_batches(*group_, detail::refuse_fit, loader, "trainer.fit", options.where);
     detail::loader_source<Network, Loader> source{loader};
     const std::string description{loader.description()};
-    fit_source(source, this->run_of(*group_, loader, options.epochs), description, options, callbacks, around);
+    fit_source(source, this->run_of(*group_, loader, options.epochs), description, options, callbacks, watch);
   }
 
   void fit_source(batch_source<Network>& source, const run_information& run, const std::string& loader,
-                  const fit_options& options, detail::callback_list callbacks, const around_fit& around) {
+                  const fit_options& options, detail::callback_list callbacks, detail::fit_watch<Network>* watch) {
     const auto fit = [&, this](optimizer_step& end, batch_source<Network>& batches, detail::callback_list list) {
       this->fit_on(*group_, end, batches, run, loader, options, list);
     };
-    around.call(
-        around.body, *end_, source, callbacks,
+    if (watch == nullptr) {
+      fit(*end_, source, callbacks);
+      return;
+    }
+    watch->fit(
+        this->network(), *end_, source, this->steps(), callbacks,
         {&fit, [](const void* body, optimizer_step& end, batch_source<Network>& batches, detail::callback_list list) {
            (*static_cast<const decltype(fit)*>(body))(end, batches, list);
          }});
-  }
-
-  /// By the recorder of the communicator, if it watches trainings.
-  void watch_fit(optimizer_step& end, batch_source<Network>& source, detail::callback_list callbacks,
-                 const fit_call& fit) const {
-    if (watch_ != nullptr) {
-      watch_->fit(this->network_of(), end, source, this->steps(), callbacks, fit);
-    } else {
-      fit(end, source, callbacks);
-    }
   }
 
   template <class Loader>
@@ -472,27 +463,6 @@ template <class Network, class Update, class Communicator>
 trainer(Network&&, const Update&, Communicator&&) -> trainer<std::remove_cvref_t<Network>>;
 template <class Network, class Update, class Communicator, class Strategy>
 trainer(Network&&, const Update&, Communicator&&, const Strategy&) -> trainer<std::remove_cvref_t<Network>>;
-
-namespace detail {
-
-/// A fit whose parts are recorded.
-struct watched_fit {
-  /// Calls watch(end, source, callbacks, fit), which calls fit(end, source, callbacks) with what it puts in their
-  /// places.
-  template <class Network, class Loader, class Watch, class... Callbacks>
-  static void run(trainer<Network>& of, Loader& loader, const fit_options& options, const Watch& watch,
-                  Callbacks&... callbacks) {
-    at_call(options.where, [&] {
-      of.fit_with(loader, options, {typename trainer<Network>::template adapter<Callbacks>{callbacks, &of}.self()...},
-                  {&watch, [](const void* body, optimizer_step& end, batch_source<Network>& source, callback_list list,
-                              const typename fit_watch<Network>::fit_call& fit) {
-                     (*static_cast<const Watch*>(body))(end, source, list, fit);
-                   }});
-    });
-  }
-};
-
-}  // namespace detail
 
 }  // namespace gradus::train
 

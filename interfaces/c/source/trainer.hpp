@@ -26,7 +26,6 @@
 #include "gradus/optim/update.hpp"
 #include "gradus/train/checkpoints.hpp"
 #include "gradus/train/report.hpp"
-#include "gradus/train/state.hpp"
 #include "gradus/train/trainer.hpp"
 #include "gradus/train/weights.hpp"
 #include "gradus_c.h"
@@ -151,7 +150,7 @@ class training final : public any_training {
     if (found.path.empty()) {
       return false;
     }
-    calls_before_ = train::detail::trainer_access::parts_of(trainer_).progress->position().epochs;
+    calls_before_ = trainer_.epochs();
     return true;
   }
 

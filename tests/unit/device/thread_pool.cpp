@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <boost/test/unit_test.hpp>
+#include <cstdlib>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #endif
 
 #include "gradus/device/cpu.hpp"
+#include "gradus/device/processor_share.hpp"
 
 using gradus::index_t;
 
@@ -169,6 +172,22 @@ BOOST_AUTO_TEST_CASE(ranks_of_a_machine_share_its_processors) {
   BOOST_TEST(gradus::cpu{}.threads() == 1);
   BOOST_TEST(gradus::cpu({.intra_op_threads = 3}).threads() == 3);  // what is said counts
   gradus::detail::ranks_in_process() = 1;
+}
+
+BOOST_AUTO_TEST_CASE(a_scheduler_gives_a_job_some_processors) {
+  const char* const before = std::getenv("SLURM_CPUS_ON_NODE");
+  const std::string given = before == nullptr ? "" : before;
+  const int all = static_cast<int>(std::thread::hardware_concurrency());
+  ::unsetenv("SLURM_CPUS_ON_NODE");
+  BOOST_TEST(gradus::processors_of_job() == all);
+  ::setenv("SLURM_CPUS_ON_NODE", "1", 1);
+  BOOST_TEST(gradus::processors_of_job() == 1);
+  ::setenv("SLURM_CPUS_ON_NODE", "60000", 1);  // more than there are
+  BOOST_TEST(gradus::processors_of_job() == all);
+  ::unsetenv("SLURM_CPUS_ON_NODE");
+  if (before != nullptr) {
+    ::setenv("SLURM_CPUS_ON_NODE", given.c_str(), 1);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

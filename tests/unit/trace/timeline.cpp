@@ -61,6 +61,34 @@ BOOST_AUTO_TEST_CASE(a_collective_of_all_ranks_has_arrived_when_all_have_recorde
   BOOST_TEST(timeline_trace::timeline{ranks}.all_arrived(ranks[0].spans[0])->rank == 2);
 }
 
+// As of a communicator of a device's memory: the other one has the messages of the comparison.
+BOOST_AUTO_TEST_CASE(clocks_are_compared_over_another_communicator) {
+  timeline_comm::run_ranks(2, [](timeline_comm::threads& world) {
+    timeline_trace::recorder of_hosts;
+    auto hosts = timeline_trace::traced(world.duplicate(), of_hosts);
+    timeline_trace::recorder recorder;
+    auto own = timeline_trace::traced(world.duplicate(), recorder, hosts);
+    const std::size_t before = recorder.read().spans.size();
+    std::vector<float> data(100);
+    timeline_comm::all_reduce(own, data).wait();
+    if (world.rank() != 0) {
+      return;
+    }
+    BOOST_TEST(before == 0U);
+    BOOST_TEST(recorder.first_clock().has_value());
+    std::size_t messages = 0;
+    for (const timeline_trace::span& one : of_hosts.read().spans) {
+      messages += one.is_message() ? 1U : 0U;
+    }
+    BOOST_TEST(messages > 0U);
+    std::size_t collectives = 0;
+    for (const timeline_trace::span& one : recorder.read().spans) {
+      collectives += one.is_collective() ? 1U : 0U;
+    }
+    BOOST_TEST(collectives == 1U);
+  });
+}
+
 BOOST_AUTO_TEST_CASE(traced_subsets) {
   const auto tags = timeline_comm::run_ranks(4, [](timeline_comm::threads& world) {
     timeline_trace::recorder recorder;

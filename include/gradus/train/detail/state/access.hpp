@@ -42,10 +42,12 @@ struct trainer_access {
   template <class Network>
   [[nodiscard]] static training_parts<Network> parts_of(trainer<Network>& of) {
     using end_type = optimizer_step_of<typename training_parts<Network>::element>;
-    auto* const end = dynamic_cast<end_type*>(of.end_);
+    auto* const end = dynamic_cast<end_type*>(&of.end_->innermost());
     if (end == nullptr) {
       raise<configuration_error>("train::capture", "a trainer with a train::optimizer_step_of",
-                                 "one with another optimizer_step", "its rule and strategy are not known");
+                                 "one with another optimizer_step",
+                                 "its rule and strategy are not known; train::forwarding_step stands in front of an "
+                                 "optimizer_step_of");
     }
     return {&of.network(), &of.loop_, end, of.group_, of.execution().workers()};
   }

@@ -196,6 +196,11 @@ class trainer_base {
   [[nodiscard]] Network& network() noexcept { return *network_; }
   /// Steps done since construction, or since the beginning of the training that train::restore has given it.
   [[nodiscard]] std::uint64_t steps() const noexcept { return loop_.steps(); }
+  /// Epochs that have ended, counted as `steps` counts; in on_epoch the reported epoch is one of them.
+  [[nodiscard]] int epochs() const noexcept { return loop_.position().epochs; }
+  /// Steps done of the epoch that has not ended, 0 between epochs; in on_step the reported step is one of them. The
+  /// next fit goes on with the epoch after train::restore, and begins it again if an error has ended the last fit.
+  [[nodiscard]] index_t steps_in_epoch() const noexcept { return loop_.position().step_in_epoch; }
 
  protected:
   trainer_base(Network& network, std::unique_ptr<execution<Network>> how)
@@ -203,7 +208,6 @@ class trainer_base {
   ~trainer_base() = default;
 
   [[nodiscard]] train::execution<Network>& execution() noexcept { return *execution_; }
-  [[nodiscard]] const Network& network_of() const noexcept { return *network_; }
   [[nodiscard]] loop& progress() noexcept { return loop_; }
 
   /// @throws configuration_error when ranks differ
