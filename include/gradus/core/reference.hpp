@@ -1,46 +1,60 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Checks for arguments that an object keeps a reference to.
+// Arguments that an object keeps a reference to.
 #pragma once
 
-#include <concepts>     // std::same_as
-#include <type_traits>  // std::is_const_v, std::is_lvalue_reference_v, std::remove_cvref_t, std::remove_reference_t
+#include <type_traits>  // std::add_pointer_t, std::is_const_v, std::is_convertible_v, std::is_lvalue_reference_v, ...
 
 #include "gradus/core/config.hpp"
 
 namespace gradus {
 
-/// An argument of type `Wanted` that cannot be kept as a `Wanted&`: a temporary or a const object. Constructors that
-/// keep a reference have an overload for such arguments, whose message shows what to write instead.
-template <class Argument, class Wanted>
-concept not_kept = std::same_as<std::remove_cvref_t<Argument>, Wanted> && !std::same_as<Argument, Wanted&>;
-
-/// True for an argument that is const.
-template <class Argument>
-inline constexpr bool is_const_argument = std::is_const_v<std::remove_reference_t<Argument>>;
-
-/// Reports at compile time why an object cannot be kept by reference. Returns true if it compiles.
-template <class Argument>
+/// Reports at compile time why an argument cannot be kept as a `Kept&`. Returns true if it compiles.
+template <class Argument, class Kept = const std::remove_reference_t<Argument>>
 consteval bool explain_kept() {
   static_assert(
       std::is_lvalue_reference_v<Argument>,
-      "gradus: this object keeps a reference to its argument, but a temporary is destroyed at the end of this "
-      "statement: give it a name on the line before (auto it = ...;) and pass the name");
+      "gradus: this argument is a temporary that is destroyed at the end of the statement, but a reference to "
+      "it is kept: name it on the line before (auto it = ...;) and pass the name");
+  static_assert(
+      std::is_const_v<Kept> || !std::is_const_v<std::remove_reference_t<Argument>>,
+      "gradus: this argument is const, but the object that keeps a reference to it changes it: pass one that is not "
+      "const (auto& it, not const auto& it)");
   return true;
 }
 
-/// Reports at compile time why a device cannot be kept by reference. Returns true if it compiles.
-template <class Argument>
-consteval bool explain_kept_device() {
-  static_assert(
-      !is_const_argument<Argument>,
-      "gradus: the device is const, but allocating memory and running work change it: write gradus::cpu device; "
-      "without const");
-  static_assert(
-      std::is_lvalue_reference_v<Argument>,
-      "gradus: the device is a temporary that is destroyed at the end of this statement, but this object keeps "
-      "a reference to it: write gradus::cpu device; on a line before and pass device");
-  return true;
-}
+/// An argument of the class of `Kept` that cannot be kept as a `Kept&`: a temporary, or a const object.
+template <class Argument, class Kept>
+concept not_kept = std::is_convertible_v<std::add_pointer_t<Argument>, std::add_pointer_t<const Kept>> &&
+    !(std::is_lvalue_reference_v<Argument> &&
+      std::is_convertible_v<std::add_pointer_t<Argument>, std::add_pointer_t<Kept>>);
+
+/// A parameter `Kept&` of a function that keeps the reference. An object that is passed needs a name; for a temporary,
+/// or a const object where `Kept` is not const, the compiler says what to write instead.
+///
+///   explicit evaluation(borrowed<Loader> loader) : loader_{&loader.get()} {}
+///
+/// No template argument is deduced through it: a class that deduces `Kept` has a deduction guide for `Kept&&`.
+template <class Kept>
+class borrowed {
+ public:
+  /// Refers to an object with a name.
+  // NOLINTNEXTLINE(google-explicit-constructor): stands for a parameter Kept&
+  constexpr borrowed(Kept& named) noexcept : kept_{&named} {}
+  /// Refuses a temporary, and a const object.
+  template <not_kept<Kept> Argument>
+  borrowed(Argument&& /*refused*/) noexcept : kept_{nullptr} {
+    static_assert(explain_kept<Argument, Kept>());
+  }
+
+  /// The object.
+  [[nodiscard]] constexpr Kept& get() const noexcept { return *kept_; }
+  /// The object, for a function that takes a `Kept&`.
+  // NOLINTNEXTLINE(google-explicit-constructor): stands for a parameter Kept&
+  constexpr operator Kept&() const noexcept { return *kept_; }
+
+ private:
+  Kept* kept_;
+};
 
 }  // namespace gradus

@@ -12,6 +12,7 @@
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/reference.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/data/parallel_loader.hpp"
 #include "gradus/device/cuda.cuh"
@@ -214,18 +215,12 @@ class loader<Element, Layout, cuda> final
  public:
   /// The same as the loader of the host.
   template <class Dataset>
-  loader(cuda& device, const Dataset& set, const loader_options& options,
+  loader(borrowed<cuda> device, Dataset&& set, const loader_options& options,
          error_location where = error_location::current()) try
       : base{device, set, options} {
+    static_assert(explain_kept<Dataset>());
   } catch (error& failure) {
     failure.location_at_call(where);
-  }
-  /// Refuses temporaries at compile time: the device and the data set must outlive the loader.
-  template <class Argument, class Dataset>
-  requires detail::not_kept_by_loader<Argument, Dataset, cuda> loader(Argument&& device, Dataset&& set,
-                                                                      const loader_options& options)
-      : loader{const_cast<cuda&>(device), set, options} {
-    static_assert(detail::explain_kept_by_loader<Argument, Dataset>());
   }
 };
 
@@ -241,19 +236,12 @@ class parallel_loader<Element, Layout, cuda> final
  public:
   /// The same as the loader, and as parallel_loader of the host.
   template <class Dataset>
-  parallel_loader(cuda& device, const Dataset& set, const loader_options& options, const reader_options& reading = {},
-                  error_location where = error_location::current()) try
+  parallel_loader(borrowed<cuda> device, Dataset&& set, const loader_options& options,
+                  const reader_options& reading = {}, error_location where = error_location::current()) try
       : base{device, set, options, reading} {
+    static_assert(explain_kept<Dataset>());
   } catch (error& failure) {
     failure.location_at_call(where);
-  }
-  /// Refuses temporaries at compile time: the device and the data set must outlive the loader.
-  template <class Argument, class Dataset>
-  requires detail::not_kept_by_loader<Argument, Dataset, cuda> parallel_loader(Argument&& device, Dataset&& set,
-                                                                               const loader_options& options,
-                                                                               const reader_options& reading = {})
-      : parallel_loader{const_cast<cuda&>(device), set, options, reading} {
-    static_assert(detail::explain_kept_by_loader<Argument, Dataset>());
   }
 };
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>    // std::clamp, std::find
-#include <concepts>     // std::derived_from
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t, std::uint8_t, std::uint64_t
 #include <memory>       // std::unique_ptr
@@ -66,9 +65,9 @@ class decoded_dataset {
  public:
   /// @param images  must outlive the data set
   /// @throws configuration_error if options are invalid
-  explicit decoded_dataset(const encoded_images& images, decoding_options options = {},
+  explicit decoded_dataset(borrowed<const encoded_images> images, decoding_options options = {},
                            error_location where = error_location::current()) try
-      : images_{&images}, options_{std::move(options)}, stream_{options_.seed, "crop"} {
+      : images_{&images.get()}, options_{std::move(options)}, stream_{options_.seed, "crop"} {
     if (options_.height < 1 || options_.width < 1 || options_.limits.most_pixels < 1) {
       gradus::raise<configuration_error>(First::dataset_name, "height, width and most_pixels of at least 1",
                                          {options_.height, ", ", options_.width, " and ", options_.limits.most_pixels});
@@ -83,17 +82,9 @@ class decoded_dataset {
         tables_[c * 256 + static_cast<std::size_t>(byte)] = numbers[c];
       }
     }
-    hash_ = gradus::detail::mix_bits(images.hash() ^ table.hash() ^ gradus::detail::mix_bits(options_.seed));
+    hash_ = gradus::detail::mix_bits(images_->hash() ^ table.hash() ^ gradus::detail::mix_bits(options_.seed));
   } catch (error& failure) {
     failure.location_at_call(where);
-  }
-
-  /// Refuses a temporary at compile time: `images` must outlive the data set.
-  template <class Argument>
-  requires(std::derived_from<Argument, encoded_images>) explicit decoded_dataset(Argument&& images,
-                                                                                 const decoding_options& options = {})
-      : decoded_dataset{static_cast<const encoded_images&>(images), options} {
-    static_assert(explain_kept<Argument>());
   }
 
   /// The number of images.

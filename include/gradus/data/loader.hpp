@@ -3,11 +3,10 @@
 // The loader: batches of a data set, prepared ahead by a separate thread.
 #pragma once
 
-#include <concepts>     // std::same_as
-#include <cstdint>      // std::int32_t, std::uint64_t
-#include <memory>       // std::addressof
-#include <span>         // std::span
-#include <type_traits>  // std::is_lvalue_reference_v, std::remove_cvref_t
+#include <concepts>  // std::same_as
+#include <cstdint>   // std::int32_t, std::uint64_t
+#include <memory>    // std::addressof
+#include <span>      // std::span
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
@@ -37,22 +36,6 @@ struct batch {
 };
 
 namespace detail {
-
-/// A temporary data set, or a device that is const or a temporary.
-template <class Argument, class Dataset, class Device>
-concept not_kept_by_loader = std::same_as<std::remove_cvref_t<Argument>, Device> &&
-    (not_kept<Argument, Device> || !std::is_lvalue_reference_v<Dataset>);
-
-/// Reports at compile time which argument of a loader cannot be kept by reference. Returns true if it compiles.
-template <class Argument, class Dataset>
-consteval bool explain_kept_by_loader() {
-  static_assert(explain_kept_device<Argument>());
-  static_assert(
-      std::is_lvalue_reference_v<Dataset>,
-      "gradus: the data set is a temporary that is destroyed at the end of this statement, but the loader reads "
-      "from it: write const auto images = ...; on a line before and pass images");
-  return true;
-}
 
 /// The batches of a loader in their layout. @tparam Filled  fills them; depends only on the element type
 template <class Element, class Layout, class Filled>
@@ -112,19 +95,14 @@ class loader final : public detail::laid_out<Element, Layout, detail::batch_memo
   /// @throws configuration_error if the set is empty or options are invalid
   /// @throws device_error if there is not enough memory
   template <class Dataset>
-  loader(cpu& device, const Dataset& set, const loader_options& options,
+  loader(borrowed<cpu> device, Dataset&& set, const loader_options& options,
          error_location where = error_location::current()) try
       : detail
-    ::laid_out<Element, Layout, detail::batch_memory<Element>>{device, set, options, &dense_strides<Layout, 4>} {}
+    ::laid_out<Element, Layout, detail::batch_memory<Element>>{device, set, options, &dense_strides<Layout, 4>} {
+      static_assert(explain_kept<Dataset>());
+    }
   catch (error& failure) {
     failure.location_at_call(where);
-  }
-  /// Refuses temporaries at compile time: the device and the data set must outlive the loader.
-  template <class Argument, class Dataset>
-  requires detail::not_kept_by_loader<Argument, Dataset, cpu> loader(Argument&& device, Dataset&& set,
-                                                                     const loader_options& options)
-      : loader{const_cast<cpu&>(device), set, options} {
-    static_assert(detail::explain_kept_by_loader<Argument, Dataset>());
   }
 };
 

@@ -7,13 +7,14 @@
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t, std::uint64_t
 #include <memory>       // std::addressof
-#include <type_traits>  // std::is_same_v
+#include <type_traits>  // std::is_same_v, std::remove_cvref_t
 
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/reference.hpp"
 #include "gradus/data/dataset.hpp"
 #include "gradus/data/detail/loader/batch_memory.hpp"
 #include "gradus/data/detail/loader/loader_base.hpp"
@@ -138,23 +139,16 @@ class parallel_loader final : public detail::laid_out<Element, Layout, detail::p
   /// @throws configuration_error if the set is empty or options are invalid
   /// @throws device_error if there is not enough memory
   template <class Dataset>
-  parallel_loader(cpu& device, const Dataset& set, const loader_options& options, const reader_options& reading = {},
-                  error_location where = error_location::current()) try
+  parallel_loader(borrowed<cpu> device, Dataset&& set, const loader_options& options,
+                  const reader_options& reading = {}, error_location where = error_location::current()) try
       : detail
     ::laid_out<Element, Layout, detail::parallel_batches<Element>>{device, set, options, &dense_strides<Layout, 4>,
                                                                    reading} {
-      static_assert(explain_dataset<Dataset, parameter_element_t<Element>>());
+      static_assert(explain_kept<Dataset>());
+      static_assert(explain_dataset<std::remove_cvref_t<Dataset>, parameter_element_t<Element>>());
     }
   catch (error& failure) {
     failure.location_at_call(where);
-  }
-  /// Refuses temporaries at compile time: the device and the data set must outlive the loader.
-  template <class Argument, class Dataset>
-  requires detail::not_kept_by_loader<Argument, Dataset, cpu> parallel_loader(Argument&& device, Dataset&& set,
-                                                                              const loader_options& options,
-                                                                              const reader_options& reading = {})
-      : parallel_loader{const_cast<cpu&>(device), set, options, reading} {
-    static_assert(detail::explain_kept_by_loader<Argument, Dataset>());
   }
 };
 

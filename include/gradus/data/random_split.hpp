@@ -6,7 +6,7 @@
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t, std::uint8_t, std::uint64_t
 #include <span>         // std::span
-#include <type_traits>  // std::is_lvalue_reference_v
+#include <type_traits>  // std::remove_cvref_t
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
@@ -30,15 +30,9 @@ class subset {
  public:
   /// @param examples  numbers of examples of `set`, in any order, also several times
   /// @throws configuration_error for a number that is not in [0, set.size())
-  subset(const Dataset& set, std::vector<index_t> examples, error_location where = error_location::current())
-      : set_{&set}, examples_{std::move(examples)} {
-    at_call(where, [&, this] { detail::require_examples(examples_, static_cast<index_t>(set.size())); });
-  }
-  /// The data set must outlive it.
-  template <class Argument>
-  requires(!std::is_lvalue_reference_v<Argument>) subset(Argument&& set, std::vector<index_t> examples)
-      : subset{static_cast<const Argument&>(set), std::move(examples)} {
-    static_assert(explain_kept<Argument>());
+  subset(borrowed<const Dataset> set, std::vector<index_t> examples, error_location where = error_location::current())
+      : set_{&set.get()}, examples_{std::move(examples)} {
+    at_call(where, [&, this] { detail::require_examples(examples_, static_cast<index_t>(set_->size())); });
   }
 
   /// The numbers in the whole set of the examples of this part.
@@ -112,13 +106,17 @@ class subset {
   std::vector<index_t> examples_;
 };
 
+template <class Dataset>
+subset(Dataset&&, std::vector<index_t>, error_location = error_location::current())
+    -> subset<std::remove_cvref_t<Dataset>>;
+
 /// Options of random_split.
 struct split_options {
   std::uint64_t seed = 0;   ///< equal seeds give equal parts; the same on all ranks
   bool stratified = false;  ///< each part has its share of every class; of a set with a class for each example
 };
 
-/// Draws disjoint parts of a data set, which together are the whole set:
+/// Draws disjoint parts of a data set, which together are the whole set. The set must outlive them.
 ///
 /// @code
 ///   const auto parts = data::random_split(set, {0.8, 0.2}, {.seed = 1});
@@ -164,17 +162,11 @@ template <class Dataset>
 }
 /// The same for shares in braces.
 template <class Dataset>
-[[nodiscard]] std::vector<subset<Dataset>> random_split(const Dataset& set, const std::vector<double>& shares,
-                                                        const split_options& options = {},
-                                                        error_location where = error_location::current()) {
+[[nodiscard]] std::vector<subset<std::remove_cvref_t<Dataset>>> random_split(
+    Dataset&& set, const std::vector<double>& shares, const split_options& options = {},
+    error_location where = error_location::current()) {
+  static_assert(explain_kept<Dataset>());
   return random_split(set, std::span<const double>{shares}, options, where);
-}
-/// The data set must outlive its parts.
-template <class Argument>
-requires(!std::is_lvalue_reference_v<Argument>) void random_split(Argument&& /*set*/,
-                                                                  const std::vector<double>& /*shares*/,
-                                                                  const split_options& /*options*/ = {}) {
-  static_assert(explain_kept<Argument>());
 }
 
 }  // namespace gradus::data

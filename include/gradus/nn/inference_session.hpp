@@ -57,32 +57,24 @@ class inference_session {
   /// A session on the device of the network.
   /// @throws configuration_error unless the network is compiled for inference, or when options.memory is too small
   /// @throws device_error when there is too little memory
-  explicit inference_session(network<Element, Layout, Device>& net, const session_options& options = {},
+  explicit inference_session(borrowed<network<Element, Layout, Device>> net, const session_options& options = {},
                              error_location where = error_location::current())
-      : inference_session{net, net.device(), options, where} {}
+      : inference_session{net, net.get().device(), options, where} {}
 
-  /// A session on a device of its own.
-  inference_session(network<Element, Layout, Device>& net, Device& device, const session_options& options = {},
-                    error_location where = error_location::current())
-      : network_{&net}, graph_{&net.structure()}, execution_{device} {
+  /// A session on a device of its own, which outlives it.
+  inference_session(borrowed<network<Element, Layout, Device>> net, borrowed<Device> device,
+                    const session_options& options = {}, error_location where = error_location::current())
+      : network_{&net.get()}, graph_{&network_->structure()}, execution_{device} {
     at_call(where, [&, this] {
-      if (!net.inference()) {
-        raise<configuration_error>("inference_session", "a network that is compiled for inference",
-                                   net.compiled() ? "one that is compiled for training" : "one that is not compiled",
-                                   "call compile_for_inference({.max_batch_size = ...}) first");
+      if (!network_->inference()) {
+        raise<configuration_error>(
+            "inference_session", "a network that is compiled for inference",
+            network_->compiled() ? "one that is compiled for training" : "one that is not compiled",
+            "call compile_for_inference({.max_batch_size = ...}) first");
       }
-      execution_ = net.execution_of_session(device, options.memory);
-      there_ = net.sessions_.join();
+      execution_ = network_->execution_of_session(device, options.memory);
+      there_ = network_->sessions_.join();
     });
-  }
-
-  /// Refuses a temporary network: the network must outlive its sessions.
-  explicit inference_session(network<Element, Layout, Device>&& net) = delete;
-  /// Refuses a temporary device: the device must outlive the session.
-  template <class Argument>
-  requires not_kept<Argument, Device> inference_session(network<Element, Layout, Device>& net, Argument&& device)
-      : inference_session{net, const_cast<Device&>(device)} {
-    static_assert(explain_kept_device<Argument>());
   }
 
   /// The scores of a batch, as network::forward. The view is valid until this session runs again. Allocates nothing.
@@ -122,6 +114,13 @@ class inference_session {
   detail::session_link::there there_;
   detail::single_use in_use_;
 };
+
+template <class Element, class Layout, class Device>
+inference_session(const network<Element, Layout, Device>&, const session_options& = {},
+                  error_location = error_location::current()) -> inference_session<Element, Layout, Device>;
+template <class Element, class Layout, class Device>
+inference_session(const network<Element, Layout, Device>&, const Device&, const session_options& = {},
+                  error_location = error_location::current()) -> inference_session<Element, Layout, Device>;
 
 /// The scores of any number of images, as predict for a network.
 template <class Element, class Layout, class Device, class Images, class ImagesDevice>

@@ -79,19 +79,13 @@ class network final : public network_base<Element, Device> {
   using const_view = image_view<const Element, Layout, Device>;
 
   /// A network without layers.
-  /// @param input  the shape of one example
+  /// @param device  outlives the network
+  /// @param input   the shape of one example
   /// @throws shape_error when an extent is below 1
-  network(Device& device, value_shape input, error_location where = error_location::current()) try
+  network(borrowed<Device> device, value_shape input, error_location where = error_location::current()) try
       : base{device, input} {
   } catch (error& failure) {
     failure.location_at_call(where);
-  }
-
-  /// Refuses a temporary device: the device must outlive the network.
-  template <class Argument>
-  requires not_kept<Argument, Device> network(Argument&& device, value_shape input)
-      : network{const_cast<Device&>(device), input} {
-    static_assert(explain_kept_device<Argument>());
   }
 
   network(const network&) = delete;             // one network has the memory: pass network& to functions

@@ -5,11 +5,10 @@
 
 #include <concepts>     // std::same_as
 #include <cstddef>      // std::size_t
-#include <type_traits>  // std::is_lvalue_reference_v, std::remove_cvref_t
+#include <type_traits>  // std::remove_const_t, std::remove_cvref_t
 #include <utility>      // std::forward
 
 #include "gradus/core/error.hpp"
-#include "gradus/core/reference.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/tensor/expression.hpp"
 #include "gradus/tensor/operand.hpp"
@@ -57,19 +56,13 @@ void copy(Destination&& destination, const Source& source, error_location where 
 
 /// A new tensor on `device` with the values of a tensor, view or expression: `to(gpu, x)`.
 template <class Device, operand Operand>
-[[nodiscard]] auto to(Device& device, Operand&& values) {
+[[nodiscard]] auto to(Device&& device, Operand&& values) {
   const auto node = detail::stored(detail::as_node(std::forward<Operand>(values)));
   using type = std::remove_const_t<decltype(node)>;
-  tensor<typename type::value_type, type::rank, typename type::layout_type, Device> result{device, node.extents()};
+  tensor<typename type::value_type, type::rank, typename type::layout_type, std::remove_cvref_t<Device>> result{
+      std::forward<Device>(device), node.extents()};
   copy(result, node);
   return result;
-}
-
-/// Refuses a temporary device: the device must outlive the tensor.
-template <class Device, operand Operand>
-requires(!std::is_lvalue_reference_v<Device>) auto to(Device&& device, Operand&& values) {
-  static_assert(explain_kept_device<Device>());
-  return to(device, std::forward<Operand>(values));
 }
 
 }  // namespace gradus

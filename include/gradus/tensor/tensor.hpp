@@ -34,16 +34,9 @@ class tensor {
   static constexpr int rank = Rank;                                          ///< number of axes
 
   /// A tensor of zeros. @throws device_error when there is not enough memory
-  tensor(Device& device, const gradus::extents<Rank>& shape, error_location where = error_location::current())
+  tensor(borrowed<Device> device, const gradus::extents<Rank>& shape, error_location where = error_location::current())
       : view_{device, at_call(where, [&] { return allocate(device, shape); }), shape} {
-    device.fill_zero(data(), bytes());
-  }
-
-  /// Refuses a temporary device: the device must outlive the tensor.
-  template <class Argument>
-  requires not_kept<Argument, Device> tensor(Argument&& device, const gradus::extents<Rank>& shape)
-      : tensor{const_cast<Device&>(device), shape} {
-    static_assert(explain_kept_device<Argument>());
+    device.get().fill_zero(data(), bytes());
   }
 
   /// Evaluates an expression of the same element type, rank, layout and device into new memory.

@@ -7,7 +7,7 @@
 #include <concepts>     // std::convertible_to
 #include <cstddef>      // std::size_t
 #include <string>       // std::string, std::to_string
-#include <type_traits>  // std::is_const_v, std::remove_const_t
+#include <type_traits>  // std::is_const_v, std::remove_const_t, std::remove_cvref_t
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
@@ -58,14 +58,8 @@ class tensor_view {
   static constexpr int rank = Rank;                 ///< number of axes
 
   /// @pre data points at shape.size() elements in the memory of `device`
-  tensor_view(Device& device, Element* data, const extents<Rank>& shape) noexcept
-      : device_{&device}, data_{data}, extents_{shape} {}
-  /// Refuses a temporary device: the device must outlive the view.
-  template <class Argument>
-  requires not_kept<Argument, Device> tensor_view(Argument&& device, Element* data, const extents<Rank>& shape)
-      : tensor_view{const_cast<Device&>(device), data, shape} {
-    static_assert(explain_kept_device<Argument>());
-  }
+  tensor_view(borrowed<Device> device, Element* data, const extents<Rank>& shape) noexcept
+      : device_{&device.get()}, data_{data}, extents_{shape} {}
 
   /// Converts a writable view to a read-only view.
   template <class Other>
@@ -210,6 +204,10 @@ class tensor_view {
   Element* data_;
   gradus::extents<Rank> extents_;
 };
+
+template <class Element, int Rank, class Device>
+tensor_view(Device&&, Element*, const extents<Rank>&)
+    -> tensor_view<Element, Rank, row_major, std::remove_cvref_t<Device>>;
 
 /// A batch of images (n, c, h, w) in memory that it does not own.
 template <class Element, class Layout, class Device = cpu>

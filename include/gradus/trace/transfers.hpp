@@ -15,6 +15,7 @@
 #include "gradus/comm/recorded.hpp"
 #include "gradus/comm/watch.hpp"
 #include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/reference.hpp"
 #include "gradus/trace/clock_alignment.hpp"
 #include "gradus/trace/recorder.hpp"
 #include "gradus/trace/rule_watch.hpp"
@@ -178,11 +179,12 @@ class transfers {
 };
 
 /// Makes a communicator whose transfers are recorded. All ranks call it, and compare their clocks over the
-/// communicator. A recorder may trace several communicators of the same ranks, in the same order on all of them.
+/// communicator. A recorder may trace several communicators of the same ranks, in the same order on all of them. It
+/// must outlive them.
 /// @throws communication_error if a rank fails or does not call it in time
 template <class Communicator>
-[[nodiscard]] comm::recorded<Communicator, transfers> traced(Communicator communicator, recorder& to) {
-  to.note_clock(measure_clock(communicator, &detail::steady_nanoseconds));
+[[nodiscard]] comm::recorded<Communicator, transfers> traced(Communicator communicator, borrowed<recorder> to) {
+  to.get().note_clock(measure_clock(communicator, &detail::steady_nanoseconds));
   return comm::recorded<Communicator, transfers>{std::move(communicator), std::make_shared<transfers>(to)};
 }
 /// The same for a communicator of a device's memory, such as comm::nccl: clocks are compared over `hosts`.
@@ -192,15 +194,6 @@ template <class Communicator>
                                                              comm::any_communicator hosts) {
   to.note_clock(measure_clock(std::move(hosts), &detail::steady_nanoseconds));
   return comm::recorded<Communicator, transfers>{std::move(communicator), std::make_shared<transfers>(to)};
-}
-
-/// Refuses a temporary at compile time: the recorder must outlive the communicator.
-template <class Communicator>
-comm::recorded<Communicator, transfers> traced(Communicator communicator, recorder&& gone) {
-  static_assert(sizeof(Communicator) == 0,
-                "gradus: the recorder is a temporary that is destroyed at the end of this statement, but the traced "
-                "communicator refers to it: write trace::recorder recorder; on a line before and pass recorder");
-  return traced(std::move(communicator), gone);
 }
 
 }  // namespace gradus::trace

@@ -7,7 +7,7 @@
 #include <cstdint>      // std::int32_t, std::uint64_t
 #include <span>         // std::span
 #include <string>       // std::string
-#include <type_traits>  // std::is_lvalue_reference_v
+#include <type_traits>  // std::remove_reference_t
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
@@ -49,14 +49,8 @@ class captured_network {
   using targets_type = nn::targets<typename Network::element_type, cuda>;
 
   /// @throws configuration_error when the network is not compiled
-  explicit captured_network(Network& network, error_location where = error_location::current())
-      : network_{&network}, recording_{network, where} {}
-  /// The network must outlive it.
-  template <class Argument>
-  requires not_kept<Argument, Network>
-  explicit captured_network(Argument&& network) : captured_network{const_cast<Network&>(network)} {
-    static_assert(explain_kept<Argument>());
-  }
+  explicit captured_network(borrowed<Network> network, error_location where = error_location::current())
+      : network_{&network.get()}, recording_{network, where} {}
 
   /// As network::train_step. It waits for the loss and not for the step.
   kernels::loss_sums train_step(const const_view& images, const targets_type& batch_targets,
@@ -143,7 +137,7 @@ class captured_network {
 };
 
 template <class Network>
-requires(!std::is_lvalue_reference_v<Network>) captured_network(Network&&)
-->captured_network<Network>;
+captured_network(Network&&, error_location = error_location::current())
+    -> captured_network<std::remove_reference_t<Network>>;
 
 }  // namespace gradus::train

@@ -3,7 +3,7 @@
 // A callback that evaluates on another data set.
 #pragma once
 
-#include <type_traits>  // std::is_lvalue_reference_v
+#include <type_traits>  // std::remove_reference_t
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/reference.hpp"
@@ -21,17 +21,11 @@ class evaluate_every {
   /// @param loader  batches of the other data set; it must outlive the callback
   /// @param every   epochs from one evaluation to the next
   /// @throws configuration_error if `every` is below 1
-  explicit evaluate_every(Loader& loader, int every = 1, error_location where = error_location::current())
-      : loader_{&loader}, every_{every} {
+  explicit evaluate_every(borrowed<Loader> loader, int every = 1, error_location where = error_location::current())
+      : loader_{&loader.get()}, every_{every} {
     if (every < 1) {
       raise<configuration_error>("evaluate_every", "every at least 1 epoch", {every}, {}, where);
     }
-  }
-  /// The loader must outlive the callback.
-  template <class Argument>
-  requires not_kept<Argument, Loader>
-  explicit evaluate_every(Argument&& loader, int every = 1) : evaluate_every{const_cast<Loader&>(loader), every} {
-    static_assert(explain_kept<Argument>());
   }
 
   /// Sets report.evaluation after each `every` epochs and after the last one. All ranks that train call it.
@@ -49,7 +43,7 @@ class evaluate_every {
 };
 
 template <class Loader>
-requires(!std::is_lvalue_reference_v<Loader>) evaluate_every(Loader&&, int = 1)
-->evaluate_every<Loader>;
+evaluate_every(Loader&&, int = 1, error_location = error_location::current())
+    -> evaluate_every<std::remove_reference_t<Loader>>;
 
 }  // namespace gradus::train

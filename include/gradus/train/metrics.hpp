@@ -15,7 +15,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <tuple>        // std::apply, std::get, std::tuple, std::tuple_cat
-#include <type_traits>  // std::is_convertible_v, std::is_lvalue_reference_v, std::remove_cvref_t
+#include <type_traits>  // std::is_convertible_v, std::remove_reference_t
 #include <utility>      // std::index_sequence, std::make_index_sequence, std::move
 #include <vector>       // std::vector
 
@@ -377,8 +377,9 @@ class evaluate_metrics {
   /// @param all     the metrics
   /// @param every   epochs from one evaluation to the next; the last epoch is followed by one
   /// @throws configuration_error if `every` is below 1
-  evaluate_metrics(Loader& loader, const Metrics& all, int every = 1, error_location where = error_location::current())
-      : loader_{&loader}, metrics_{all}, every_{every}, where_{where} {
+  evaluate_metrics(borrowed<Loader> loader, const Metrics& all, int every = 1,
+                   error_location where = error_location::current())
+      : loader_{&loader.get()}, metrics_{all}, every_{every}, where_{where} {
     if (every < 1) {
       raise<configuration_error>("evaluate_metrics", "every at least 1 epoch", {every}, {}, where);
     }
@@ -386,14 +387,8 @@ class evaluate_metrics {
   /// The same for one metric.
   template <metrics::metric Metric>
   requires std::same_as<Metrics, metrics::list<Metric>> evaluate_metrics(
-      Loader& loader, const Metric& one, int every = 1, error_location where = error_location::current())
+      borrowed<Loader> loader, const Metric& one, int every = 1, error_location where = error_location::current())
       : evaluate_metrics{loader, Metrics{one}, every, where} {}
-  /// The loader must outlive the callback.
-  template <class Argument>
-  requires not_kept<Argument, Loader> evaluate_metrics(Argument&& loader, const Metrics& all, int every = 1)
-      : evaluate_metrics{const_cast<Loader&>(loader), all, every} {
-    static_assert(explain_kept<Argument>());
-  }
 
   /// Evaluates after each `every` epochs and after the last one. All ranks that train call it.
   template <class Trainer>
@@ -418,12 +413,10 @@ class evaluate_metrics {
 };
 
 template <class Loader, class... Metrics>
-evaluate_metrics(Loader&, const metrics::list<Metrics...>&, int = 1)
-    -> evaluate_metrics<Loader, metrics::list<Metrics...>>;
+evaluate_metrics(Loader&&, const metrics::list<Metrics...>&, int = 1, error_location = error_location::current())
+    -> evaluate_metrics<std::remove_reference_t<Loader>, metrics::list<Metrics...>>;
 template <class Loader, metrics::metric Metric>
-evaluate_metrics(Loader&, const Metric&, int = 1) -> evaluate_metrics<Loader, metrics::list<Metric>>;
-template <class Loader, class Metrics>
-requires(!std::is_lvalue_reference_v<Loader>) evaluate_metrics(Loader&&, const Metrics&, int = 1)
-->evaluate_metrics<Loader, Metrics>;
+evaluate_metrics(Loader&&, const Metric&, int = 1, error_location = error_location::current())
+    -> evaluate_metrics<std::remove_reference_t<Loader>, metrics::list<Metric>>;
 
 }  // namespace gradus::train

@@ -11,7 +11,7 @@
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <type_traits>  // std::is_lvalue_reference_v
+#include <type_traits>  // std::remove_cvref_t
 #include <utility>      // std::move
 
 #include "gradus/core/config.hpp"
@@ -394,13 +394,8 @@ template <class Dataset>
 class traced_set {
  public:
   /// Reads examples from `set` and records spans with `recorder`. Both must outlive it.
-  traced_set(trace::recorder& recorder, const Dataset& set) noexcept : recorder_{&recorder}, set_{&set} {}
-  /// The data set must outlive it.
-  template <class Argument>
-  requires(!std::is_lvalue_reference_v<Argument>) traced_set(trace::recorder& recorder, Argument&& set)
-      : traced_set{recorder, static_cast<const Argument&>(set)} {
-    static_assert(explain_kept<Argument>());
-  }
+  traced_set(borrowed<trace::recorder> recorder, borrowed<const Dataset> set) noexcept
+      : recorder_{&recorder.get()}, set_{&set.get()} {}
 
   /// The number of examples.
   [[nodiscard]] index_t size() const { return static_cast<index_t>(set_->size()); }
@@ -475,7 +470,6 @@ class traced_set {
 };
 
 template <class Dataset>
-requires(!std::is_lvalue_reference_v<Dataset>) traced_set(trace::recorder&, Dataset&&)
-->traced_set<Dataset>;
+traced_set(const trace::recorder&, Dataset&&) -> traced_set<std::remove_cvref_t<Dataset>>;
 
 }  // namespace gradus::train

@@ -118,19 +118,22 @@ class trainer final : public detail::trainer_base<Network> {
 
   /// Compares the ranks' networks and rules, and makes all parameters those of rank 0.
   /// @throws configuration_error if the network is not compiled, the rule is invalid, or ranks differ
-  template <class Update, class Communicator, class Strategy = default_strategy<Network, Update, Communicator>>
-  trainer(Network& network, const Update& rule, Communicator& communicator, const Strategy& options = {},
-          error_location where = error_location::current()) requires(!std::is_const_v<Network> &&
-                                                                     !std::is_const_v<Communicator> &&
-                                                                     !std::derived_from<Update, optimizer_step>)
-      : trainer{network, detail::recipe_of<Network>(rule, communicator, options),
+  template <class Update, class Communicator,
+            class Strategy = default_strategy<Network, Update, std::remove_cvref_t<Communicator>>>
+  requires(!std::derived_from<std::remove_cvref_t<Communicator>, std::source_location> &&
+           !std::derived_from<Update, optimizer_step>)
+      trainer(borrowed<Network> network, const Update& rule, Communicator&& communicator, const Strategy& options = {},
+              error_location where = error_location::current())
+      : trainer{network,
+                detail::recipe_of<Network>(
+                    rule, borrowed<std::remove_cvref_t<Communicator>>{std::forward<Communicator>(communicator)}.get(),
+                    options),
                 detail::execution_of<Network>(options), where} {}
 
   /// Trains in one process: the communicator is a comm::self of the trainer's own.
   /// @throws configuration_error if the network is not compiled or the rule is invalid
   template <class Update>
-  trainer(Network& network, const Update& rule,
-          error_location where = error_location::current()) requires(!std::is_const_v<Network>)
+  trainer(borrowed<Network> network, const Update& rule, error_location where = error_location::current())
       : trainer{network,
                 detail::recipe_of<Network>(rule, comm::self{}, default_strategy<Network, Update, comm::self>{}),
                 std::make_unique<train::execution<Network>>(), where} {}
@@ -141,26 +144,6 @@ class trainer final : public detail::trainer_base<Network> {
   trainer(Network& network, optimizer_step& end, comm::link& group,
           std::unique_ptr<train::execution<Network>> how = std::make_unique<train::execution<Network>>())
       : base{network, std::move(how)}, end_{&end}, group_{&group} {}
-
-  /// The network and the communicator must outlive the trainer.
-  template <class NetworkArgument, class Update, class CommunicatorArgument, class Strategy = parallel::all_reduce>
-  requires(detail::not_kept_by_trainer<NetworkArgument, CommunicatorArgument> &&
-           !std::derived_from<std::remove_cvref_t<CommunicatorArgument>, std::source_location> &&
-           !std::derived_from<Update, optimizer_step>)
-      trainer(NetworkArgument&& network, const Update& rule, CommunicatorArgument&& communicator,
-              const Strategy& options = {})
-      : trainer{const_cast<Network&>(network), rule,
-                const_cast<std::remove_cvref_t<CommunicatorArgument>&>(communicator), options} {
-    static_assert(detail::explain_kept_by_trainer<NetworkArgument, CommunicatorArgument>());
-  }
-
-  /// The network must outlive the trainer.
-  template <class NetworkArgument, class Update>
-  requires(detail::not_kept_by_trainer<NetworkArgument, comm::self&>)
-      trainer(NetworkArgument&& network, const Update& rule)
-      : trainer{const_cast<Network&>(network), rule} {
-    static_assert(detail::explain_kept_by_trainer<NetworkArgument, comm::self&>());
-  }
 
   /// Goes on from the newest valid checkpoint of a folder, or of several; without one the training begins. The program
   /// includes gradus/train/checkpoints.hpp, which has resume_training. Called by all ranks, before fit.
@@ -193,7 +176,7 @@ class trainer final : public detail::trainer_base<Network> {
   /// @throws configuration_error when options make no sense, or ranks differ
   template <class Loader, class... Callbacks>
   void start(Loader&& loader, const stepwise_options& options, Callbacks&&... callbacks) {
-    static_assert(detail::explain_started<Loader>());
+    static_assert(explain_kept<Loader>());
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
     static_assert((detail::explain_callback<std::remove_reference_t<Callbacks>, trainer>() && ...));
     static_assert(
@@ -404,7 +387,7 @@ class trainer final : public detail::trainer_base<Network> {
     return this->evaluate_on(*group_, source, where, observer);
   }
 
-  trainer(Network& network, recipe from, std::unique_ptr<train::execution<Network>> how, error_location where)
+  trainer(borrowed<Network> network, recipe from, std::unique_ptr<train::execution<Network>> how, error_location where)
       : base{network, std::move(how)},
         own_{std::make_unique<parts>(std::move(from.ranks), std::move(from.rule_watch))},
         watch_{std::move(from.watch)} {
@@ -457,12 +440,8 @@ class trainer final : public detail::trainer_base<Network> {
   std::unique_ptr<detail::any_session> session_;  // null: no training goes on step by step
 };
 
-template <class Network, class Update>
-trainer(Network&&, const Update&) -> trainer<std::remove_cvref_t<Network>>;
-template <class Network, class Update, class Communicator>
-trainer(Network&&, const Update&, Communicator&&) -> trainer<std::remove_cvref_t<Network>>;
-template <class Network, class Update, class Communicator, class Strategy>
-trainer(Network&&, const Update&, Communicator&&, const Strategy&) -> trainer<std::remove_cvref_t<Network>>;
+template <class Network, class Update, class... Others>
+trainer(Network&&, const Update&, const Others&...) -> trainer<std::remove_cvref_t<Network>>;
 
 }  // namespace gradus::train
 

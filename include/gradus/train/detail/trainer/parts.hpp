@@ -15,7 +15,6 @@
 #include "gradus/comm/link.hpp"
 #include "gradus/core/compiled.hpp"
 #include "gradus/core/index.hpp"
-#include "gradus/core/reference.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/nn/network/base.hpp"
 #include "gradus/nn/targets.hpp"
@@ -117,11 +116,6 @@ consteval bool explain_loader() {
   return true;
 }
 
-/// A network or a communicator that is const, or gone when the trainer has been made.
-template <class Network, class Communicator>
-concept not_kept_by_trainer = !std::is_lvalue_reference_v<Network> || !std::is_lvalue_reference_v<Communicator> ||
-                              is_const_argument<Network> || is_const_argument<Communicator>;
-
 /// Says which argument of a trainer is of the wrong kind. Always true when it compiles.
 template <class Update, class Communicator>
 consteval bool explain_trainer_arguments() {
@@ -134,25 +128,6 @@ consteval bool explain_trainer_arguments() {
   static_assert(comm::has_ranks<Communicator>,
                 "gradus: the third argument of a trainer is no communicator: write comm::self world; train::trainer "
                 "trainer{net, optim::sgd{}, world};");
-  return true;
-}
-
-/// Says which of them. Always true when it compiles.
-template <class Network, class Communicator>
-consteval bool explain_kept_by_trainer() {
-  static_assert(!is_const_argument<Network>,
-                "gradus: the network is const, but training changes it: write auto& net, not const auto& net");
-  static_assert(!is_const_argument<Communicator>,
-                "gradus: the communicator is const, but every operation changes it: write auto& world (or "
-                "comm::threads& world), not const auto& world");
-  static_assert(
-      std::is_lvalue_reference_v<Network>,
-      "gradus: the network is a temporary that is destroyed at the end of this statement, but the trainer refers "
-      "to it: write nn::network<float, nhwc> net{...}; on a line before and pass net");
-  static_assert(
-      std::is_lvalue_reference_v<Communicator>,
-      "gradus: the communicator is a temporary that is destroyed at the end of this statement, but the trainer "
-      "refers to it: write comm::self world; or auto world = ...; on a line before and pass world");
   return true;
 }
 

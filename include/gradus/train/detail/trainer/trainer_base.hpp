@@ -10,7 +10,7 @@
 #include <span>         // std::as_writable_bytes, std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <type_traits>  // std::is_convertible_v, std::is_lvalue_reference_v
+#include <type_traits>  // std::is_convertible_v
 #include <utility>      // std::move
 
 #include "gradus/comm/link.hpp"
@@ -144,15 +144,6 @@ class any_session {
 /// The any_session of a network, a loader and callbacks.
 template <class Network, class Loader, class... Callbacks>
 class session_of;
-
-/// Reports at compile time why a training cannot be started with a loader. Returns true if it compiles.
-template <class Loader>
-consteval bool explain_started() {
-  static_assert(std::is_lvalue_reference_v<Loader>,
-                "gradus: trainer.start: the loader is a temporary that is destroyed at the end of this statement, but "
-                "the training goes on: give it a name on the line before and pass the name");
-  return true;
-}
 
 /// @throws configuration_error if there is none
 [[nodiscard]] any_session& going_on(const std::unique_ptr<any_session>& session, std::string_view operation,
