@@ -441,7 +441,7 @@ class trainer final : public detail::trainer_base<Network> {
 };
 
 template <class Network, class Update, class... Others>
-trainer(Network&&, const Update&, const Others&...) -> trainer<std::remove_cvref_t<Network>>;
+trainer(Network&&, const Update&, Others&&...) -> trainer<std::remove_cvref_t<Network>>;
 
 }  // namespace gradus::train
 
