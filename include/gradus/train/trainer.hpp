@@ -39,9 +39,6 @@
 #include "gradus/train/fit_options.hpp"
 #include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/report.hpp"
-#ifdef GRADUS_HAS_INSTANCES
-#include "gradus/nn/network.hpp"
-#endif
 
 namespace gradus::train {
 
@@ -496,4 +493,6 @@ struct watched_fit {
 
 }  // namespace gradus::train
 
+#ifdef GRADUS_HAS_INSTANCES
 GRADUS_COMPILED_CLASS_OF_NETWORK(::gradus::train::trainer)
+#endif
