@@ -3,7 +3,7 @@
 """Checks who includes whom in a source tree: check_headers.py ROOT
 
 The table of modules is the one of CONTRIBUTING.md: a module may include what stands in its row and what those modules
-may include. Further rules:
+may include. Nor does a header declare or name a class of another module, in its macros either. Further rules:
 
 Third-party headers of an optional component, and the component's own headers, are included only by that component.
 Included files exist. There are no cycles between headers. No header is longer than 800 lines. A header that declares
@@ -20,7 +20,7 @@ import pathlib
 import re
 import sys
 
-from declarations import public_and_private
+from declarations import classes, public_and_private, qualified_names
 
 LONGEST_HEADER = 800  # lines
 UMBRELLAS = ("gradus/gradus.hpp", "gradus/compiled.hpp")  # they may include every module
@@ -38,7 +38,17 @@ COMPONENTS = {
     "cuda": (r"gradus/(device/cuda|kernels/cuda).*|gradus/.*\.cuh", r"cud.*|cub/.*|thrust/.*|cublas.*"),
     "nccl": (r"gradus/comm/(detail/)?nccl.*", r"nccl\.h|cud.*"),
 }
+# module: another one, classes of which its headers may declare; a strategy names the execution that it needs
+DECLARES = {"parallel": "train"}
 USES = {"nccl": {"cuda"}}  # component: others whose headers it may include
+
+
+def module_of(header):
+    """The module of a header. A header of the name of a module beside its folder is the door of an annex."""
+    if header in UMBRELLAS:
+        return None
+    parts = header.split("/")
+    return parts[1] if len(parts) > 2 else parts[1].removesuffix(".hpp")
 
 
 def read_table(contributing):
@@ -178,6 +188,28 @@ def outside_of_definitions(texts):
                 open_blocks[-1] = ""
 
 
+def names_of_others(texts, rows):
+    """Complaints about classes that headers declare or name although they belong to a module that they may not include."""
+    of_header = {header: classes(text) for header, text in texts.items()}
+    modules = {}  # class: the modules that define it
+    for header, (_, defined) in of_header.items():
+        for name in defined:
+            modules.setdefault(name, set()).add(module_of(header))
+    for header, text in texts.items():
+        module = module_of(header)
+        if module not in rows:
+            continue
+        allowed = {*reachable(rows, module), DECLARES.get(module)}
+        names = set(of_header[header][0])
+        for words in (name.split("::") for name in qualified_names(text)):
+            beginnings = ("::".join(words[:length]) for length in range(len(words), 1, -1))
+            names.update([name for name in beginnings if name in modules][:1])
+        for name in sorted(names):
+            others = modules.get(name, allowed)
+            if not allowed & others:
+                yield f"{header}: '{module}' may not know '{', '.join(sorted(others))}', and names its {name}"
+
+
 def follow_the_locale(root):
     """Complaints about the headers and the programs that are installed or documented."""
     folders = [root / "include", root / "examples", root / "test_package"]
@@ -208,8 +240,7 @@ def check(root):
             continue
         parts = header.split("/")
         umbrella = header in UMBRELLAS
-        # A header of the name of a module beside its folder is the door of an annex.
-        module = parts[1] if len(parts) > 2 else parts[1].removesuffix(".hpp") if not umbrella else None
+        module = module_of(header)
         if not umbrella and module not in rows:
             complaints.append(f"{header}: the folder is not a module of CONTRIBUTING.md")
             continue
@@ -244,9 +275,7 @@ def check(root):
                 complaints.append(f"{place}: <{target}>: headers of the library are included with quotes")
             if not (include / target).is_file():
                 complaints.append(f"{place}: {target} does not exist")
-            target_parts = target.split("/")
-            target_module = target_parts[1] if len(target_parts) > 2 else target_parts[1].removesuffix(".hpp")
-            target_module = None if target in UMBRELLAS else target_module
+            target_module = module_of(target)
             if target_module not in allowed:
                 complaints.append(f"{place}: '{module}' may not include '{target_module or target}' ({target})")
             component = component_of(target)
@@ -264,6 +293,7 @@ def check(root):
     complaints += missing_includes(texts)
     complaints += too_many_attributes(texts)
     complaints += not_compiled(texts, graph)
+    complaints += names_of_others(texts, rows)
     complaints += outside_of_definitions(texts)
     complaints += follow_the_locale(root)
     finished = set()

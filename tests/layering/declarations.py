@@ -42,9 +42,14 @@ def end_of_braces(text, begin):
     raise ValueError("braces that do not close")
 
 
+def without_directives(text):
+    """The text without comments and directives of the preprocessor; literals are empty."""
+    return re.sub(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", "", without_comments(text), flags=re.MULTILINE)
+
+
 def declarations(text):
     """[(namespace, declaration)] of a header; bodies are written {}, forward declarations are left out."""
-    text = re.sub(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", "", without_comments(text), flags=re.MULTILINE)
+    text = without_directives(text)
     found = []
     namespaces = []
     current = ""
@@ -80,6 +85,46 @@ def declarations(text):
             current += text[i]
         i += 1
     return found
+
+
+def classes(text):
+    """The names of classes at namespace scope: those that the header only declares, and those that it defines."""
+    text = without_directives(text)
+    declared, defined = set(), set()
+    namespaces = []
+    current = ""
+    i = 0
+    while i < len(text):
+        if text[i] == "{":
+            namespace = re.search(r"\bnamespace\s*([\w:]*)\s*$", current)
+            named = re.search(r"(?<!\benum )\b(?:class|struct)\s+(\w+)\s*(?:final\s*)?(?::[^:].*)?$", current, re.DOTALL)
+            if namespace:
+                namespaces.append(namespace.group(1))
+                current = ""
+                i += 1
+                continue
+            if named:
+                defined.add("::".join([*namespaces, named.group(1)]))
+            i = end_of_braces(text, i)
+            current = ""
+            continue
+        if text[i] == "}":
+            namespaces.pop()
+            current = ""
+        elif text[i] == ";":
+            named = re.fullmatch(r"\s*(?:template\s*<.*>\s*)?(?:class|struct)\s+(\w+)\s*", current, re.DOTALL)
+            if named:
+                declared.add("::".join([*namespaces, named.group(1)]))
+            current = ""
+        else:
+            current += text[i]
+        i += 1
+    return declared, defined
+
+
+def qualified_names(text):
+    """The names gradus::... that a header writes, in its macros too."""
+    return set(re.findall(r"\bgradus(?:::\w+)+", without_comments(text)))
 
 
 def is_detail(namespace):

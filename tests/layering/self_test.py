@@ -22,10 +22,12 @@ TABLE = """# Contributing
 GOOD = {
     "core/error.hpp": "#include <string>\n",
     "layout/layouts.hpp": '#include "gradus/core/error.hpp"\n',
-    "device/cpu.hpp": '#include "gradus/core/error.hpp"\n',
+    "device/cpu.hpp": '#include "gradus/core/error.hpp"\nnamespace gradus { class cpu final : public device { int id; }; }\n',
     "tensor/tensor.hpp": '#include "gradus/layout/layouts.hpp"\n'
     '#include "gradus/core/error.hpp"  // through layout\n',
-    "comm/communicator.hpp": '#include "gradus/device/cpu.hpp"\n',
+    "comm/communicator.hpp": '#include "gradus/device/cpu.hpp"\n'
+    "namespace gradus { class cpu; }\n"
+    "namespace gradus::comm {\ntemplate <class Element>\nstruct group { int size = 1; };\n}\n",
     "comm/mpi.hpp": '#include <mpi.h>\n#include "gradus/comm/communicator.hpp"\n',
     "data/dataset.hpp": '#include "gradus/device/cpu.hpp"  // through tensor\n',
     "gradus.hpp": '#include "gradus/tensor/tensor.hpp"\n#include "gradus/comm/communicator.hpp"\n',
@@ -55,6 +57,11 @@ BAD = [
     ("device/cpu.hpp", "#pragma once\nstd::vector<int> sizes;\n", "std::vector: include its header"),
     ("device/cpu.hpp", "#pragma once\n#include <vector>\nstd::vector<int> sizes;\n", "name it in the comment"),
     ("device/cpu.hpp", "#pragma once\n#include <vector>  // std::span\nstd::vector<int> sizes;\n", "std::vector: include"),
+    ("core/error.hpp", "namespace gradus { class cpu; }\n", "'core' may not know 'device', and names its gradus::cpu"),
+    ("layout/layouts.hpp", "namespace gradus::comm { template <class Element>\nstruct group; }\n",
+     "'layout' may not know 'comm', and names its gradus::comm::group"),
+    ("core/error.hpp", "#define GRADUS_ALL(name) \\\n  class name<::gradus::cpu>;\n", "names its gradus::cpu"),
+    ("data/dataset.hpp", "inline int size = ::gradus::comm::group<float>::size;\n", "names its gradus::comm::group"),
     ("data/dataset.hpp", "GRADUS_COMPILED_CLASS(reader)\n", "gradus/compiled.hpp does not include it"),
     ("data/dataset.hpp", "#ifdef GRADUS_HAS_DEFINITIONS\nGRADUS_COLD GRADUS_INLINE void read() {}\n#endif\n",
      "GRADUS_INLINE, and gradus/compiled.hpp does not include it"),

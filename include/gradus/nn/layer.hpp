@@ -26,6 +26,7 @@
 #include "gradus/nn/network/image_batch.hpp"
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/value.hpp"
+#include "gradus/tensor/instances.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus {

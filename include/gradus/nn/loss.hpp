@@ -28,6 +28,7 @@
 #include "gradus/nn/network/image_batch.hpp"
 #include "gradus/nn/targets.hpp"
 #include "gradus/nn/value.hpp"
+#include "gradus/tensor/instances.hpp"
 #include "gradus/tensor/tensor.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 

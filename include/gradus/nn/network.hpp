@@ -32,6 +32,7 @@
 #include "gradus/nn/plan/stage_cuts.hpp"
 #include "gradus/nn/targets.hpp"
 #include "gradus/nn/value.hpp"
+#include "gradus/tensor/instances.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::nn {
@@ -282,3 +283,10 @@ class network final : public network_base<Element, Device> {
 GRADUS_COMPILED_CLASS(::gradus::nn::compiled_network)
 GRADUS_COMPILED_CLASS(::gradus::nn::network_base)
 GRADUS_COMPILED_CLASS_OF_LAYOUT(::gradus::nn::network)
+
+// A class template of a network, for each network that is compiled once.
+#ifdef GRADUS_HAS_INSTANCES
+#define GRADUS_COMPILED_CLASS_OF_NETWORK(name) GRADUS_EACH_LAYOUT(GRADUS_DETAIL_CLASS_OF_NETWORK, name)
+#define GRADUS_DETAIL_CLASS_OF_NETWORK(layout, element, name) \
+  GRADUS_INSTANCE(class name<::gradus::nn::network<element, layout, ::gradus::cpu>>)
+#endif

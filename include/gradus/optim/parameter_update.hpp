@@ -11,7 +11,6 @@
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
@@ -24,6 +23,7 @@
 #include "gradus/optim/segment.hpp"
 #include "gradus/optim/update_rule.hpp"
 #include "gradus/optim/update_step.hpp"
+#include "gradus/tensor/instances.hpp"
 
 namespace gradus::optim {
 

@@ -19,6 +19,7 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/optim/update_step.hpp"
+#include "gradus/tensor/instances.hpp"
 
 namespace gradus::optim {
 

@@ -20,6 +20,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/segment.hpp"
+#include "gradus/tensor/instances.hpp"
 
 namespace gradus::parallel {
 

@@ -29,6 +29,7 @@
 #include "gradus/io/checkpoint_search.hpp"
 #include "gradus/io/checkpoint_writer.hpp"
 #include "gradus/io/shared_checkpoint.hpp"
+#include "gradus/tensor/instances.hpp"
 #include "gradus/train/callback_state.hpp"
 #include "gradus/train/detail/checkpoints/blocking_communicator.hpp"
 #include "gradus/train/detail/checkpoints/signals.hpp"

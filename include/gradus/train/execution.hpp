@@ -189,5 +189,7 @@ consteval bool explain_execution() {
 
 }  // namespace gradus::train
 
+#ifdef GRADUS_HAS_INSTANCES
 GRADUS_COMPILED_CLASS_OF_NETWORK(::gradus::train::batch_execution)
 GRADUS_COMPILED_CLASS_OF_NETWORK(::gradus::train::execution)
+#endif

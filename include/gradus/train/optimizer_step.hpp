@@ -10,7 +10,6 @@
 
 #include "gradus/comm/link.hpp"
 #include "gradus/comm/watch.hpp"
-#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
@@ -28,6 +27,7 @@
 #include "gradus/optim/update_step.hpp"
 #include "gradus/parallel/network_segments.hpp"
 #include "gradus/parallel/strategy.hpp"
+#include "gradus/tensor/instances.hpp"
 #include "gradus/train/report.hpp"
 
 namespace gradus::train {

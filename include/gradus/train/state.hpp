@@ -24,6 +24,7 @@
 #include "gradus/device/device_policy.hpp"
 #include "gradus/io/stored_array.hpp"
 #include "gradus/parallel/strategy.hpp"
+#include "gradus/tensor/instances.hpp"
 #include "gradus/train/callback_state.hpp"
 #include "gradus/train/detail/reproducible/worker_epoch.hpp"
 #include "gradus/train/detail/state/agree.hpp"

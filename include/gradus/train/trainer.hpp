@@ -39,9 +39,6 @@
 #include "gradus/train/fit_options.hpp"
 #include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/report.hpp"
-#ifdef GRADUS_HAS_INSTANCES
-#include "gradus/nn/network.hpp"
-#endif
 
 namespace gradus::trace {
 class recorder;
@@ -445,4 +442,6 @@ trainer(Network&&, const Update&, Others&&...) -> trainer<std::remove_cvref_t<Ne
 
 }  // namespace gradus::train
 
+#ifdef GRADUS_HAS_INSTANCES
 GRADUS_COMPILED_CLASS_OF_NETWORK(::gradus::train::trainer)
+#endif

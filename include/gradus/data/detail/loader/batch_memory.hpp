@@ -12,7 +12,6 @@
 #include <type_traits>  // std::is_same_v
 #include <vector>       // std::vector
 
-#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
@@ -22,6 +21,7 @@
 #include "gradus/data/detail/loader/source.hpp"
 #include "gradus/data/sampler.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/tensor/instances.hpp"
 #include "gradus/tensor/tensor.hpp"
 
 namespace gradus::data::detail {

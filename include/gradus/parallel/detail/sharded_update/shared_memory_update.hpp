@@ -19,7 +19,6 @@
 #include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/watch.hpp"
-#include "gradus/core/compiled.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -29,6 +28,7 @@
 #include "gradus/optim/segment.hpp"
 #include "gradus/parallel/detail/sharded_update/parameter_blocks.hpp"
 #include "gradus/parallel/strategy.hpp"
+#include "gradus/tensor/instances.hpp"
 
 namespace gradus::parallel::detail {
 

@@ -296,5 +296,7 @@ GRADUS_INLINE any_session& going_on(const std::unique_ptr<any_session>& session,
 }  // namespace gradus::train::detail
 #endif
 
+#ifdef GRADUS_HAS_INSTANCES
 GRADUS_COMPILED_CLASS_OF_NETWORK(::gradus::train::detail::trainer_base)
 GRADUS_COMPILED_CLASS_OF_NETWORK(::gradus::train::detail::replicas_of)
+#endif
