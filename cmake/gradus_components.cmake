@@ -58,7 +58,7 @@ macro(gradus_add_component name)
     else()
       set(gradus_png_REASON "no libpng (Debian: libpng-dev and zlib1g-dev)")
     endif()
-  elseif("${name}" STREQUAL "onnx")  # gradus/io/onnx*.hpp
+  elseif("${name}" STREQUAL "onnx")  # gradus/onnx/*.hpp
     find_path(GRADUS_PROTOZERO_INCLUDE_DIR protozero/pbf_writer.hpp)
     mark_as_advanced(GRADUS_PROTOZERO_INCLUDE_DIR)
     if(GRADUS_PROTOZERO_INCLUDE_DIR)

@@ -24,9 +24,9 @@
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/sgd.hpp"
-#include "gradus/parallel/parameter_server/hosts.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
-#include "gradus/parallel/parameter_server/roles.hpp"
+#include "gradus/parameter_server/hosts.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
+#include "gradus/parameter_server/roles.hpp"
 #include "gradus/train/trainer.hpp"
 #ifdef GRADUS_EXAMPLE_WITH_MPI
 #include "gradus/comm/mpi.hpp"

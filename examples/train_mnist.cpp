@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gradus/checkpoint/checkpoints.hpp"
 #include "gradus/comm/command_line.hpp"
 #include "gradus/comm/launcher.hpp"
 #include "gradus/comm/self.hpp"
@@ -29,7 +30,6 @@
 #include "gradus/models/mnist.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/sgd.hpp"
-#include "gradus/train/checkpoints.hpp"
 #include "gradus/train/progress.hpp"
 #include "gradus/train/trainer.hpp"
 #ifdef GRADUS_EXAMPLE_WITH_MPI

@@ -13,7 +13,7 @@
 
 #include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/parallel/parameter_server/placement.hpp"
+#include "gradus/parameter_server/placement.hpp"
 #include "gradus/sim/calibration.hpp"
 #include "input.hpp"
 #include "predictions.hpp"

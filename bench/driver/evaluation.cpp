@@ -13,9 +13,9 @@
 #include <thread>
 #include <utility>
 
+#include "gradus/checkpoint/search.hpp"
 #include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/io/checkpoint_search.hpp"
 #include "measure.hpp"
 #include "plan.hpp"
 #include "training.hpp"

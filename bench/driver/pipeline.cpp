@@ -10,8 +10,8 @@
 #include <stdexcept>
 
 #include "gradus/core/format.hpp"
-#include "gradus/parallel/pipeline/rule.hpp"
-#include "gradus/parallel/pipeline/simulated_schedule.hpp"
+#include "gradus/pipeline/rule.hpp"
+#include "gradus/pipeline/simulated_schedule.hpp"
 
 namespace driver {
 

@@ -10,8 +10,8 @@
 
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph.hpp"
-#include "gradus/parallel/hybrid.hpp"
-#include "gradus/parallel/pipeline/network_layers.hpp"
+#include "gradus/pipeline/network_layers.hpp"
+#include "gradus/pipeline/strategy.hpp"
 #include "result.hpp"
 #include "settings.hpp"
 

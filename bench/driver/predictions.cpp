@@ -13,7 +13,7 @@
 #include "gradus/comm/all_reduce_rule.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/parallel/pipeline/rule.hpp"
+#include "gradus/pipeline/rule.hpp"
 #include "gradus/sim/data_parallel.hpp"
 #include "gradus/sim/pipeline_training.hpp"
 #include "gradus/sim/server_training.hpp"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "gradus/train/checkpoints.hpp"
+#include "gradus/checkpoint/checkpoints.hpp"
 #include "settings.hpp"
 
 namespace driver {

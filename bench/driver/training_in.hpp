@@ -19,13 +19,13 @@
 #include <vector>
 
 #include "build_model.hpp"
+#include "gradus/checkpoint/checkpoints.hpp"
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/data/parallel_loader.hpp"
 #include "gradus/device/device_policy.hpp"
 #include "gradus/io/weights.hpp"
-#include "gradus/train/checkpoints.hpp"
-#include "gradus/train/hybrid.hpp"
+#include "gradus/pipeline/hybrid.hpp"
 #include "gradus/train/traced.hpp"
 #include "gradus/train/trainer.hpp"
 #include "training.hpp"

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "gradus/checkpoint/checkpoints.hpp"
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/comm/self.hpp"
@@ -19,12 +20,11 @@
 #include "gradus/core/index.hpp"
 #include "gradus/data/sampler.hpp"
 #include "gradus/parallel/model_averaging.hpp"
-#include "gradus/parallel/parameter_server/placement.hpp"
-#include "gradus/parallel/parameter_server/roles.hpp"
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/parallel/transfer_order/step_graph.hpp"
+#include "gradus/parameter_server/placement.hpp"
+#include "gradus/parameter_server/roles.hpp"
 #include "gradus/trace/recorder.hpp"
-#include "gradus/train/checkpoints.hpp"
 #include "gradus/train/optimizer_step.hpp"
 #include "marks.hpp"
 #include "rules.hpp"

@@ -22,9 +22,9 @@
 #include <vector>
 
 #include "../program/statistics.hpp"
+#include "gradus/checkpoint/file.hpp"
 #include "gradus/comm/link_of.hpp"
 #include "gradus/comm/threads.hpp"
-#include "gradus/io/checkpoint_file.hpp"
 
 namespace {
 

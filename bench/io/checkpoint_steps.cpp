@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "../program/statistics.hpp"
+#include "gradus/checkpoint/checkpoints.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/data/synthetic.hpp"
@@ -25,7 +26,6 @@
 #include "gradus/models/resnet.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/sgd.hpp"
-#include "gradus/train/checkpoints.hpp"
 #include "gradus/train/trainer.hpp"
 
 namespace {

@@ -6,9 +6,9 @@
 #include <optional>  // std::optional
 #include <vector>    // std::vector
 
-#include "gradus/parallel/pipeline/rule.hpp"
-#include "gradus/parallel/pipeline/schedule.hpp"
-#include "gradus/parallel/pipeline/simulated_schedule.hpp"
+#include "gradus/pipeline/rule.hpp"
+#include "gradus/pipeline/schedule.hpp"
+#include "gradus/pipeline/simulated_schedule.hpp"
 #include "pipeline_passes.hpp"
 
 namespace gradus::report::detail {

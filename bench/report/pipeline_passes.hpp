@@ -9,7 +9,7 @@
 #include <vector>   // std::vector
 
 #include "analysis.hpp"
-#include "gradus/parallel/pipeline/schedule.hpp"
+#include "gradus/pipeline/schedule.hpp"
 
 namespace gradus::report::detail {
 

@@ -23,11 +23,11 @@
 #include <system_error>      // std::system_error
 #include <utility>           // std::move
 
+#include "gradus/checkpoint/search.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/file_system.hpp"
 #include "gradus/core/format.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/io/checkpoint_search.hpp"
 #include "processes.hpp"
 
 namespace supervisor {

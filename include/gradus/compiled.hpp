@@ -25,6 +25,7 @@
 #include "gradus/kernels/cpu.hpp"
 #include "gradus/layout/layouts.hpp"
 
+#include "gradus/checkpoint/checkpoints.hpp"
 #include "gradus/gradus.hpp"
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/layers/activations.hpp"
@@ -51,9 +52,8 @@
 #include "gradus/optim/rms_prop.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/model_averaging.hpp"
-#include "gradus/parallel/parameter_server/distributed_replicated.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
-#include "gradus/train/checkpoints.hpp"
+#include "gradus/parameter_server/distributed_replicated.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
 #ifdef GRADUS_COMPILED_MPI
 #include "gradus/comm/mpi.hpp"
 #endif

@@ -40,7 +40,7 @@
 #include "source/trainer.hpp"
 
 #if defined(GRADUS_C_ONNX)
-#include "gradus/io/onnx_export.hpp"
+#include "gradus/onnx/export.hpp"
 #endif
 
 namespace {

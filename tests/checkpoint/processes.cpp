@@ -28,9 +28,9 @@
 #include <vector>
 
 #include "checkpoint_example.hpp"
+#include "gradus/checkpoint/file.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
-#include "gradus/io/checkpoint_file.hpp"
 
 namespace {
 

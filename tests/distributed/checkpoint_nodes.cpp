@@ -20,9 +20,9 @@
 
 #include "../support/communicators_mpi.hpp"
 #include "checkpoint_example.hpp"
+#include "gradus/checkpoint/file.hpp"
 #include "gradus/comm/link_of.hpp"
 #include "gradus/comm/self.hpp"
-#include "gradus/io/checkpoint_file.hpp"
 
 namespace {
 

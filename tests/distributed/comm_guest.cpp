@@ -31,8 +31,8 @@
 #include "gradus/data/distributed.hpp"
 #include "gradus/nn/losses.hpp"
 #include "gradus/parallel/compressed_all_reduce.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
 #include "gradus/train/stepwise.hpp"
 
 namespace {

@@ -9,7 +9,7 @@
 #include <gradus/comm/threads.hpp>
 #include <gradus/optim/sgd.hpp>
 #include <gradus/optim/update.hpp>
-#include <gradus/parallel/hybrid.hpp>
+#include <gradus/pipeline/strategy.hpp>
 #include <stdexcept>
 #include <string>
 

@@ -2,7 +2,7 @@
 //
 // Parameter servers over MPI: synchronous workers and servers, apart and side by side, reach the weights of one
 // process; so do nodes whose ranks add in shared memory.
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
 
 #include <cmath>
 #include <cstdint>
@@ -18,7 +18,7 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/sgd.hpp"
-#include "gradus/parallel/parameter_server/distributed_replicated.hpp"
+#include "gradus/parameter_server/distributed_replicated.hpp"
 
 namespace {
 

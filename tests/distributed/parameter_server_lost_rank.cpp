@@ -19,7 +19,7 @@
 #include "../support/lost_rank.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/sgd.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include <gradus/comm/self.hpp>
 #include <gradus/optim/sgd.hpp>
 #include <gradus/optim/update.hpp>
-#include <gradus/parallel/parameter_server/parameter_server.hpp>
 #include <gradus/parallel/sharded_update.hpp>
+#include <gradus/parameter_server/parameter_server.hpp>
 #include <stdexcept>
 #include <string>
 

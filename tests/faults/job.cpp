@@ -26,6 +26,7 @@
 #include <thread>
 #include <vector>
 
+#include "gradus/checkpoint/checkpoints.hpp"
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/command_line.hpp"
 #include "gradus/comm/threads.hpp"
@@ -36,9 +37,8 @@
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/all_reduce.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
-#include "gradus/train/checkpoints.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
 #include "gradus/train/reproducible.hpp"
 #include "gradus/train/trainer.hpp"
 #ifdef GRADUS_FAULTS_WITH_MPI

@@ -8,8 +8,8 @@
 #include <string>     // std::string
 #include <vector>     // std::vector
 
+#include "gradus/checkpoint/reader.hpp"
 #include "gradus/core/error.hpp"
-#include "gradus/io/checkpoint_reader.hpp"
 #include "input.hpp"
 
 namespace {

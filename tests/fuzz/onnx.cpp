@@ -8,9 +8,9 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/device/cpu.hpp"
-#include "gradus/io/onnx_import.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/network.hpp"
+#include "gradus/onnx/import.hpp"
 #include "gradus/tensor/tensor.hpp"
 
 namespace {

@@ -11,6 +11,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
+#include "gradus/checkpoint/detail/training/state_file.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -24,7 +25,6 @@
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/adam.hpp"
-#include "gradus/train/detail/checkpoints/state_file.hpp"
 #include "gradus/train/reduce_on_plateau.hpp"
 #include "gradus/train/state.hpp"
 #include "gradus/train/trainer.hpp"

@@ -10,8 +10,8 @@
 
 #include "gradus/comm/all_reduce_rule.hpp"
 #include "gradus/core/error.hpp"
-#include "gradus/parallel/detail/sharded_update/segment_list.hpp"
-#include "gradus/parallel/parameter_server/roles.hpp"
+#include "gradus/parameter_server/detail/protocol/segment_list.hpp"
+#include "gradus/parameter_server/roles.hpp"
 #include "input.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

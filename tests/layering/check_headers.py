@@ -33,7 +33,7 @@ COMPONENTS = {
     "gzip": (r"gradus/((data|trace)/gzip|data/record_file)[^/]*\.hpp", r"zlib\.h"),
     "jpeg": (r"gradus/data/jpeg[^/]*\.hpp", r"turbojpeg\.h"),
     "png": (r"gradus/data/png[^/]*\.hpp", r"png\.h"),
-    "onnx": (r"gradus/io/(detail/)?onnx[^/]*(/.*)?\.hpp", r"protozero/.*"),
+    "onnx": (r"gradus/onnx(/.*)?\.hpp", r"protozero/.*"),
     "nvtx": (r"gradus/trace/nvtx[^/]*\.hpp", r"nvtx3/.*"),
     "cuda": (r"gradus/(device/cuda|kernels/cuda).*|gradus/.*\.cuh", r"cud.*|cub/.*|thrust/.*|cublas.*"),
     "nccl": (r"gradus/comm/(detail/)?nccl.*", r"nccl\.h|cud.*"),

@@ -20,8 +20,8 @@
 #include "gradus/core/index.hpp"
 #include "gradus/data/npy_array.hpp"
 #include "gradus/device/cpu.hpp"
-#include "gradus/io/onnx_import.hpp"
 #include "gradus/layout/layouts.hpp"
+#include "gradus/onnx/import.hpp"
 #include "gradus/tensor/tensor.hpp"
 
 namespace {

@@ -21,7 +21,6 @@
 #include "gradus/core/random.hpp"
 #include "gradus/data/npy_array.hpp"
 #include "gradus/device/cpu.hpp"
-#include "gradus/io/onnx_export.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/models/alexnet.hpp"
 #include "gradus/models/autoencoder.hpp"
@@ -39,6 +38,7 @@
 #include "gradus/nn/layers/activations.hpp"
 #include "gradus/nn/layers/layer_norm.hpp"
 #include "gradus/nn/network.hpp"
+#include "gradus/onnx/export.hpp"
 #include "gradus/tensor/tensor.hpp"
 #include "reference/random_graphs.hpp"
 

@@ -9,9 +9,9 @@
 #include <vector>     // std::vector
 
 #include "figures.hpp"
-#include "gradus/parallel/pipeline/rule.hpp"
-#include "gradus/parallel/pipeline/schedule.hpp"
-#include "gradus/parallel/pipeline/simulated_schedule.hpp"
+#include "gradus/pipeline/rule.hpp"
+#include "gradus/pipeline/schedule.hpp"
+#include "gradus/pipeline/simulated_schedule.hpp"
 #include "page.hpp"
 #include "trace_text.hpp"
 

@@ -11,8 +11,8 @@
 #include <utility>    // std::pair
 #include <vector>     // std::vector
 
+#include "gradus/checkpoint/file.hpp"
 #include "gradus/core/random.hpp"
-#include "gradus/io/checkpoint_file.hpp"
 
 namespace gradus_test {
 

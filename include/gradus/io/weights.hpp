@@ -15,11 +15,11 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
+#include "gradus/checkpoint/detail/file/names.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/file_system.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/io/detail/checkpoint/names.hpp"
 #include "gradus/io/detail/elements/convert.hpp"
 #include "gradus/io/detail/weights/match.hpp"
 #include "gradus/io/element_type.hpp"

@@ -15,7 +15,7 @@
 #include "gradus/comm/all_reduce_rule.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
-#include "gradus/parallel/parameter_server/mode.hpp"
+#include "gradus/parameter_server/mode.hpp"
 #include "gradus/sim/cluster.hpp"
 #include "gradus/sim/data_parallel.hpp"
 #include "gradus/sim/data_parallel_options.hpp"

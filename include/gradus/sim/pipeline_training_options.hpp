@@ -6,8 +6,8 @@
 #include <vector>  // std::vector
 
 #include "gradus/core/index.hpp"
-#include "gradus/parallel/pipeline/schedule.hpp"
-#include "gradus/parallel/pipeline/simulated_schedule.hpp"
+#include "gradus/pipeline/schedule.hpp"
+#include "gradus/pipeline/simulated_schedule.hpp"
 #include "gradus/sim/data_parallel_options.hpp"
 
 namespace gradus::sim {

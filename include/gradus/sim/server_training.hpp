@@ -7,7 +7,7 @@
 #include <cstddef>  // std::size_t
 
 #include "gradus/core/error.hpp"
-#include "gradus/parallel/parameter_server/mode.hpp"
+#include "gradus/parameter_server/mode.hpp"
 #include "gradus/sim/cluster.hpp"
 #include "gradus/sim/detail/replay/server_outline.hpp"
 #include "gradus/sim/detail/replay/servers.hpp"

@@ -7,8 +7,8 @@
 #include <vector>   // std::vector
 
 #include "gradus/core/config.hpp"
-#include "gradus/parallel/parameter_server/mode.hpp"
-#include "gradus/parallel/parameter_server/placement.hpp"
+#include "gradus/parameter_server/mode.hpp"
+#include "gradus/parameter_server/placement.hpp"
 
 namespace gradus::sim {
 

@@ -27,7 +27,7 @@
 #include "gradus_c.h"
 
 #if defined(GRADUS_C_ONNX)
-#include "gradus/io/onnx_import.hpp"
+#include "gradus/onnx/import.hpp"
 #endif
 
 namespace gradus_c {

@@ -20,9 +20,9 @@
 #include "gradus/optim/lamb.hpp"
 #include "gradus/optim/update.hpp"
 #include "gradus/parallel/model_averaging.hpp"
-#include "gradus/parallel/parameter_server/distributed_replicated.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
+#include "gradus/parameter_server/distributed_replicated.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
 #include "gradus/train/trainer.hpp"
 
 namespace clipped_training {

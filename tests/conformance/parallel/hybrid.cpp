@@ -20,8 +20,8 @@
 #include "gradus/optim/adam.hpp"
 #include "gradus/optim/lamb.hpp"
 #include "gradus/optim/update.hpp"
-#include "gradus/parallel/hybrid.hpp"
-#include "gradus/parallel/pipeline/rule.hpp"
+#include "gradus/pipeline/rule.hpp"
+#include "gradus/pipeline/strategy.hpp"
 #include "gradus/train/training_state.hpp"
 
 namespace hybrid_training {

@@ -19,10 +19,10 @@
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/network/stage.hpp"
 #include "gradus/optim/parameter_update.hpp"
-#include "gradus/parallel/hybrid.hpp"
-#include "gradus/parallel/pipeline/network_layers.hpp"
-#include "gradus/parallel/pipeline/ranks.hpp"
-#include "gradus/train/hybrid.hpp"
+#include "gradus/pipeline/hybrid.hpp"
+#include "gradus/pipeline/network_layers.hpp"
+#include "gradus/pipeline/ranks.hpp"
+#include "gradus/pipeline/strategy.hpp"
 #include "gradus/train/trainer.hpp"
 
 namespace composed_pipelines {

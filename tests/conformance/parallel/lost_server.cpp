@@ -16,8 +16,8 @@
 #include "gradus/comm/threads.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/update_rule.hpp"
-#include "gradus/parallel/parameter_server/distributed_replicated.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
+#include "gradus/parameter_server/distributed_replicated.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Parameter servers: synchronous training computes what one process computes; other modes do what they say.
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
 #include "gradus/comm/any_communicator.hpp"
 
 #include <atomic>
@@ -22,7 +22,7 @@
 #include "gradus/optim/adam.hpp"
 #include "gradus/optim/lamb.hpp"
 #include "gradus/parallel/model_averaging.hpp"
-#include "gradus/parallel/parameter_server/distributed_replicated.hpp"
+#include "gradus/parameter_server/distributed_replicated.hpp"
 
 namespace {
 

@@ -26,8 +26,8 @@
 #include "gradus/optim/adam.hpp"
 #include "gradus/optim/lamb.hpp"
 #include "gradus/optim/update.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/synchronized_statistics.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
 #include "gradus/train/metrics.hpp"
 
 namespace {

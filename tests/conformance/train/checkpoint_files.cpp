@@ -14,9 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "gradus/checkpoint/checkpoints.hpp"
+#include "gradus/checkpoint/reader.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/data/loader.hpp"
-#include "gradus/io/checkpoint_reader.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/adam.hpp"
 #include "gradus/optim/sgd.hpp"
@@ -24,7 +25,6 @@
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/sharded_update.hpp"
-#include "gradus/train/checkpoints.hpp"
 #include "gradus/train/reproducible.hpp"
 #include "gradus/train/state.hpp"
 #include "gradus/train/trainer.hpp"

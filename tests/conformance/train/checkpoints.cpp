@@ -2,7 +2,7 @@
 //
 // A training that is saved to files and goes on from them in a new trainer: with every strategy, on other numbers of
 // ranks and in another layout, after a signal, after failed saves.
-#include "gradus/train/checkpoints.hpp"
+#include "gradus/checkpoint/checkpoints.hpp"
 #include "gradus/comm/link_of.hpp"
 
 #include <sched.h>   // unshare
@@ -28,8 +28,8 @@
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/model_averaging.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
 #include "gradus/train/trainer.hpp"
 
 namespace {

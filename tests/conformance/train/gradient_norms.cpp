@@ -26,10 +26,10 @@
 #include "gradus/optim/update.hpp"
 #include "gradus/parallel/compressed_all_reduce.hpp"
 #include "gradus/parallel/model_averaging.hpp"
-#include "gradus/parallel/parameter_server/distributed_replicated.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
-#include "gradus/train/hybrid.hpp"
+#include "gradus/parameter_server/distributed_replicated.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
+#include "gradus/pipeline/hybrid.hpp"
 #include "gradus/train/reproducible.hpp"
 #include "gradus/train/trainer.hpp"
 

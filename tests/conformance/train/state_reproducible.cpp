@@ -13,15 +13,15 @@
 
 #include "../../support/state_runs.hpp"
 #include "../../support/waiting.hpp"
+#include "gradus/checkpoint/checkpoints.hpp"
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/optim/adam.hpp"
 #include "gradus/optim/update.hpp"
 #include "gradus/parallel/all_reduce.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
-#include "gradus/train/checkpoints.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
 #include "gradus/train/reproducible.hpp"
 #include "gradus/train/trainer.hpp"
 

@@ -17,9 +17,9 @@
 #include "gradus/parallel/compressed_all_reduce.hpp"
 #include "gradus/parallel/int8_blocks.hpp"
 #include "gradus/parallel/model_averaging.hpp"
-#include "gradus/parallel/parameter_server/distributed_replicated.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
+#include "gradus/parameter_server/distributed_replicated.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
 
 namespace {
 

@@ -20,9 +20,9 @@
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/optim/update.hpp"
 #include "gradus/parallel/model_averaging.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
-#include "gradus/train/hybrid.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
+#include "gradus/pipeline/hybrid.hpp"
 #include "gradus/train/trainer.hpp"
 
 namespace update_ratio_tests {

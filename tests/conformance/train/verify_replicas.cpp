@@ -17,12 +17,12 @@
 #include "gradus/comm/threads.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/all_reduce.hpp"
-#include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/model_averaging.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/reproducible.hpp"
 #include "gradus/parallel/sharded_update.hpp"
-#include "gradus/train/hybrid.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
+#include "gradus/pipeline/hybrid.hpp"
+#include "gradus/pipeline/strategy.hpp"
 #include "gradus/train/reproducible.hpp"
 
 namespace {

@@ -16,9 +16,9 @@
 #include "gradus/comm/threads.hpp"
 #include "gradus/io/weights.hpp"
 #include "gradus/layout/layouts.hpp"
-#include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/sharded_update.hpp"
-#include "gradus/train/hybrid.hpp"
+#include "gradus/pipeline/hybrid.hpp"
+#include "gradus/pipeline/strategy.hpp"
 #include "gradus/train/weights.hpp"
 
 namespace weights_of_trainings {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "checkpoint_example.hpp"
+#include "gradus/checkpoint/file.hpp"
 #include "gradus/comm/threads.hpp"
-#include "gradus/io/checkpoint_file.hpp"
 #include "simulated_disk.hpp"
 
 namespace {

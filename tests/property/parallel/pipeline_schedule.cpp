@@ -11,8 +11,8 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/random.hpp"
-#include "gradus/parallel/pipeline/schedule.hpp"
-#include "gradus/parallel/pipeline/simulated_schedule.hpp"
+#include "gradus/pipeline/schedule.hpp"
+#include "gradus/pipeline/simulated_schedule.hpp"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Cuts into stages against all cuts there are, on random networks with skip connections.
-#include "gradus/parallel/pipeline/stages.hpp"
+#include "gradus/pipeline/stages.hpp"
 
 #include <algorithm>
 #include <array>

@@ -21,7 +21,7 @@
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/memory_plan.hpp"
 #include "gradus/nn/plan/stage_plan.hpp"
-#include "gradus/parallel/pipeline/schedule.hpp"
+#include "gradus/pipeline/schedule.hpp"
 #include "pipeline/layer_accesses.hpp"
 #include "reference/random_graphs.hpp"
 

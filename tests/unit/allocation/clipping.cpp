@@ -16,8 +16,8 @@
 #include "gradus/optim/adam.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/sgd.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
 
 namespace clipping_allocation {
 

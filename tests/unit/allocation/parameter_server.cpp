@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A step with parameter servers allocates nothing, on workers and on servers, however late ranks are.
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <span>

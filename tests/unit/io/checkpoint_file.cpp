@@ -18,12 +18,12 @@
 #include <vector>
 
 #include "checkpoint_example.hpp"
+#include "gradus/checkpoint/file.hpp"
 #include "gradus/comm/link_of.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/random.hpp"
-#include "gradus/io/checkpoint_file.hpp"
 #include "simulated_disk.hpp"
 
 namespace {

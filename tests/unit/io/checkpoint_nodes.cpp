@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "checkpoint_example.hpp"
+#include "gradus/checkpoint/file.hpp"
 #include "gradus/comm/link_of.hpp"
 #include "gradus/comm/threads.hpp"
-#include "gradus/io/checkpoint_file.hpp"
 #include "simulated_disk.hpp"
 
 namespace {

@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #endif
 
-#include "gradus/io/detail/checkpoint/low_priority.hpp"
+#include "gradus/checkpoint/detail/file/low_priority.hpp"
 
 BOOST_AUTO_TEST_SUITE(low_priority)
 

@@ -17,8 +17,6 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/device/cpu.hpp"
-#include "gradus/io/onnx_export.hpp"
-#include "gradus/io/onnx_import.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/initializer.hpp"
 #include "gradus/nn/layers.hpp"
@@ -27,6 +25,8 @@
 #include "gradus/nn/loss.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/nn/predict.hpp"
+#include "gradus/onnx/export.hpp"
+#include "gradus/onnx/import.hpp"
 #include "gradus/tensor/tensor.hpp"
 
 namespace {

@@ -10,9 +10,9 @@
 
 #include "../../support/idx_files.hpp"
 #include "../../support/network_checks.hpp"
-#include "gradus/io/onnx_export.hpp"
-#include "gradus/io/onnx_import.hpp"
 #include "gradus/nn/layers/normalize.hpp"
+#include "gradus/onnx/export.hpp"
+#include "gradus/onnx/import.hpp"
 
 BOOST_AUTO_TEST_SUITE(onnx_normalize)
 

@@ -22,8 +22,8 @@
 
 #include "gradus/comm/self.hpp"
 #include "gradus/data/npy.hpp"
-#include "gradus/io/detail/onnx/model_files.hpp"
 #include "gradus/io/safetensors_file.hpp"
+#include "gradus/onnx/detail/model/model_files.hpp"
 #include "gradus/trace/chrome.hpp"
 #include "gradus/trace/recorder.hpp"
 

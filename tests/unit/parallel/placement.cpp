@@ -10,7 +10,7 @@
 #include <vector>     // std::vector
 
 #include "gradus/core/random.hpp"
-#include "gradus/parallel/parameter_server/placement.hpp"
+#include "gradus/parameter_server/placement.hpp"
 
 namespace {
 

@@ -17,14 +17,14 @@
 #include "gradus/optim/lars.hpp"
 #include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/sgd.hpp"
-#include "gradus/parallel/detail/parameter_server/client.hpp"
-#include "gradus/parallel/detail/parameter_server/loop.hpp"
-#include "gradus/parallel/detail/parameter_server/variable_store.hpp"
-#include "gradus/parallel/detail/parameter_server/worker_side.hpp"
-#include "gradus/parallel/detail/sharded_update/segment_list.hpp"
-#include "gradus/parallel/parameter_server/hosts.hpp"
-#include "gradus/parallel/parameter_server/plan.hpp"
-#include "gradus/parallel/parameter_server/roles.hpp"
+#include "gradus/parameter_server/detail/protocol/client.hpp"
+#include "gradus/parameter_server/detail/protocol/loop.hpp"
+#include "gradus/parameter_server/detail/protocol/segment_list.hpp"
+#include "gradus/parameter_server/detail/protocol/variable_store.hpp"
+#include "gradus/parameter_server/detail/protocol/worker_side.hpp"
+#include "gradus/parameter_server/hosts.hpp"
+#include "gradus/parameter_server/plan.hpp"
+#include "gradus/parameter_server/roles.hpp"
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <vector>  // std::vector
 
 #include "gradus/core/error.hpp"
-#include "gradus/parallel/pipeline/schedule.hpp"
-#include "gradus/parallel/pipeline/simulated_schedule.hpp"
+#include "gradus/pipeline/schedule.hpp"
+#include "gradus/pipeline/simulated_schedule.hpp"
 #include "gradus/sim/pipeline_training.hpp"
 #include "sweep.hpp"
 #include "workloads.hpp"

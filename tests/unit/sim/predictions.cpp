@@ -11,7 +11,7 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
-#include "gradus/parallel/parameter_server/placement.hpp"
+#include "gradus/parameter_server/placement.hpp"
 #include "gradus/sim/calibration.hpp"
 #include "gradus/sim/data_parallel.hpp"
 #include "gradus/sim/network_text.hpp"

@@ -9,8 +9,8 @@
 #include <vector>     // std::vector
 
 #include "gradus/core/error.hpp"
-#include "gradus/parallel/parameter_server/mode.hpp"
-#include "gradus/parallel/parameter_server/placement.hpp"
+#include "gradus/parameter_server/mode.hpp"
+#include "gradus/parameter_server/placement.hpp"
 #include "gradus/sim/server_training.hpp"
 #include "sweep.hpp"
 #include "workloads.hpp"

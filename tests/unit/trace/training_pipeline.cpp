@@ -23,8 +23,8 @@
 #include "gradus/nn/layers/relu.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/sgd.hpp"
-#include "gradus/parallel/pipeline/schedule.hpp"
-#include "gradus/train/hybrid.hpp"
+#include "gradus/pipeline/hybrid.hpp"
+#include "gradus/pipeline/schedule.hpp"
 #include "gradus/train/traced.hpp"
 #include "gradus/train/trainer.hpp"
 

@@ -20,9 +20,9 @@
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/all_reduce.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/reproducible.hpp"
 #include "gradus/parallel/sharded_update.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
 #include "gradus/train/reproducible.hpp"
 #include "gradus/train/trainer.hpp"
 

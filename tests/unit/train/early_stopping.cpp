@@ -12,11 +12,11 @@
 #include <unistd.h>  // getpid
 
 #include "../../support/training_runs.hpp"
+#include "gradus/checkpoint/checkpoints.hpp"
+#include "gradus/checkpoint/search.hpp"
 #include "gradus/comm/threads.hpp"
-#include "gradus/io/checkpoint_search.hpp"
 #include "gradus/io/weights.hpp"
 #include "gradus/train/callback_state.hpp"
-#include "gradus/train/checkpoints.hpp"
 
 namespace {
 

@@ -18,8 +18,8 @@
 #include "gradus/optim/update.hpp"
 #include "gradus/parallel/compressed_all_reduce.hpp"
 #include "gradus/parallel/model_averaging.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
 
 namespace {
 

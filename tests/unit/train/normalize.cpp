@@ -14,6 +14,7 @@
 
 #include "../../support/idx_files.hpp"
 #include "../../support/network_checks.hpp"
+#include "gradus/checkpoint/checkpoints.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/data/in_memory.hpp"
@@ -25,7 +26,6 @@
 #include "gradus/nn/inference_session.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/reproducible.hpp"
-#include "gradus/train/checkpoints.hpp"
 #include "gradus/train/reproducible.hpp"
 #include "gradus/train/trainer.hpp"
 

@@ -16,9 +16,9 @@
 #include "gradus/nn/losses.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/sgd.hpp"
-#include "gradus/parallel/hybrid.hpp"
 #include "gradus/parallel/reproducible.hpp"
-#include "gradus/train/hybrid.hpp"
+#include "gradus/pipeline/hybrid.hpp"
+#include "gradus/pipeline/strategy.hpp"
 #include "gradus/train/reproducible.hpp"
 #include "gradus/train/trainer.hpp"
 

@@ -24,9 +24,9 @@
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/lars.hpp"
 #include "gradus/optim/update.hpp"
-#include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/parallel/sharded_update.hpp"
 #include "gradus/parallel/strategy.hpp"
+#include "gradus/parameter_server/parameter_server.hpp"
 #include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/trainer.hpp"
 

@@ -38,7 +38,7 @@ class stage_forecast {
   /// @param options  of network::compile_stages
   stage_forecast(network_type& net, const compile_options& options) : net_{&net}, options_{options} {}
 
-  /// The layers of the network, for parallel/pipeline/stages.hpp.
+  /// The layers of the network, for pipeline/stages.hpp.
   /// @throws configuration_error as network::compile_stages
   [[nodiscard]] dynamic_array<stage_layer> layers(error_location where = error_location::current()) {
     dynamic_array<stage_layer> result;

@@ -14,7 +14,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/parallel/bucket.hpp"
-#include "gradus/parallel/pipeline/schedule.hpp"
+#include "gradus/pipeline/schedule.hpp"
 #include "gradus/sim/cluster.hpp"
 #include "gradus/sim/detail/replay/message_plan.hpp"
 #include "gradus/sim/detail/replay/ports.hpp"

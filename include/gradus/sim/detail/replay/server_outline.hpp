@@ -9,8 +9,8 @@
 #include <vector>     // std::vector
 
 #include "gradus/core/error.hpp"
-#include "gradus/parallel/parameter_server/plan.hpp"
-#include "gradus/parallel/parameter_server/roles.hpp"
+#include "gradus/parameter_server/plan.hpp"
+#include "gradus/parameter_server/roles.hpp"
 #include "gradus/sim/server_training_options.hpp"
 #include "gradus/sim/workload.hpp"
 

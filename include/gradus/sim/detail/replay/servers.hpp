@@ -10,7 +10,7 @@
 #include <vector>     // std::vector
 
 #include "gradus/core/error.hpp"
-#include "gradus/parallel/parameter_server/mode.hpp"
+#include "gradus/parameter_server/mode.hpp"
 #include "gradus/sim/cluster.hpp"
 #include "gradus/sim/detail/replay/ports.hpp"
 #include "gradus/sim/detail/replay/replay.hpp"

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A model of ONNX operators as layers of a network.
+#pragma once
+
+#include <algorithm>    // std::find, std::none_of
+#include <cstddef>      // std::size_t
+#include <optional>     // std::optional
+#include <set>          // std::set
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <vector>       // std::vector
+
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/nn/value.hpp"
+#include "gradus/onnx/detail/import/functions.hpp"
+#include "gradus/onnx/detail/model/model_reader.hpp"
+#include "gradus/onnx/operators.hpp"
+
+namespace gradus::io::detail {
+
+/// Adds the layers of a model to a network.
+class onnx_importer : public onnx_function_operators {
+ public:
+  using onnx_function_operators::onnx_function_operators;
+
+  /// @throws configuration_error for what the layers of the library cannot compute; it names the operator
+  nn::value run(nn::value input) {
+    const onnx_value& images = model_.inputs.front();
+    require_numbers(images);
+    values_[images.name] = {input, static_cast<int>(images.dims.size())};
+    used_ = needed_values();
+    translate_all(model_.operators);
+    imported* const scores = find(model_.outputs.front().name);
+    if (scores == nullptr || !scores->extents.empty()) {
+      raise<configuration_error>("io::onnx_model", "an output that depends on the input",
+                                 {"'", model_.outputs.front().name, "'"});
+    }
+    return laid_out(*scores);
+  }
+
+ private:
+  /// Layers compute with floating-point numbers; integers of an image are converted by a Cast.
+  void require_numbers(const onnx_value& images) const {
+    const index_t type = images.element_type;
+    if (type == 0 || type == 1 || type == 9 || type == 10 || type == 11 || type == 16) {
+      return;
+    }
+    for (const onnx_operator& each : model_.operators) {
+      if (each.op_type != "Cast" &&
+          std::find(each.inputs.begin(), each.inputs.end(), images.name) != each.inputs.end()) {
+        raise<configuration_error>("io::onnx_model",
+                                   "an input of floating-point numbers, or one that Cast converts to them",
+                                   {"element type ", type, ", which ", each.op_type, " reads"});
+      }
+    }
+  }
+
+  /// The names that the first output depends on.
+  [[nodiscard]] std::set<std::string_view> needed_values() const {
+    std::set<std::string_view> used{model_.outputs.front().name};
+    add_needed(model_.operators, used);
+    return used;
+  }
+  static void add_needed(const std::vector<onnx_operator>& operators, std::set<std::string_view>& used) {
+    for (auto each = operators.rbegin(); each != operators.rend(); ++each) {
+      if (std::none_of(each->outputs.begin(), each->outputs.end(),
+                       [&](const std::string& name) { return used.contains(name); })) {
+        continue;
+      }
+      used.insert(each->inputs.begin(), each->inputs.end());
+      for (const auto& attribute : each->attributes) {
+        if (const onnx_content* const graph = attribute.second.graph.get()) {
+          for (const onnx_value& output : graph->outputs) {
+            used.insert(output.name);
+          }
+          add_needed(graph->operators, used);
+        }
+      }
+    }
+  }
+
+  /// Translates the operators that the first output depends on.
+  void translate_all(const std::vector<onnx_operator>& operators) {
+    for (const onnx_operator& each : operators) {
+      op_ = &each;
+      if (std::none_of(each.outputs.begin(), each.outputs.end(),
+                       [&, this](const std::string& name) { return used_.contains(name); })) {
+        continue;
+      }
+      read_.clear();
+      const bool of_onnx = each.domain.empty() || each.domain == "ai.onnx";
+      const std::string full_name = of_onnx ? each.op_type : gradus::join({each.domain, "::", each.op_type});
+      if (net_.has_custom(full_name)) {
+        translate_custom(full_name);
+        refuse_unread_attributes();
+        continue;
+      }
+      if (!of_onnx) {
+        const std::string known = net_.custom_names();
+        refuse(
+            {"an operator of ONNX, or one for which there is a function", known.empty() ? "" : ": ", known},
+            {"'", full_name, "'"},
+            {"give add_to or load_onnx a function that adds its layer: {{\"", full_name, "\", ...}} (docs/onnx.md)"});
+      }
+      if (each.op_type == "If") {
+        branch();
+        continue;
+      }
+      translate();
+      refuse_unread_attributes();
+    }
+  }
+
+  /// By a function of the program.
+  void translate_custom(const std::string& full_name) {
+    custom_operator call{layer_name(), *op_, read_};
+    for (std::size_t k = 0; k < op_->inputs.size(); ++k) {
+      if (!has_input(k)) {
+        continue;
+      }
+      if (const onnx_constant* const numbers = constant(k)) {
+        call.constants_.push_back(numbers);
+      } else {
+        const imported& read = value(k);
+        call.axes_.push_back(read.rank);
+        call.inputs_.push_back(read.rank == 2 ? plain(read.value) : read.value);
+      }
+    }
+    const custom_result made = net_.translate_custom(full_name, call);
+    for (const custom_operator::assignment& each : call.assigned_) {
+      weights_.push_back({gradus::join({call.name(), ".", each.parameter}), call.constants_[each.constant]->numbers});
+    }
+    give(made.value, made.axes != 0 ? made.axes : call.axes_.empty() ? 4 : call.axes_.front());
+  }
+
+  /// If, of a condition that the shapes of the model decide.
+  void branch() {
+    const onnx_operator& here = *op_;
+    const std::optional<double> condition = scalar(needed(0, "condition"));
+    if (!condition) {
+      refuse("a condition", {needed(0, "condition").size(), " numbers"});
+    }
+    const onnx_attribute* const chosen = attribute(*condition != 0 ? "then_branch" : "else_branch");
+    if (chosen == nullptr || chosen->graph == nullptr || chosen->graph->outputs.size() != here.outputs.size()) {
+      refuse({"a graph with ", here.outputs.size(), " outputs as the branch"}, "another");
+    }
+    for (const auto& each : chosen->graph->constants) {
+      computed_.insert_or_assign(each.first, each.second);
+    }
+    translate_all(chosen->graph->operators);
+    op_ = &here;
+    for (std::size_t k = 0; k < here.outputs.size(); ++k) {
+      const std::string& made = chosen->graph->outputs[k].name;
+      if (const imported* const found = find(made)) {
+        values_.insert_or_assign(here.outputs[k], imported{*found});
+      } else if (const onnx_constant* const number = constant_named(made)) {
+        computed_.insert_or_assign(here.outputs[k], onnx_constant{*number});
+      } else if (used_.contains(here.outputs[k])) {
+        refuse("a branch that computes its output", {"'", made, "'"});
+      }
+    }
+  }
+
+  void translate() {
+    if (!translate_constants() && !translate_choices() && !translate_axes() && !translate_pooling() &&
+        !translate_weights() && !translate_shapes() && !translate_activations()) {
+      translate_arithmetic();
+    }
+  }
+};
+
+}  // namespace gradus::io::detail
