@@ -28,7 +28,7 @@ class GradusConan(ConanFile):
     }
     default_options = {"with_gzip": False, "with_jpeg": False, "with_onnx": False, "with_png": False,
                        "system_eigen": False}
-    # The component gradus::conformance needs nothing more. gradus::mpi takes the MPI of the machine: a cluster has its own.
+    # The components checkpoint, conformance, parameter_server, pipeline and sim need nothing more. gradus::mpi takes the MPI of the machine: a cluster has its own.
     exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "include/*", "interfaces/*"
     no_copy_source = True
 

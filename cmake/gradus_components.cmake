@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
 #
-# The optional components of gradus. A component is an imported target that adds a third-party library to
-# gradus::gradus; its headers are installed in any case. The consumer decides: this file is read by the source tree and
-# by the installed package.
+# The optional components of gradus. A component is an imported target for headers that few programs read; most add a
+# third-party library to gradus::gradus. The headers are installed in any case. The consumer decides: this file is read
+# by the source tree and by the installed package.
 
 # Modules for find_package that CMake does not have are in the folder of this file.
 set(gradus_find_modules "${CMAKE_CURRENT_LIST_DIR}")
@@ -58,7 +58,7 @@ macro(gradus_add_component name)
     else()
       set(gradus_png_REASON "no libpng (Debian: libpng-dev and zlib1g-dev)")
     endif()
-  elseif("${name}" STREQUAL "onnx")  # gradus/onnx/*.hpp
+  elseif("${name}" STREQUAL "onnx")  # gradus/onnx.hpp, gradus/onnx/*.hpp
     find_path(GRADUS_PROTOZERO_INCLUDE_DIR protozero/pbf_writer.hpp)
     mark_as_advanced(GRADUS_PROTOZERO_INCLUDE_DIR)
     if(GRADUS_PROTOZERO_INCLUDE_DIR)
@@ -81,14 +81,11 @@ macro(gradus_add_component name)
     else()
       set(gradus_nvtx_REASON "no nvtx3/nvToolsExt.h (it comes with the CUDA toolkit)")
     endif()
-  elseif("${name}" STREQUAL "conformance")  # gradus/conformance/*.hpp, which need nothing more
-    add_library(gradus::conformance INTERFACE IMPORTED ${ARGN})
-    target_link_libraries(gradus::conformance INTERFACE gradus::gradus)
-    set(gradus_conformance_FOUND TRUE)
-  elseif("${name}" STREQUAL "sim")  # gradus/sim.hpp, gradus/sim/*.hpp, which need nothing more
-    add_library(gradus::sim INTERFACE IMPORTED ${ARGN})
-    target_link_libraries(gradus::sim INTERFACE gradus::gradus)
-    set(gradus_sim_FOUND TRUE)
+  elseif("${name}" MATCHES "^(checkpoint|conformance|parameter_server|pipeline|sim)$")  # gradus/NAME.hpp, gradus/NAME/*.hpp
+    # They need no other library.
+    add_library(gradus::${name} INTERFACE IMPORTED ${ARGN})
+    target_link_libraries(gradus::${name} INTERFACE gradus::gradus)
+    set(gradus_${name}_FOUND TRUE)
   elseif("${name}" MATCHES "^(cuda|nccl)$")  # gradus/**/*.cuh and gradus/kernels/cuda*; gradus/comm/nccl*
     set(gradus_module_path "${CMAKE_MODULE_PATH}")
     list(APPEND CMAKE_MODULE_PATH "${gradus_find_modules}")
@@ -121,6 +118,6 @@ macro(gradus_add_component name)
         "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-std=c++20;--expt-relaxed-constexpr;--extended-lambda;-diag-suppress=20012,20014,1675,2810>")
     endif()
   else()
-    set(gradus_${name}_REASON "gradus has no component of that name (it has conformance, cuda, gzip, jpeg, mpi, nccl, nvtx, onnx, png and sim)")
+    set(gradus_${name}_REASON "gradus has no component of that name (it has checkpoint, conformance, cuda, gzip, jpeg, mpi, nccl, nvtx, onnx, parameter_server, pipeline, png and sim)")
   endif()
 endmacro()

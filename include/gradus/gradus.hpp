@@ -83,7 +83,7 @@ struct top_k;                    // #include <gradus/nn/metrics.hpp>
 }  // namespace gradus::metrics
 
 namespace gradus::parallel {
-struct hybrid;           // #include <gradus/pipeline/hybrid.hpp>
+struct hybrid;           // #include <gradus/pipeline.hpp>
 struct int8_blocks;      // #include <gradus/parallel/int8_blocks.hpp>
 struct model_averaging;  // #include <gradus/parallel/model_averaging.hpp>
 template <class Strategy>
@@ -91,7 +91,7 @@ struct reproducible;  // #include <gradus/train/reproducible.hpp>
 }  // namespace gradus::parallel
 
 namespace gradus::train {
-class checkpoints;        // #include <gradus/checkpoint/checkpoints.hpp>
+class checkpoints;        // #include <gradus/checkpoint.hpp>
 class early_stopping;     // #include <gradus/train/early_stopping.hpp>
 class gradient_norms;     // #include <gradus/train/gradient_norms.hpp>
 class reduce_on_plateau;  // #include <gradus/train/reduce_on_plateau.hpp>

@@ -42,7 +42,7 @@ foreach(component IN LISTS COMPONENTS)
 endforeach()
 # A component is made only when it is asked for.
 execute_process(COMMAND ${CMAKE_COMMAND} "-DREQUEST=" "${WORK}" OUTPUT_VARIABLE output ERROR_VARIABLE output)
-if(output MATCHES "target: gradus::(conformance|mpi|gzip|jpeg|onnx|png|sim|cuda|nccl)")
+if(output MATCHES "target: gradus::(checkpoint|conformance|mpi|gzip|jpeg|onnx|parameter_server|pipeline|png|sim|cuda|nccl)")
   message(SEND_ERROR "a component came without being asked for:\n${output}")
 endif()
 request("COMPONENTS telepathy" "found: (FALSE|0)" "component[ \n]+telepathy" "no[ \n]+component[ \n]+of[ \n]+that[ \n]+name")

@@ -2,8 +2,12 @@
 # SPDX-License-Identifier: BSL-1.0
 """Checks who includes whom in a source tree: check_headers.py ROOT
 
-The table of modules is the one of CONTRIBUTING.md: a module may include what stands in its row and what those modules
-may include. Nor does a header declare or name a class of another module, in its macros either. Further rules:
+The tables of modules and annexes are those of CONTRIBUTING.md: a module may include what stands in its row and what
+those modules may include. Nor does a header declare or name a class of another module, in its macros either. Further
+rules:
+
+The house, which is all modules that are no annexes and gradus/gradus.hpp, includes no annex. Each annex has a door,
+gradus/ANNEX.hpp, from which every public header of the annex is reached.
 
 Third-party headers of an optional component, and the component's own headers, are included only by that component.
 Included files exist. There are no cycles between headers. No header is longer than 800 lines. A header that declares
@@ -23,7 +27,8 @@ import sys
 from declarations import classes, public_and_private, qualified_names
 
 LONGEST_HEADER = 800  # lines
-UMBRELLAS = ("gradus/gradus.hpp", "gradus/compiled.hpp")  # they may include every module
+HOUSE = "gradus/gradus.hpp"  # it may include every module of the house
+UMBRELLAS = (HOUSE, "gradus/compiled.hpp")  # the second may include annexes too: it compiles what they share
 FIRST_HEADER = "gradus/core/config.hpp"  # the only one that includes no other
 MOST_INLINING_ATTRIBUTES = 80  # uses of GRADUS_COLD and GRADUS_NEVER_INLINE
 
@@ -42,6 +47,8 @@ COMPONENTS = {
 DECLARES = {"parallel": "train"}
 USES = {"nccl": {"cuda"}}  # component: others whose headers it may include
 
+# Private headers of the house that annexes may include: what a trainer has to save, and how it computes.
+OPEN_TO_ANNEXES = ("gradus/train/detail/state/access.hpp", "gradus/train/detail/trainer/loop.hpp")
 
 def module_of(header):
     """The module of a header. A header of the name of a module beside its folder is the door of an annex."""
@@ -51,27 +58,31 @@ def module_of(header):
     return parts[1] if len(parts) > 2 else parts[1].removesuffix(".hpp")
 
 
-def read_table(contributing):
-    """The rows of the module table: {module: modules that it may include directly}."""
+def read_tables(contributing):
+    """The rows of both tables, {module: modules that it may include directly}, and the names of the annexes."""
     rows = {}
-    in_table = False
+    annexes = set()
+    table = None
     for line in contributing.read_text().splitlines():
-        if re.match(r"\|\s*module\s*\|\s*may include\s*\|", line):
-            in_table = True
-        elif in_table and not line.startswith("|"):
-            break
-        elif in_table and not re.match(r"\|[-| ]+\|$", line):
+        head = re.match(r"\|\s*(module|annex)\s*\|\s*may include\s*\|", line)
+        if head:
+            table = head.group(1)
+        elif not line.startswith("|"):
+            table = None
+        elif table and not re.match(r"\|[-| ]+\|$", line):
             modules, allowed = [cell.strip() for cell in line.strip("|").split("|")[:2]]
             allowed = [] if allowed == "the standard library" else [word.strip(" `") for word in allowed.split(",")]
             for module in modules.split(","):
                 rows[module.strip(" `")] = allowed
+                if table == "annex":
+                    annexes.add(module.strip(" `"))
     if not rows:
         sys.exit(f"{contributing}: no table of modules")
     for module, allowed in rows.items():
         for other in allowed:
             if other not in rows:
                 sys.exit(f"{contributing}: the row of '{module}' names '{other}', which has no row")
-    return rows
+    return rows, annexes
 
 
 def reachable(rows, module):
@@ -84,6 +95,35 @@ def reachable(rows, module):
                 found.add(other)
                 pending.append(other)
     return found
+
+
+def closed_to(annexes, rows, graph):
+    """Complaints about rows of the house that name an annex, and about annexes without a door to all that is public."""
+    for module, allowed in rows.items():
+        for annex in sorted(annexes.intersection(allowed)):
+            if module not in annexes:
+                yield f"CONTRIBUTING.md: the row of '{module}', a module of the house, names the annex '{annex}'"
+    for annex in sorted(annexes):
+        door = f"gradus/{annex}.hpp"
+        if door not in graph:
+            yield f"{door}: the door of the annex is missing"
+            continue
+        reached = headers_of(graph, door)
+        for header in graph:
+            if header.startswith(f"gradus/{annex}/") and "/detail/" not in header and header not in reached:
+                yield f"{header}: {door}, the door of the annex, does not include it"
+
+
+def headers_of(graph, header):
+    """A header and all that it includes, also through others."""
+    reached = set()
+    waiting = [header]
+    while waiting:
+        each = waiting.pop()
+        if each not in reached and each in graph:
+            reached.add(each)
+            waiting += graph[each]
+    return reached
 
 
 def component_of(header):
@@ -153,13 +193,7 @@ def calls_that_follow_the_locale(text):
 def not_compiled(texts, graph):
     """Headers whose instances or functions gradus/compiled.hpp does not define: programs that declare them would not
     link."""
-    reached = set()
-    waiting = ["gradus/compiled.hpp"]
-    while waiting:
-        header = waiting.pop()
-        if header not in reached and header in graph:
-            reached.add(header)
-            waiting += graph[header]
+    reached = headers_of(graph, "gradus/compiled.hpp")
     compiled = re.compile(r"^GRADUS_(COMPILED|INSTANCE|EACH)_?\w*\(|^(?!#).*\bGRADUS_INLINE(_CONSTRUCTOR)?\b",
                           re.MULTILINE)
     return [
@@ -227,7 +261,7 @@ def follow_the_locale(root):
 
 def check(root):
     complaints = []
-    rows = read_table(root / "CONTRIBUTING.md")
+    rows, annexes = read_tables(root / "CONTRIBUTING.md")
     include = root / "include"
     graph = {}
     files = sorted(path for path in include.rglob("*") if path.is_file())
@@ -244,7 +278,10 @@ def check(root):
         if not umbrella and module not in rows:
             complaints.append(f"{header}: the folder is not a module of CONTRIBUTING.md")
             continue
-        allowed = {*rows, None} if umbrella else reachable(rows, module)
+        if umbrella:
+            allowed = {*rows, None} - (annexes if header == HOUSE else set())
+        else:
+            allowed = reachable(rows, module)
         lines = path.read_text().splitlines()
         if len(lines) > LONGEST_HEADER:
             complaints.append(f"{header}: {len(lines)} lines; at most {LONGEST_HEADER}: split it")
@@ -277,13 +314,14 @@ def check(root):
                 complaints.append(f"{place}: {target} does not exist")
             target_module = module_of(target)
             if target_module not in allowed:
-                complaints.append(f"{place}: '{module}' may not include '{target_module or target}' ({target})")
+                complaints.append(f"{place}: '{module or header}' may not include '{target_module or target}' ({target})")
             component = component_of(target)
             own = component_of(header)
             if (component is not None and own != component and component not in USES.get(own, ())
                     and header != "gradus/compiled.hpp"):
                 complaints.append(f"{place}: {target} belongs to the component '{component}': include it by choice")
-            if "/detail/" in target and target_module != module:
+            open_header = module in annexes and target in OPEN_TO_ANNEXES
+            if "/detail/" in target and target_module != module and not open_header:
                 complaints.append(f"{place}: '{module}' may not include the private header {target}")
             graph[header].append(target)
         if not graph[header] and header != FIRST_HEADER and "#pragma once" in lines:
@@ -294,6 +332,7 @@ def check(root):
     complaints += too_many_attributes(texts)
     complaints += not_compiled(texts, graph)
     complaints += names_of_others(texts, rows)
+    complaints += closed_to(annexes, rows, graph)
     complaints += outside_of_definitions(texts)
     complaints += follow_the_locale(root)
     finished = set()

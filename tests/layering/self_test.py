@@ -17,9 +17,20 @@ TABLE = """# Contributing
 | `tensor` | layout, device |
 | `comm` | core, device |
 | `data` | tensor |
+| `train` | data |
+
+An annex is a folder for what some programs need.
+
+| annex | may include |
+|---|---|
+| `sim` | data |
+| `pipeline` | train |
 """
 
+CONTRIBUTING = "../../CONTRIBUTING.md"  # from include/gradus
+
 GOOD = {
+    CONTRIBUTING: TABLE,
     "core/error.hpp": "#include <string>\n",
     "layout/layouts.hpp": '#include "gradus/core/error.hpp"\n',
     "device/cpu.hpp": '#include "gradus/core/error.hpp"\nnamespace gradus { class cpu final : public device { int id; }; }\n',
@@ -31,6 +42,13 @@ GOOD = {
     "comm/mpi.hpp": '#include <mpi.h>\n#include "gradus/comm/communicator.hpp"\n',
     "data/dataset.hpp": '#include "gradus/device/cpu.hpp"  // through tensor\n',
     "gradus.hpp": '#include "gradus/tensor/tensor.hpp"\n#include "gradus/comm/communicator.hpp"\n',
+    "pipeline/schedule.hpp": '#include "gradus/train/detail/state/access.hpp"\n',
+    "pipeline.hpp": '#include "gradus/pipeline/schedule.hpp"\n',
+    "sim/cluster.hpp": '#include "gradus/core/error.hpp"\n#include "gradus/sim/detail/replay/replay.hpp"\n',
+    "sim/detail/replay/replay.hpp": '#include "gradus/core/error.hpp"\n',
+    "sim.hpp": '#include "gradus/sim/cluster.hpp"\n',
+    "train/detail/state/access.hpp": '#include "gradus/core/error.hpp"\n',
+    "compiled.hpp": '#include "gradus/pipeline/schedule.hpp"\n#include "gradus/gradus.hpp"\n',
     "comm/threads.hpp": '#include "gradus/device/cpu.hpp"\n'
     "#define GRADUS_COLD [[gnu::cold]]  // GRADUS_COLD\n" + "GRADUS_COLD void a();\n" * 80,
 }
@@ -49,6 +67,17 @@ BAD = [
     ("core/error.hpp", '#include "gradus/core/error.hpp"\n', "cycle: gradus/core/error.hpp"),
     ("core/error.hpp", '#include "error_impl.hpp"\n', "write the path from include/"),
     ("tensor/tensor.hpp", "#include <gradus/core/error.hpp>\n", "included with quotes"),
+    ("data/dataset.hpp", '#include "gradus/sim/cluster.hpp"\n', "'data' may not include 'sim'"),
+    ("data/dataset.hpp", '#include "gradus/sim.hpp"\n', "'data' may not include 'sim'"),
+    ("gradus.hpp", '#include "gradus/sim/cluster.hpp"\n', "'gradus/gradus.hpp' may not include 'sim'"),
+    ("gradus.hpp", '#include "gradus/pipeline.hpp"\n', "'gradus/gradus.hpp' may not include 'pipeline'"),
+    ("gradus.hpp", '#include "gradus/compiled.hpp"\n', "cycle: gradus/compiled.hpp"),
+    ("sim/cluster.hpp", '#include "gradus/pipeline/schedule.hpp"\n', "'sim' may not include 'pipeline'"),
+    ("sim/cluster.hpp", '#include "gradus/data/detail/csv/table.hpp"\n', "may not include the private header"),
+    ("sim/timeline.hpp", '#include "gradus/core/error.hpp"\n', "gradus/sim.hpp, the door of the annex, does not include it"),
+    (CONTRIBUTING, "| `onnx` | tensor |\n", "gradus/onnx.hpp: the door of the annex is missing"),
+    (CONTRIBUTING, "\n| module | may include |\n|---|---|\n| `data` | sim |\n",
+     "the row of 'data', a module of the house, names the annex 'sim'"),
     ("core/error.hpp", "//\n" * 900, "split it"),
     ("wrong/thing.hpp", "", "is not a module"),
     ("wrong.hpp", "", "is not a module"),
@@ -82,7 +111,6 @@ BAD = [
 def complaints_of(tree):
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
-        (root / "CONTRIBUTING.md").write_text(TABLE)
         for name, text in tree.items():
             path = root / "include" / "gradus" / name
             path.parent.mkdir(parents=True, exist_ok=True)

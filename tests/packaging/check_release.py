@@ -179,7 +179,8 @@ def main():
     variants = {values[0]: options["default"] for values, options in said["variant"]}
     branches = re.findall(r'if\("\$\{name\}" (?:STREQUAL|MATCHES) "\^?\(?([\w|]+)\)?\$?"\)',
                           (source / "cmake/gradus_components.cmake").read_text())
-    components = {component for branch in branches for component in branch.split("|")} - {"conformance", "sim"}
+    components = {component for branch in branches for component in branch.split("|")}
+    components -= {"checkpoint", "conformance", "parameter_server", "pipeline", "sim"}  # they need no other library
     expect(set(variants) == components | {"programs"}, f"Spack: variants {sorted(variants)}, components {components}")
     for values, options in said["depends_on"] + said["conflicts"]:
         named = set(re.findall(r"[+~](\w+)", " ".join([*values, options.get("when", "")])))

@@ -27,14 +27,15 @@ def main():
                           (arguments.source / "cmake/gradus_components.cmake").read_text())
     components = {component for branch in branches for component in branch.split("|")}
     expect(components >= {"mpi", "gzip"}, f"components found: {components}")
+    features = {component.replace("_", "-") for component in components}  # names in vcpkg have no underscores
     for path, manifest in manifests.items():
         expect(manifest["name"] == "gradus", f"{path}: the name is {manifest['name']}")
         expect(manifest["version-semver"] == arguments.version,
                f"{path}: version {manifest['version-semver']}, the library has {arguments.version}")
         expect(manifest["license"] == "BSL-1.0", f"{path}: license {manifest['license']}")
         expect("eigen3" in manifest["dependencies"], f"{path}: no dependency on eigen3")
-        expect(set(manifest["features"]) - {"tests"} == components,
-               f"{path}: features {sorted(manifest['features'])}, components {sorted(components)}")
+        expect(set(manifest["features"]) - {"tests"} == features,
+               f"{path}: features {sorted(manifest['features'])}, expected {sorted(features)}")
 
     portfile = (port / "portfile.cmake").read_text()
     climb = re.search(r'"\$\{CMAKE_CURRENT_LIST_DIR\}/((?:\.\./?)+)"', portfile)

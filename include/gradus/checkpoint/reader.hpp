@@ -169,9 +169,9 @@ class checkpoint_reader {
   }
 
   void check_header() {
-    const std::string_view format = metadata(detail::format_key);
+    const std::string_view format = metadata(checkpoint_key);
     if (format.empty()) {
-      refuse({"a checkpoint: '", detail::format_key, "' in its metadata"}, "none",
+      refuse({"a checkpoint: '", checkpoint_key, "' in its metadata"}, "none",
              "a file that has only weights is no checkpoint");
     }
     int number = 0;

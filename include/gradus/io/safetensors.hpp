@@ -24,6 +24,9 @@
 
 namespace gradus::io {
 
+/// The key of "__metadata__" that only checkpoints of this library have.
+inline constexpr std::string_view checkpoint_key = "gradus.format";
+
 /// What a file says of a tensor. Its elements are in row-major order: the last axis is the fastest.
 struct safetensors_entry {
   std::string name;                       ///< UTF-8, unique in the file

@@ -15,7 +15,6 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/checkpoint/detail/file/names.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/file_system.hpp"
 #include "gradus/core/index.hpp"
@@ -332,7 +331,7 @@ load_weights_report load_weights(Network& net, const std::string& path, const lo
     const std::string operation = join({"load_weights '", path, "'"});
     detail::weight_matches matches =
         detail::match_weights(operation, slots, file.tensors(), options.only, options.rename, elsewhere,
-                              file.metadata(detail::format_key) != nullptr);
+                              file.metadata(checkpoint_key) != nullptr);
     detail::require_loaded(operation, matches.report, options.strict, !elsewhere.empty());
     if (const std::string* const names = file.metadata("class_names")) {
       matches.report.class_names = detail::class_names_of(*names);

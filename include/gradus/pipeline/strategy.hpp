@@ -52,7 +52,7 @@ class hybrid_state;
 /// rank.
 ///
 /// @code
-///   #include <gradus/pipeline/hybrid.hpp>
+///   #include <gradus/pipeline.hpp>
 ///   train::trainer trainer{net, optim::sgd{.momentum = 0.9}, world, parallel::hybrid{.stages = 4, .micro_batches =
 ///   16}};
 /// @endcode

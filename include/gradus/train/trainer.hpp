@@ -143,14 +143,14 @@ class trainer final : public detail::trainer_base<Network> {
       : base{network, std::move(how)}, end_{&end}, group_{&group} {}
 
   /// Goes on from the newest valid checkpoint of a folder, or of several; without one the training begins. The program
-  /// includes gradus/checkpoint/checkpoints.hpp, which has resume_training. Called by all ranks, before fit.
+  /// includes gradus/checkpoint.hpp, which has resume_training. Called by all ranks, before fit.
   /// @return  what was found, and which newer files were skipped and why
   /// @throws what restore throws if the checkpoint is one of another training
   template <class Folders>
   auto resume(const Folders& folders, error_location where = error_location::current()) {
     static_assert(
         requires(trainer & self) { resume_training(self, folders, where); },
-        "gradus: trainer.resume takes a folder or a list of folders: include gradus/checkpoint/checkpoints.hpp");
+        "gradus: trainer.resume takes a folder or a list of folders: include gradus/checkpoint.hpp");
     return resume_training(*this, folders, where);
   }
 

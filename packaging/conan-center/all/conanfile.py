@@ -89,6 +89,8 @@ class GradusConan(ConanFile):
         ):
             if self.options.get_safe(f"with_{option}"):
                 self._component(option, ["gradus", requirement])
+        for component in ("checkpoint", "conformance", "parameter_server", "pipeline", "sim"):
+            self._component(component, ["gradus"])
         if self.options.with_mpi:
             self.cpp_info.components["mpi"].defines = ["MPICH_SKIP_MPICXX", "OMPI_SKIP_MPICXX"]
 

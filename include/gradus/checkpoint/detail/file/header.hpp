@@ -100,7 +100,7 @@ struct checkpoint_layout {
       raise<configuration_error>(what, {"metadata with keys that do not begin with '", own_keys, "'"}, {"'", key, "'"});
     }
   }
-  metadata.emplace(format_key, join({newest_format}));
+  metadata.emplace(checkpoint_key, join({newest_format}));
   metadata.emplace(step_key, join({content.step}));
   metadata.emplace(best_key, content.best ? "1" : "0");
   metadata.emplace(job_key, job);

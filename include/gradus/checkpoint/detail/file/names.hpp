@@ -15,9 +15,6 @@
 
 namespace gradus::io::detail {
 
-/// The key of "__metadata__" that only checkpoints have.
-inline constexpr std::string_view format_key = "gradus.format";
-
 inline constexpr std::string_view checkpoint_prefix = "step-";
 inline constexpr std::string_view checkpoint_suffix = ".safetensors";
 inline constexpr std::string_view temporary_suffix = ".partial";

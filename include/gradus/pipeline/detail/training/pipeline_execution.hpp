@@ -30,7 +30,7 @@
 #include "gradus/pipeline/rule.hpp"
 #include "gradus/pipeline/runner.hpp"
 #include "gradus/pipeline/strategy.hpp"
-#include "gradus/train/detail/trainer/loop.hpp"
+#include "gradus/train/batch_runner.hpp"
 #include "gradus/train/execution.hpp"
 
 namespace gradus::train::detail {

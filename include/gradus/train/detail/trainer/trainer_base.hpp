@@ -114,7 +114,7 @@ template <class Network, class Strategy>
         "gradus: to train by parallel::reproducible, include gradus/train/reproducible.hpp");
     static_assert(
         complete || !requires { options.stages_per_rank; },
-        "gradus: to train by parallel::hybrid, include gradus/pipeline/hybrid.hpp");
+        "gradus: to train by parallel::hybrid, include gradus/pipeline.hpp");
     if constexpr (complete) {
       static_assert(explain_execution<Strategy, Network>());
       return std::make_unique<type>(options);
