@@ -215,13 +215,15 @@ class loader<Element, Layout, cuda> final
  public:
   /// The same as the loader of the host.
   template <class Dataset>
-  loader(borrowed<cuda> device, Dataset&& set, const loader_options& options,
+  loader(borrowed<cuda> device, const Dataset& set, const loader_options& options,
          error_location where = error_location::current()) try
       : base{device, set, options} {
-    static_assert(explain_kept<Dataset>());
   } catch (error& failure) {
     failure.location_at_call(where);
   }
+  template <class Dataset>
+  loader(borrowed<cuda>, const Dataset&&,  // gradus: a temporary data set: name it on the line before
+         const loader_options&) = delete;
 };
 
 /// The same for a parallel_loader:
@@ -236,13 +238,15 @@ class parallel_loader<Element, Layout, cuda> final
  public:
   /// The same as the loader, and as parallel_loader of the host.
   template <class Dataset>
-  parallel_loader(borrowed<cuda> device, Dataset&& set, const loader_options& options,
+  parallel_loader(borrowed<cuda> device, const Dataset& set, const loader_options& options,
                   const reader_options& reading = {}, error_location where = error_location::current()) try
       : base{device, set, options, reading} {
-    static_assert(explain_kept<Dataset>());
   } catch (error& failure) {
     failure.location_at_call(where);
   }
+  template <class Dataset>
+  parallel_loader(borrowed<cuda>, const Dataset&&,  // gradus: a temporary data set: name it on the line before
+                  const loader_options&, const reader_options& = {}) = delete;
 };
 
 }  // namespace gradus::data

@@ -95,15 +95,16 @@ class loader final : public detail::laid_out<Element, Layout, detail::batch_memo
   /// @throws configuration_error if the set is empty or options are invalid
   /// @throws device_error if there is not enough memory
   template <class Dataset>
-  loader(borrowed<cpu> device, Dataset&& set, const loader_options& options,
+  loader(borrowed<cpu> device, const Dataset& set, const loader_options& options,
          error_location where = error_location::current()) try
       : detail
-    ::laid_out<Element, Layout, detail::batch_memory<Element>>{device, set, options, &dense_strides<Layout, 4>} {
-      static_assert(explain_kept<Dataset>());
-    }
+    ::laid_out<Element, Layout, detail::batch_memory<Element>>{device, set, options, &dense_strides<Layout, 4>} {}
   catch (error& failure) {
     failure.location_at_call(where);
   }
+  template <class Dataset>
+  loader(borrowed<cpu>, const Dataset&&,  // gradus: a temporary data set: name it on the line before
+         const loader_options&) = delete;
 };
 
 }  // namespace gradus::data

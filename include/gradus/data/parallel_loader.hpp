@@ -7,7 +7,7 @@
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t, std::uint64_t
 #include <memory>       // std::addressof
-#include <type_traits>  // std::is_same_v, std::remove_cvref_t
+#include <type_traits>  // std::is_same_v
 
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
@@ -139,17 +139,19 @@ class parallel_loader final : public detail::laid_out<Element, Layout, detail::p
   /// @throws configuration_error if the set is empty or options are invalid
   /// @throws device_error if there is not enough memory
   template <class Dataset>
-  parallel_loader(borrowed<cpu> device, Dataset&& set, const loader_options& options,
+  parallel_loader(borrowed<cpu> device, const Dataset& set, const loader_options& options,
                   const reader_options& reading = {}, error_location where = error_location::current()) try
       : detail
     ::laid_out<Element, Layout, detail::parallel_batches<Element>>{device, set, options, &dense_strides<Layout, 4>,
                                                                    reading} {
-      static_assert(explain_kept<Dataset>());
-      static_assert(explain_dataset<std::remove_cvref_t<Dataset>, parameter_element_t<Element>>());
+      static_assert(explain_dataset<Dataset, parameter_element_t<Element>>());
     }
   catch (error& failure) {
     failure.location_at_call(where);
   }
+  template <class Dataset>
+  parallel_loader(borrowed<cpu>, const Dataset&&,  // gradus: a temporary data set: name it on the line before
+                  const loader_options&, const reader_options& = {}) = delete;
 };
 
 }  // namespace gradus::data

@@ -162,11 +162,13 @@ template <class Dataset>
 }
 /// The same for shares in braces.
 template <class Dataset>
-[[nodiscard]] std::vector<subset<std::remove_cvref_t<Dataset>>> random_split(
-    Dataset&& set, const std::vector<double>& shares, const split_options& options = {},
-    error_location where = error_location::current()) {
-  static_assert(explain_kept<Dataset>());
+[[nodiscard]] std::vector<subset<Dataset>> random_split(const Dataset& set, const std::vector<double>& shares,
+                                                        const split_options& options = {},
+                                                        error_location where = error_location::current()) {
   return random_split(set, std::span<const double>{shares}, options, where);
 }
+template <class Dataset>
+void random_split(const Dataset&&,  // gradus: a temporary data set: name it on the line before
+                  const std::vector<double>&, const split_options& = {}) = delete;
 
 }  // namespace gradus::data

@@ -115,16 +115,11 @@ class trainer final : public detail::trainer_base<Network> {
 
   /// Compares the ranks' networks and rules, and makes all parameters those of rank 0.
   /// @throws configuration_error if the network is not compiled, the rule is invalid, or ranks differ
-  template <class Update, class Communicator,
-            class Strategy = default_strategy<Network, Update, std::remove_cvref_t<Communicator>>>
-  requires(!std::derived_from<std::remove_cvref_t<Communicator>, std::source_location> &&
-           !std::derived_from<Update, optimizer_step>)
-      trainer(borrowed<Network> network, const Update& rule, Communicator&& communicator, const Strategy& options = {},
-              error_location where = error_location::current())
-      : trainer{network,
-                detail::recipe_of<Network>(
-                    rule, borrowed<std::remove_cvref_t<Communicator>>{std::forward<Communicator>(communicator)}.get(),
-                    options),
+  template <class Update, class Communicator, class Strategy = default_strategy<Network, Update, Communicator>>
+  trainer(borrowed<Network> network, const Update& rule, Communicator& communicator, const Strategy& options = {},
+          error_location where = error_location::current()) requires(!std::is_const_v<Communicator> &&
+                                                                     !std::derived_from<Update, optimizer_step>)
+      : trainer{network, detail::recipe_of<Network>(rule, communicator, options),
                 detail::execution_of<Network>(options), where} {}
 
   /// Trains in one process: the communicator is a comm::self of the trainer's own.
@@ -141,6 +136,12 @@ class trainer final : public detail::trainer_base<Network> {
   trainer(Network& network, optimizer_step& end, comm::link& group,
           std::unique_ptr<train::execution<Network>> how = std::make_unique<train::execution<Network>>())
       : base{network, std::move(how)}, end_{&end}, group_{&group} {}
+
+  template <class Update, class Communicator, class Strategy = parallel::all_reduce>
+  requires(!std::derived_from<Communicator, std::source_location> && !std::derived_from<Update, optimizer_step>)
+      trainer(borrowed<Network>, const Update&,  // gradus: the third argument is a communicator with a name, not const
+              const Communicator&, const Strategy& = {})
+  = delete;
 
   /// Goes on from the newest valid checkpoint of a folder, or of several; without one the training begins. The program
   /// includes gradus/checkpoint.hpp, which has resume_training. Called by all ranks, before fit.
@@ -173,14 +174,14 @@ class trainer final : public detail::trainer_base<Network> {
   /// @throws configuration_error when options make no sense, or ranks differ
   template <class Loader, class... Callbacks>
   void start(Loader&& loader, const stepwise_options& options, Callbacks&&... callbacks) {
-    static_assert(explain_kept<Loader>());
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
     static_assert((detail::explain_callback<std::remove_reference_t<Callbacks>, trainer>() && ...));
     static_assert(
         requires { start_training(*this, loader, options, std::forward<Callbacks>(callbacks)...); },
         "gradus: to train step by step, include gradus/train/stepwise.hpp");
     finish(options.where);
-    session_ = start_training(*this, loader, options, std::forward<Callbacks>(callbacks)...);
+    session_ = start_training(*this, borrowed(std::forward<Loader>(loader)).get(), options,
+                              std::forward<Callbacks>(callbacks)...);
   }
   /// Makes `steps` steps of the training that start has begun; fewer if it ends. Then the weights are those of the last
   /// one, for any use. Called by all ranks with the same number.
