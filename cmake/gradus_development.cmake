@@ -30,9 +30,13 @@ function(gradus_optimize_for_tests target)
   endif()
 endfunction()
 
-# What examples and programs of the tests compile once, where one of them is built.
+# What examples and programs of the tests compile once, where one of them is built. Tests have networks of all types.
 if(GRADUS_BUILD_TESTS OR GRADUS_BUILD_EXAMPLES)
-  gradus_add_compiled(programs_compiled)
+  set(programs_elements float)
+  if(GRADUS_BUILD_TESTS)
+    list(APPEND programs_elements double bfloat16 float16)
+  endif()
+  gradus_add_compiled(programs_compiled ELEMENTS ${programs_elements})
   set_target_properties(programs_compiled PROPERTIES EXCLUDE_FROM_ALL ON)
   gradus_enable_warnings(programs_compiled)
 endif()

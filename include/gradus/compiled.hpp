@@ -14,12 +14,28 @@
 //   GRADUS_COMPILED_MPI                                                         the links of comm::mpi
 //
 // With CMake, gradus_add_compiled(name ...) makes such a library and gives the macros to what links it.
+//
+// Several element types need less time and memory as a file for each: a file defines GRADUS_COMPILES_FLOAT, or
+// GRADUS_COMPILES_DOUBLE, _BFLOAT16 or _FLOAT16, before it includes this header. The file of float has the functions
+// that are no templates, too. With links of comm::mpi, one of the files defines GRADUS_COMPILES_MPI besides.
 #pragma once
 
 #ifdef GRADUS_HAS_INSTANCES
 #error "gradus: a source file that includes gradus/compiled.hpp includes nothing of gradus before it"
 #endif
+#if !defined(GRADUS_COMPILES_FLOAT) && !defined(GRADUS_COMPILES_DOUBLE) && !defined(GRADUS_COMPILES_BFLOAT16) && \
+    !defined(GRADUS_COMPILES_FLOAT16) && !defined(GRADUS_COMPILES_MPI)
+#define GRADUS_COMPILES_FLOAT
+#define GRADUS_COMPILES_DOUBLE
+#define GRADUS_COMPILES_BFLOAT16
+#define GRADUS_COMPILES_FLOAT16
+#define GRADUS_COMPILES_MPI
+#endif
+#if defined(GRADUS_COMPILES_FLOAT)
 #define GRADUS_COMPILES_LIBRARY
+#elif !defined(GRADUS_SEPARATE_COMPILATION)
+#define GRADUS_SEPARATE_COMPILATION
+#endif
 
 #include "gradus/device/cpu.hpp"  // complete before the first instance
 #include "gradus/kernels/cpu.hpp"
@@ -54,6 +70,6 @@
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parameter_server/distributed_replicated.hpp"
 #include "gradus/parameter_server/parameter_server.hpp"
-#ifdef GRADUS_COMPILED_MPI
+#if defined(GRADUS_COMPILED_MPI) && defined(GRADUS_COMPILES_MPI)
 #include "gradus/comm/mpi.hpp"
 #endif

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
 #
-# Compiles examples/consumer against networks that were compiled once, by the compiler's command line.
+# Compiles examples/consumer against networks that are compiled once, by the compiler's command line: in one file, which
+# has one layout only, and with LIBRARY, which CMake has made of a file for each element type.
 cmake_minimum_required(VERSION 3.22)
 file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}")
@@ -20,10 +21,13 @@ endfunction()
 
 compile(0 "" -c "${SOURCE}/examples/consumer/main.cpp" -o main.o)
 compile(1 "one_source_file_must_include_gradus_compiled_hpp" main.o -o forgotten -pthread)
-compile(0 "" main.o "${LIBRARY}" -o with -pthread)
+file(WRITE "${WORK}/library.cpp" "#include <gradus/compiled.hpp>\n")
+compile(0 "" -c library.cpp -DGRADUS_COMPILED_NHWC_ONLY -o library.o)
+compile(0 "" main.o library.o -o with -pthread)
 execute_process(COMMAND "${WORK}/with" COMMAND_ERROR_IS_FATAL ANY)
-file(COPY_FILE "${LIBRARY}" "${WORK}/libother.a")
-compile(0 "" main.o -Wl,--whole-archive "${LIBRARY}" libother.a -Wl,--no-whole-archive -o twice -pthread)
-execute_process(COMMAND "${WORK}/twice" COMMAND_ERROR_IS_FATAL ANY)
+foreach(order "main.o;library.o;${LIBRARY}" "main.o;${LIBRARY};library.o")
+  compile(0 "" -Wl,--whole-archive ${order} -Wl,--no-whole-archive -o two_libraries -pthread)
+  execute_process(COMMAND "${WORK}/two_libraries" COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
 file(WRITE "${WORK}/not_alone.cpp" "#include <gradus/gradus.hpp>\n#include <gradus/compiled.hpp>\n")
 compile(1 "includes nothing of gradus before it" -fsyntax-only not_alone.cpp)

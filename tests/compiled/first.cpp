@@ -2,9 +2,7 @@
 //
 // Prints what trainings compute, bit by bit, and what mistakes are answered with. It is compiled with headers only and
 // against networks that were compiled once: both print the same.
-#include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <string>
@@ -12,23 +10,6 @@
 #include "second.hpp"
 
 namespace {
-
-template <class Float>
-std::uint64_t bits(const Float& value) {
-  std::uint64_t result = 0;
-  std::memcpy(&result, &value, sizeof value);
-  return result;
-}
-
-// FNV-1a over the bytes of all parameters.
-template <class Network>
-std::uint64_t hash_of(Network& net) {
-  std::uint64_t hash = 1469598103934665603ULL;
-  for (const auto& each : net.values()) {
-    hash = (hash ^ bits(each)) * 1099511628211ULL;
-  }
-  return hash;
-}
 
 template <class Layout>
 void build(gradus::nn::network<float, Layout>& net) {
@@ -97,6 +78,7 @@ void train_in_all_ways() {
 int main(int argc, char** argv) {
   train_in_all_ways<gradus::nchw>();
   train_in_all_ways<gradus::nhwc>();
+  other_elements();
   second_file(argc > 1 ? argv[1] : "checkpoints");
   fail("a layer", [] {
     gradus::cpu device;

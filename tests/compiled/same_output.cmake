@@ -13,7 +13,8 @@ message(STATUS "${output_HEADERS}")
 if(NOT output_HEADERS STREQUAL output_COMPILED)
   message(FATAL_ERROR "compiled once it prints\n${output_COMPILED}")
 endif()
-foreach(expected "sharded_update nhwc: loss [0-9a-f]+, " "resumed: yes\nepoch 1: 0x" "a layer: [^\n]*\\[first.cpp:[0-9]+\\]"
+foreach(expected "sharded_update nhwc: loss [0-9a-f]+, " "\ndouble: loss [0-9a-f]+, " "\nbfloat16: loss [0-9a-f]+, "
+        "\nfloat16: loss [0-9a-f]+, " "resumed: yes\nepoch 1: 0x" "a layer: [^\n]*\\[first.cpp:[0-9]+\\]"
         "a rule: [^\n]*\\[first.cpp:[0-9]+\\]" "a loss: [^\n]*\\[first.cpp:[0-9]+\\]")
   if(NOT output_HEADERS MATCHES "${expected}")
     message(FATAL_ERROR "the output does not match: ${expected}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
 #
-# Configures, builds and runs examples/consumer, without a network, as -DWAY=... says.
+# Configures, builds and runs examples/consumer, without a network, as -DWAY=... says; with -DLAUNCH=..., its program of
+# two ranks, too.
 cmake_minimum_required(VERSION 3.22)
 file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}")
@@ -61,4 +62,11 @@ find_program(consumer consumer PATHS "${WORK}/build" "${WORK}/build/Debug" NO_DE
 run("${consumer}")
 if(NOT output MATCHES "gradus ${GRADUS_VERSION}")
   message(FATAL_ERROR "the program should say 'gradus ${GRADUS_VERSION}'")
+endif()
+if(LAUNCH)
+  find_program(ranks ranks PATHS "${WORK}/build" "${WORK}/build/Debug" NO_DEFAULT_PATH REQUIRED)
+  run(${LAUNCH} "${ranks}")
+  if(NOT output MATCHES "ranks: 2, loss: [0-9]")
+    message(FATAL_ERROR "the program should say 'ranks: 2, loss: ...'")
+  endif()
 endif()

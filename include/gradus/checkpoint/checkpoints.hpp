@@ -413,8 +413,8 @@ io::checkpoint_report resume_training(Trainer& trainer, const Folders& folders,
 }  // namespace gradus::train
 
 #ifdef GRADUS_HAS_INSTANCES
-#define GRADUS_DETAIL_RESUME(layout, element, name)                                                  \
-  GRADUS_INSTANCE(::gradus::io::checkpoint_report gradus::train::detail::resume_from(                \
+#define GRADUS_DETAIL_RESUME(instance, layout, element, name)                                        \
+  instance(::gradus::io::checkpoint_report gradus::train::detail::resume_from(                       \
       name<::gradus::nn::network<element, layout, ::gradus::cpu>>&, const std::vector<std::string>&, \
       ::gradus::error_location))
 GRADUS_EACH_LAYOUT(GRADUS_DETAIL_RESUME, ::gradus::train::trainer)

@@ -416,7 +416,10 @@ decltype(auto) mpi_environment::run(Function&& function) {
 
 }  // namespace gradus::comm
 
-#ifdef GRADUS_COMPILED_MPI
-GRADUS_INSTANCE(class gradus::comm::link_of<::gradus::comm::mpi>)
-GRADUS_INSTANCE(class gradus::comm::owned_link<::gradus::comm::mpi>)
+#if defined(GRADUS_COMPILED_MPI) && defined(GRADUS_COMPILES_MPI)
+template class gradus::comm::link_of<::gradus::comm::mpi>;
+template class gradus::comm::owned_link<::gradus::comm::mpi>;
+#elif defined(GRADUS_COMPILED_MPI) && defined(GRADUS_HAS_INSTANCES)
+extern template class gradus::comm::link_of<::gradus::comm::mpi>;
+extern template class gradus::comm::owned_link<::gradus::comm::mpi>;
 #endif

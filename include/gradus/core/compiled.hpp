@@ -7,7 +7,8 @@
 
 // GRADUS_INSTANCE(...) stands at the end of a header, at global scope: an explicit instantiation, which the file that
 // includes gradus/compiled.hpp defines and the others declare only. What it calls is then compiled there, too. Without
-// separate compilation it is empty. Lists of element types and layouts: gradus/tensor/instances.hpp.
+// separate compilation it is empty. gradus/tensor/instances.hpp has lists of element types and layouts. Where a library
+// has a file for each element type, the one that is meant here is float's.
 #if defined(GRADUS_COMPILES_LIBRARY)
 #define GRADUS_INSTANCE(...) template __VA_ARGS__;
 #elif defined(GRADUS_SEPARATE_COMPILATION)

@@ -434,9 +434,9 @@ inline void require_image(std::string_view kind, const value_shape& input, std::
 // compilation.
 #ifdef GRADUS_HAS_INSTANCES
 #define GRADUS_COMPILED_LAYER(description) GRADUS_EACH_LAYOUT(GRADUS_DETAIL_LAYER, description)
-#define GRADUS_DETAIL_LAYER(layout, element, description)                  \
-  GRADUS_INSTANCE(::gradus::nn::detail::made_layer<element, ::gradus::cpu> \
-                      gradus::nn::detail::make_layer<description, element, layout, ::gradus::cpu>(const description&))
+#define GRADUS_DETAIL_LAYER(instance, layout, element, description) \
+  instance(::gradus::nn::detail::made_layer<element, ::gradus::cpu> \
+               gradus::nn::detail::make_layer<description, element, layout, ::gradus::cpu>(const description&))
 #else
 #define GRADUS_COMPILED_LAYER(description)
 #endif

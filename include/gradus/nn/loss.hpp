@@ -302,9 +302,9 @@ GRADUS_INLINE double valid_label_factor(std::span<const std::int32_t> all, const
 // A loss of the library, by its options, as GRADUS_COMPILED_LAYER.
 #ifdef GRADUS_HAS_INSTANCES
 #define GRADUS_COMPILED_LOSS(description) GRADUS_EACH_LAYOUT(GRADUS_DETAIL_LOSS, description)
-#define GRADUS_DETAIL_LOSS(layout, element, description)                           \
-  GRADUS_INSTANCE(std::unique_ptr<::gradus::nn::loss_base<element, ::gradus::cpu>> \
-                      gradus::nn::detail::make_loss<description, element, layout, ::gradus::cpu>(const description&))
+#define GRADUS_DETAIL_LOSS(instance, layout, element, description)          \
+  instance(std::unique_ptr<::gradus::nn::loss_base<element, ::gradus::cpu>> \
+               gradus::nn::detail::make_loss<description, element, layout, ::gradus::cpu>(const description&))
 #else
 #define GRADUS_COMPILED_LOSS(description)
 #endif

@@ -287,6 +287,6 @@ GRADUS_COMPILED_CLASS_OF_LAYOUT(::gradus::nn::network)
 // A class template of a network, for each network that is compiled once.
 #ifdef GRADUS_HAS_INSTANCES
 #define GRADUS_COMPILED_CLASS_OF_NETWORK(name) GRADUS_EACH_LAYOUT(GRADUS_DETAIL_CLASS_OF_NETWORK, name)
-#define GRADUS_DETAIL_CLASS_OF_NETWORK(layout, element, name) \
-  GRADUS_INSTANCE(class name<::gradus::nn::network<element, layout, ::gradus::cpu>>)
+#define GRADUS_DETAIL_CLASS_OF_NETWORK(instance, layout, element, name) \
+  instance(class name<::gradus::nn::network<element, layout, ::gradus::cpu>>)
 #endif

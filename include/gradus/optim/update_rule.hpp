@@ -222,10 +222,9 @@ GRADUS_INLINE void require_inside(std::string_view rule, std::span<const segment
 // An update rule of the library, for each type of parameters on the CPU. Does nothing without separate compilation.
 #ifdef GRADUS_HAS_INSTANCES
 #define GRADUS_COMPILED_RULE(rule) GRADUS_EACH_PARAMETER_ELEMENT(GRADUS_DETAIL_RULE, rule)
-#define GRADUS_DETAIL_RULE(element, rule)                                                                        \
-  GRADUS_INSTANCE(                                                                                               \
-      std::unique_ptr<::gradus::optim::parameter_update<element>> gradus::optim::make_parameter_update<element>( \
-          ::gradus::cpu&, const rule&, ::gradus::index_t))
+#define GRADUS_DETAIL_RULE(instance, element, rule)                                                                   \
+  instance(std::unique_ptr<::gradus::optim::parameter_update<element>> gradus::optim::make_parameter_update<element>( \
+      ::gradus::cpu&, const rule&, ::gradus::index_t))
 #else
 #define GRADUS_COMPILED_RULE(rule)
 #endif

@@ -331,8 +331,8 @@ consteval bool explain_strategy() {
 // A strategy of the library, for each type of parameters. Does nothing without separate compilation.
 #ifdef GRADUS_HAS_INSTANCES
 #define GRADUS_COMPILED_STRATEGY(strategy) GRADUS_EACH_PARAMETER_ELEMENT(GRADUS_DETAIL_STRATEGY, strategy)
-#define GRADUS_DETAIL_STRATEGY(element, strategy)                                                               \
-  GRADUS_INSTANCE(                                                                                              \
+#define GRADUS_DETAIL_STRATEGY(instance, element, strategy)                                                     \
+  instance(                                                                                                     \
       std::unique_ptr<::gradus::parallel::strategy_state<strategy, element>>                                    \
           gradus::parallel::make_strategy<element, strategy>(const strategy&, ::gradus::comm::any_communicator, \
                                                              const ::gradus::parallel::flat_parameters<element>&))

@@ -263,11 +263,11 @@ void restore(Trainer& trainer, const state_source& source, const restore_options
 }  // namespace gradus::train
 
 #ifdef GRADUS_HAS_INSTANCES
-#define GRADUS_DETAIL_STATE(layout, element, name)                                                          \
-  GRADUS_INSTANCE(void gradus::train::capture(name<::gradus::nn::network<element, layout, ::gradus::cpu>>&, \
-                                              ::gradus::train::training_state&, ::gradus::error_location))  \
-  GRADUS_INSTANCE(void gradus::train::restore(name<::gradus::nn::network<element, layout, ::gradus::cpu>>&, \
-                                              const ::gradus::train::state_source&,                         \
-                                              const ::gradus::train::restore_options&, ::gradus::error_location))
+#define GRADUS_DETAIL_STATE(instance, layout, element, name)                                             \
+  instance(void gradus::train::capture(name<::gradus::nn::network<element, layout, ::gradus::cpu>>&,     \
+                                       ::gradus::train::training_state&, ::gradus::error_location))      \
+      instance(void gradus::train::restore(name<::gradus::nn::network<element, layout, ::gradus::cpu>>&, \
+                                           const ::gradus::train::state_source&,                         \
+                                           const ::gradus::train::restore_options&, ::gradus::error_location))
 GRADUS_EACH_LAYOUT(GRADUS_DETAIL_STATE, ::gradus::train::trainer)
 #endif

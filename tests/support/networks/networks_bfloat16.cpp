@@ -1,4 +1,0 @@
-// SPDX-License-Identifier: BSL-1.0
-#include "networks.hpp"
-
-GRADUS_DEFINE_NETWORKS(gradus::bfloat16, gradus::cpu)
