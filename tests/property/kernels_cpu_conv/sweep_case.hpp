@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -30,6 +32,10 @@ enum class code : unsigned char {
   emulated_amx,
   emulated_pairs
 };
+static_assert(static_cast<std::size_t>(code::emulated_amx) ==
+                      std::size(gradus::kernels::detail::all_instruction_sets) &&
+                  static_cast<int>(code::amx_fp16) == static_cast<int>(gradus::kernels::instruction_set::amx_fp16),
+              "the instruction sets come first, in the order of gradus/simd/isa.hpp");
 
 /// One call of one pass.
 struct sweep_case {

@@ -185,6 +185,22 @@ BOOST_AUTO_TEST_CASE(instruction_sets_are_chosen_by_name) {
   BOOST_TEST(gradus::kernels::name_of(gradus::kernels::instruction_set::avx512_bf16) == "avx512_bf16");
 }
 
+// Each place that chooses the code of an instruction set knows it. The sets after avx512 have its vectors.
+BOOST_AUTO_TEST_CASE_TEMPLATE(tables_of_an_instruction_set_belong_together, Element, elements) {
+  namespace detail = gradus::kernels::detail;
+  for (const auto which : detail::all_instruction_sets) {
+    const detail::tile_kernels<Element>& tiles = detail::tile_kernels_for<Element>(which);
+    BOOST_TEST((tiles.set == std::min(which, gradus::kernels::instruction_set::avx512)), name_of(which));
+    const auto& planes = detail::plane_tiles_for<Element>(which);
+    for (std::size_t rows = 0; rows < planes.size(); ++rows) {
+      BOOST_TEST((planes[rows] != nullptr) == (tiles.wide[rows] != nullptr), name_of(which) << ", tiles of " << rows);
+    }
+    BOOST_TEST(
+        detail::single_term_kernels_for<gradus::bfloat16>(which).lanes == detail::tile_kernels_for<float>(which).lanes,
+        name_of(which));
+  }
+}
+
 // Images and a parameter give images; images and gradients of images give the gradient of a parameter.
 using stored_elements = std::tuple<gradus::bfloat16, gradus::float16>;
 BOOST_AUTO_TEST_CASE_TEMPLATE(products_of_sixteen_bits_agree_with_the_definition, Element, stored_elements) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <sstream>
 #include <string_view>
@@ -48,7 +49,8 @@ class drawn_instructions {
   explicit drawn_instructions(sweep_case& test) : before_{gradus::kernels::current_instruction_set()} {
     gradus::kernels::instruction_set which{};
     do {
-      which = gradus::kernels::detail::all_instruction_sets[test.below(5)];
+      constexpr auto& all = gradus::kernels::detail::all_instruction_sets;
+      which = all[test.below(std::size(all))];
     } while (!gradus::kernels::is_available(which));
     test.note(gradus::kernels::name_of(which));
     gradus::kernels::set_instruction_set(which);
