@@ -12,6 +12,7 @@
 // EXPECT_ERROR(trainer): gradus: a temporary is gone after this statement: name it on the line before
 // EXPECT_ERROR(communicator): gradus: the third argument is a communicator with a name, not const
 // EXPECT_ERROR(start): gradus: a temporary is gone after this statement: name it on the line before
+#include <span>         // std::span
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_constructible_v
 #include <utility>      // std::declval, std::move
@@ -89,7 +90,12 @@ template <class Set>
 concept can_split = requires {
   data::random_split(std::declval<Set>(), {0.5, 0.5});
 };
+template <class Set>
+concept can_split_by_span = requires(std::span<const double> shares) {
+  data::random_split(std::declval<Set>(), shares);
+};
 static_assert(can_split<images&> && can_split<const images&> && !can_split<images>);
+static_assert(can_split_by_span<images&> && can_split_by_span<const images&> && !can_split_by_span<images>);
 template <class Recorder>
 concept can_trace = requires(ranks all, Recorder recorder) {
   trace::traced(std::move(all), std::declval<Recorder>());

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,23 @@ namespace comm = gradus::comm;
 using gradus_test::training_result;
 
 using scaled_setup = gradus_test::training_setup_with<gradus::optim::update<gradus::optim::sgd>>;
+
+// What keeps a reference refuses temporaries, as tests/compile_fail/temporaries.cpp lists it for the host.
+template <class Made, class... Arguments>
+inline constexpr bool made_of = std::is_constructible_v<Made, Arguments..., gradus::data::loader_options>;
+using gpu_loader = gradus::data::loader<float, gradus::nhwc, gradus::cuda>;
+using gpu_parallel_loader = gradus::data::parallel_loader<float, gradus::nhwc, gradus::cuda>;
+using image_set = gradus::data::image_dataset;
+static_assert(made_of<gpu_loader, gradus::cuda&, image_set&> &&
+              made_of<gpu_parallel_loader, gradus::cuda&, image_set&>);
+static_assert(!made_of<gpu_loader, gradus::cuda, image_set&> &&
+              !made_of<gpu_parallel_loader, gradus::cuda, image_set&>);
+static_assert(!made_of<gpu_loader, gradus::cuda&, image_set> &&
+              !made_of<gpu_parallel_loader, gradus::cuda&, image_set>);
+using gpu_network = gradus::nn::network<float, gradus::nhwc, gradus::cuda>;
+using graph_network = gradus::train::captured_network<gpu_network>;
+static_assert(std::is_constructible_v<graph_network, gpu_network&> &&
+              !std::is_constructible_v<graph_network, gpu_network>);
 
 /// The rule of other tests, with a scale of the loss.
 scaled_setup scaled(double initial, int growth_interval) {

@@ -170,5 +170,8 @@ template <class Dataset>
 template <class Dataset>
 void random_split(const Dataset&&,  // gradus: a temporary data set: name it on the line before
                   const std::vector<double>&, const split_options& = {}) = delete;
+template <class Dataset>
+void random_split(const Dataset&&,  // gradus: a temporary data set: name it on the line before
+                  std::span<const double>, const split_options& = {}) = delete;
 
 }  // namespace gradus::data
