@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Counts the calls of operator new in a program. For one source file of the program; not under sanitizers, which have
-// an operator new of their own.
+// Counts the calls of operator new in a program. For one source file of the program; not under the sanitizers of g++,
+// which have an operator new of their own (__SANITIZE_ADDRESS__, __SANITIZE_THREAD__). Those of clang take the
+// program's.
 #pragma once
 
 #include <cstddef>  // std::size_t

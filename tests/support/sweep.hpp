@@ -17,10 +17,11 @@
 #include <string>
 #include <string_view>
 
+#include "gradus/conformance/sanitizers.hpp"
 #include "gradus/core/index.hpp"
 #include "guarded_array.hpp"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if GRADUS_ADDRESS_SANITIZER
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -74,14 +75,14 @@ struct case_writer {
     action.sa_flags = SA_ONSTACK;
     ::sigaction(SIGSEGV, &action, handlers_before.data());
     ::sigaction(SIGBUS, &action, handlers_before.data() + 1);
-#if defined(__SANITIZE_ADDRESS__)
+#if GRADUS_ADDRESS_SANITIZER
     __sanitizer_set_death_callback(write_the_case);
 #endif
   }
   ~case_writer() {
     ::sigaction(SIGSEGV, handlers_before.data(), nullptr);
     ::sigaction(SIGBUS, handlers_before.data() + 1, nullptr);
-#if defined(__SANITIZE_ADDRESS__)
+#if GRADUS_ADDRESS_SANITIZER
     __sanitizer_set_death_callback(nullptr);
 #endif
     the_case.size = 0;
@@ -189,7 +190,7 @@ class sweep_case {
 /// @param name  of the Boost test case
 template <class Body>
 void sweep(std::string_view name, std::uint64_t cases, const Body& body) {
-#if defined(__SANITIZE_ADDRESS__)
+#if GRADUS_ADDRESS_SANITIZER
   cases /= 2;
 #endif
   const std::uint64_t seed = detail::sweep_number("GRADUS_SWEEP_SEED", 1);
@@ -220,7 +221,7 @@ void sweep(std::string_view name, std::uint64_t cases, const Body& body) {
 
 }  // namespace gradus_test
 
-#if defined(__SANITIZE_ADDRESS__)
+#if GRADUS_ADDRESS_SANITIZER
 /// UndefinedBehaviorSanitizer calls it before it reports; AddressSanitizer's callback is none of its own.
 extern "C" __attribute__((used, visibility("default"))) inline void __ubsan_on_report() {
   gradus_test::detail::write_the_case();

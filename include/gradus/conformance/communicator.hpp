@@ -14,6 +14,7 @@
 #include "gradus/conformance/communicator_collectives.hpp"
 #include "gradus/conformance/communicator_failures.hpp"
 #include "gradus/conformance/communicator_messages.hpp"
+#include "gradus/conformance/sanitizers.hpp"
 #include "gradus/conformance/suite.hpp"
 #include "gradus/conformance/watchdog.hpp"
 #include "gradus/core/bfloat16.hpp"
@@ -44,7 +45,7 @@ template <comm::communicator Communicator>
 std::vector<test_case<Communicator>> conformance_cases() {
   std::vector<test_case<Communicator>> cases;
   add_collectives<Communicator, float>(cases);
-#if !defined(__SANITIZE_THREAD__)  // data races do not depend on the element type
+#if !GRADUS_THREAD_SANITIZER  // data races do not depend on the element type
   add_collectives<Communicator, double>(cases);
   add_collectives<Communicator, std::int32_t>(cases);
   add_collectives<Communicator, std::int64_t>(cases);

@@ -17,6 +17,7 @@
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
+#include "gradus/conformance/sanitizers.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/data/in_memory.hpp"
@@ -43,7 +44,7 @@ using float_network = gradus::nn::network<float, Layout>;
 using nhwc_network = float_network<gradus::nhwc>;
 
 // ThreadSanitizer is some fifty times slower: the same threads meet on fewer numbers of ranks, in one layout.
-#if defined(__SANITIZE_THREAD__)
+#if GRADUS_THREAD_SANITIZER
 constexpr std::array numbers_of_ranks{2, 4};
 constexpr std::array numbers_of_threads{1, 2};
 using swept_layouts = std::tuple<gradus::nhwc>;

@@ -12,6 +12,7 @@
 
 #include "../../support/golden_networks.hpp"
 #include "../../support/network_checks.hpp"
+#include "gradus/conformance/sanitizers.hpp"
 #include "source_directory.hpp"
 
 namespace {
@@ -56,7 +57,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(losses_and_gradients_are_those_of_libtorch, Layout
   const auto golden = read_golden();
   int number = 0;  // of large networks
   for (const auto& which : gradus_test::golden_cases()) {
-#if defined(__SANITIZE_ADDRESS__)
+#if GRADUS_ADDRESS_SANITIZER
     if (which.input.height > 32) {
       continue;  // the same code as in the small ones, at the speed of a sanitizer
     }

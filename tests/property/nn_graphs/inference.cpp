@@ -11,6 +11,7 @@
 #include <cstring>
 #include <vector>
 
+#include "gradus/conformance/sanitizers.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/core/random.hpp"
@@ -28,7 +29,7 @@ namespace {
 
 using namespace gradus_test;
 
-#if defined(__SANITIZE_ADDRESS__)
+#if GRADUS_ADDRESS_SANITIZER
 constexpr std::uint64_t inference_graphs = 60;
 #else
 constexpr std::uint64_t inference_graphs = 300;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "gradus/conformance/sanitizers.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/device/cpu.hpp"
@@ -22,7 +23,7 @@ namespace {
 
 using namespace gradus_test;
 
-#if defined(__SANITIZE_ADDRESS__)
+#if GRADUS_ADDRESS_SANITIZER
 constexpr std::uint64_t graphs_by_default = 40;
 #else
 constexpr std::uint64_t graphs_by_default = 250;
