@@ -52,19 +52,23 @@ class random_stream {
 
   /// 128 random bits. Blocks of different (index, sequence) are independent.
   [[nodiscard]] constexpr block_type block(std::uint64_t index, std::uint64_t sequence = 0) const noexcept {
-    block_type counter{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32U),
-                       static_cast<std::uint32_t>(sequence), static_cast<std::uint32_t>(sequence >> 32U)};
+    auto word0 = static_cast<std::uint32_t>(index);
+    auto word1 = static_cast<std::uint32_t>(index >> 32U);
+    auto word2 = static_cast<std::uint32_t>(sequence);
+    auto word3 = static_cast<std::uint32_t>(sequence >> 32U);
     auto key0 = static_cast<std::uint32_t>(key_);
     auto key1 = static_cast<std::uint32_t>(key_ >> 32U);
     for (int round = 0; round < 10; ++round) {
-      const std::uint64_t product0 = std::uint64_t{0xD2511F53U} * counter[0];
-      const std::uint64_t product1 = std::uint64_t{0xCD9E8D57U} * counter[2];
-      counter = {static_cast<std::uint32_t>(product1 >> 32U) ^ counter[1] ^ key0, static_cast<std::uint32_t>(product1),
-                 static_cast<std::uint32_t>(product0 >> 32U) ^ counter[3] ^ key1, static_cast<std::uint32_t>(product0)};
+      const std::uint64_t product0 = std::uint64_t{0xD2511F53U} * word0;
+      const std::uint64_t product1 = std::uint64_t{0xCD9E8D57U} * word2;
+      word0 = static_cast<std::uint32_t>(product1 >> 32U) ^ word1 ^ key0;
+      word1 = static_cast<std::uint32_t>(product1);
+      word2 = static_cast<std::uint32_t>(product0 >> 32U) ^ word3 ^ key1;
+      word3 = static_cast<std::uint32_t>(product0);
       key0 += 0x9E3779B9U;
       key1 += 0xBB67AE85U;
     }
-    return counter;
+    return {word0, word1, word2, word3};
   }
 
   /// 64 random bits.
