@@ -14,6 +14,7 @@
 #include <vector>            // std::vector
 
 #include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/nn/layers/padding.hpp"
@@ -64,8 +65,8 @@ class onnx_export_context {
     return name;
   }
 
-  [[nodiscard]] const exported& input(std::size_t k = 0) const { return values_[layer_->inputs[k]]; }
-  [[nodiscard]] const nn::value_shape& shape(std::size_t k = 0) const { return network_.shape(layer_->inputs[k]); }
+  [[nodiscard]] const exported& input(std::size_t k = 0) const { return values_[input_index(k)]; }
+  [[nodiscard]] const nn::value_shape& shape(std::size_t k = 0) const { return network_.shape(input_index(k)); }
   [[nodiscard]] const nn::value_shape& output_shape() const { return network_.shape(index_ + 1); }
 
   std::string integers(std::span<const index_t> values) {
@@ -97,10 +98,13 @@ class onnx_export_context {
   }
   /// The same by the weight's whole name: "conv1.weight".
   std::string constant(std::string_view name, std::span<const index_t> dims = {}) {
-    const onnx_weight& found = *std::ranges::find(weights_, name, &onnx_weight::name);
-    to_.constant(found.name, onnx_float, dims.empty() ? std::span<const index_t>{found.dims} : dims,
-                 {reinterpret_cast<const char*>(found.values.data()), found.values.size() * sizeof(float)});
-    return found.name;
+    const auto found = std::ranges::find(weights_, name, &onnx_weight::name);
+    if (found == weights_.end()) {
+      refuse({"the parameter '", name, "', which its operation has"}, "none");
+    }
+    to_.constant(found->name, onnx_float, dims.empty() ? std::span<const index_t>{found->dims} : dims,
+                 {reinterpret_cast<const char*>(found->values.data()), found->values.size() * sizeof(float)});
+    return found->name;
   }
   /// The weight `name`, or `count` times `value` if the layer has none.
   std::string weight_or(std::string_view name, index_t count, float value) {
@@ -185,6 +189,12 @@ class onnx_export_context {
     return result;
   }
 
+  /// Raises configuration_error for the layer that is exported.
+  [[noreturn]] void refuse(message_part expected, message_part actual, message_part hint = {}) const {
+    raise<configuration_error>({"io::save_onnx: layer '", layer_->name, "' (", layer_->layer->kind(), ")"}, expected,
+                               actual, hint);
+  }
+
   const nn::graph& network_;
   std::span<const onnx_weight> weights_;
   index_t batch_;
@@ -194,6 +204,15 @@ class onnx_export_context {
   std::size_t index_ = 0;
   std::string own_;  // the name of its output
   int parts_ = 0;
+
+ private:
+  /// The value that is input k.
+  [[nodiscard]] std::size_t input_index(std::size_t k) const {
+    if (k >= layer_->inputs.size()) {
+      refuse({"at least ", k + 1, " inputs, as its operation has"}, {layer_->inputs.size()});
+    }
+    return layer_->inputs[k];
+  }
 };
 
 }  // namespace gradus::io::detail
