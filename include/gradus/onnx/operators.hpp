@@ -82,7 +82,8 @@ class custom_operator {
   }
 
   /// Lets onnx_model::assign_weights give the numbers of a constant to a parameter or buffer of the layer name(). A
-  /// function that adds layers assigns all their parameters and buffers, or calls keep_initial_values().
+  /// function that adds layers assigns all their parameters and buffers (but fixed ones), or calls
+  /// keep_initial_values().
   /// @param parameter  "weight", "bias", ..., as the layer calls it
   /// @throws configuration_error unless there is such a constant, of floating-point numbers
   void assign(std::string_view parameter, std::size_t constant, error_location where = error_location::current()) {
@@ -96,7 +97,7 @@ class custom_operator {
     assigned_.push_back({std::string{parameter}, constant});
   }
 
-  /// Parameters and buffers that nothing assigns keep the values that the layers of the function give them.
+  /// Lets parameters and buffers that nothing assigns keep their initial values: the file has no numbers for them.
   void keep_initial_values() noexcept { keeps_initial_values_ = true; }
 
  private:
