@@ -20,7 +20,6 @@
 #include "gradus/core/index.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/layers/padding.hpp"
-#include "gradus/nn/parameter.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/value.hpp"
 #include "gradus/onnx/detail/export/described_layer.hpp"
@@ -106,14 +105,7 @@ class onnx_exporter : public onnx_export_context {
     if (colons != std::string::npos && colons > 0 && colons + 2 < named_operation.size()) {
       return own_operator(named_operation.substr(0, colons), named_operation.substr(colons + 2));
     }
-    if (!named_operation.empty()) {
-      refuse("an operation of the library, or an operator with its domain",
-             {"visit.operation(\"", named_operation, "\")"},
-             {"name the domain too, as in visit.operation(\"company::", colons == 0 ? "name" : named_operation, "\")"});
-    }
-    refuse("a layer that ONNX has operators for", "one whose function attributes names none",
-           "write element-wise functions by nn::elementwise, which is exported step by step, or "
-           "name an operator in the layer's function attributes: visit.operation(\"company::name\")");
+    refuse_operation(named_operation);
   }
 
   /// An operator of the program's own domain, of images to an image.
@@ -439,11 +431,7 @@ class onnx_exporter : public onnx_export_context {
 
   exported elementwise() {
     using operation = formula_operation;
-    const std::size_t variables = layer_->inputs.size() + layer_->parameters.size();
-    if (o_.steps().empty()) {
-      refuse("the function that it computes, behind visit.operation(\"elementwise\")", "no visit.formula",
-             {"write visit.formula(gradus::formula_of<", variables, ">(function).steps()) in attributes"});
-    }
+    require_formula(o_.steps().size());
     bool all_vectors = true;
     for (std::size_t k = 0; k < layer_->inputs.size(); ++k) {
       all_vectors = all_vectors && input(k).vector;
@@ -462,19 +450,7 @@ class onnx_exporter : public onnx_export_context {
           if (k < layer_->inputs.size()) {
             names.push_back(all_vectors ? input(k).name : image(k));
           } else {
-            if (k >= variables) {
-              refuse({"a formula of its ", layer_->inputs.size(), " inputs, then its ", layer_->parameters.size(),
-                      " parameters"},
-                     {"one with a variable ", k + 1}, {"write gradus::formula_of<", variables, ">(function)"});
-            }
-            const nn::parameter_description& p = layer_->parameters[k - layer_->inputs.size()];
-            const std::array dims{p.shape.n, index_t{1}, index_t{1}};
-            if (p.shape.size() != p.shape.n || (p.shape.n != 1 && p.shape.n != output_shape().channels)) {
-              refuse({"1 number or one for each of ", output_shape().channels, " channels in the parameter '", p.name,
-                      "' of a formula"},
-                     to_string(p.shape));
-            }
-            names.push_back(constant(p.name, std::span{dims}.first(all_vectors ? 1 : 3)));
+            names.push_back(formula_parameter(k - layer_->inputs.size(), all_vectors));
           }
           break;
         }
