@@ -18,6 +18,7 @@
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/nn/layer.hpp"
 #include "gradus/nn/layers/padding.hpp"
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/plan/graph.hpp"
