@@ -28,6 +28,9 @@
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/network/image_batch.hpp"
+#include "gradus/nn/parameter.hpp"
+#include "gradus/nn/plan/graph_node.hpp"
+#include "gradus/nn/value.hpp"
 
 namespace gradus::conformance {
 
@@ -48,7 +51,8 @@ class contract_check {
   /// @param options  of the layer
   /// @param inputs   shape of each input, without the batch
   /// @param batch    number of examples
-  /// @throws configuration_error, shape_error where the layer does not accept its options or the inputs
+  /// @throws configuration_error, shape_error where the layer does not accept its options or the inputs, or
+  ///         nn::require_parameters refuses its parameters
   template <class Options>
   contract_check(Device& device, const Options& options, std::vector<nn::value_shape> inputs, index_t batch)
       : device_{device}, shapes_{std::move(inputs)}, batch_{batch} {
@@ -58,12 +62,14 @@ class contract_check {
     passes_ = layer.get();
     base_ = std::move(layer);
     output_shape_ = base_->infer(shapes_);
+    const std::vector<nn::parameter_description> described = base_->parameters();
+    nn::require_parameters(*base_, described);
     traits_ = base_->traits();
     memory_ = passes_->memory(device_, batch_);
     for (std::size_t k = 0; k < shapes_.size(); ++k) {
       inputs_.push_back(random(size_of(shapes_[k]), "input" + std::to_string(k)));
     }
-    for (const nn::parameter_description& parameter : base_->parameters()) {
+    for (const nn::parameter_description& parameter : described) {
       std::vector<real> values;
       for (const Element value : random(parameter.shape.size(), parameter.name)) {
         values.push_back(static_cast<real>(value));
@@ -316,9 +322,11 @@ class contract_check {
   void check_backward() {
     const std::vector<request> plain(inputs_.size());
     const request nothing{.wanted = false};
+    const std::vector<nn::parameter_description> described = base_->parameters();
     const backward_result expected = backward(first_, plain, nothing);
-    for (const elements& gradient : expected.gradients) {
-      require(all_finite(gradient), "backward writes all of a gradient, and reads only what its traits say");
+    for (std::size_t k = 0; k < inputs_.size(); ++k) {
+      require(all_finite(expected.gradients[k]), "backward writes all of the gradient of input " + std::to_string(k) +
+                                                     ", and reads only what its traits say");
     }
     const auto check = [&, this](const std::vector<request>& requests, const request& residual) {
       const backward_result got = backward(first_, requests, residual);
@@ -327,10 +335,11 @@ class contract_check {
       }
       check_gradient(got.residual, output_gradient_, residual, inputs_.size());
       for (std::size_t p = 0; p < expected.parameters.size(); ++p) {
+        const std::string gradient = "the gradient of '" + described[p].name + "'";
         require(all_finite(got.parameters[p]),
-                "backward writes all gradients of parameters, and reads only what its traits say");
+                "backward writes all of " + gradient + ", and reads only what its traits say");
         require(same_bits(got.parameters[p], expected.parameters[p]),
-                "gradients of parameters do not depend on which other gradients are needed");
+                gradient + " does not depend on which other gradients are needed");
       }
     };
     if (const activation& act = traits_.is_activation; act != activation::identity) {

@@ -26,6 +26,7 @@
 #include "gradus/nn/initializer.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/nn/plan/compile_options.hpp"
+#include "gradus/nn/plan/graph_node.hpp"
 #include "gradus/nn/value.hpp"
 #include "gradus/onnx/detail/import/graph_import.hpp"
 #include "gradus/onnx/detail/import/imported_layers.hpp"
@@ -68,6 +69,8 @@ class onnx_network final : public onnx_target {
   }
 
   [[nodiscard]] const nn::value_shape& shape(nn::value v) const override { return net_.shape(v, where_); }
+
+  [[nodiscard]] std::span<const nn::graph_node> layers() const override { return net_.structure().nodes(); }
 
   void freeze(const std::string& name) override { net_.freeze(name, {}, where_); }
 

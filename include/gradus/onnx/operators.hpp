@@ -41,15 +41,20 @@ class custom_operator {
   /// The number of axes that such a value has in the model, with the batch. @pre k < inputs().size()
   [[nodiscard]] int axes(std::size_t k) const noexcept { return axes_[k]; }
 
-  /// How many inputs have numbers of the file: weights, sizes.
+  /// How many inputs have numbers of the file: weights, sizes. The function reads or assigns each of them. Of an
+  /// operator that io::save_onnx wrote: the parameters of the layer in their order, then its buffers.
   [[nodiscard]] std::size_t constants() const noexcept { return constants_.size(); }
   /// The extents of such an input, in their order. @pre k < constants()
-  [[nodiscard]] std::span<const index_t> constant_extents(std::size_t k) const noexcept { return constants_[k]->dims; }
+  [[nodiscard]] std::span<const index_t> constant_extents(std::size_t k) const noexcept {
+    return constants_[k].value->dims;
+  }
   /// Its floating-point numbers; empty if it has integers. @pre k < constants()
-  [[nodiscard]] std::span<const float> constant_numbers(std::size_t k) const noexcept { return constants_[k]->numbers; }
+  [[nodiscard]] std::span<const float> constant_numbers(std::size_t k) const noexcept {
+    return constants_[k].read().numbers;
+  }
   /// Its integers; empty if it has floating-point numbers. @pre k < constants()
   [[nodiscard]] std::span<const index_t> constant_integers(std::size_t k) const noexcept {
-    return constants_[k]->integers;
+    return constants_[k].read().integers;
   }
 
   /// True if the file gives this attribute.
@@ -76,20 +81,39 @@ class custom_operator {
     return found == nullptr ? std::move(otherwise) : found->integers;
   }
 
-  /// Lets onnx_model::assign_weights give the numbers of a constant to a parameter or buffer of the layer name().
+  /// Lets onnx_model::assign_weights give the numbers of a constant to a parameter or buffer of the layer name(). A
+  /// function that adds layers assigns all their parameters and buffers (but fixed ones), or calls
+  /// keep_initial_values().
   /// @param parameter  "weight", "bias", ..., as the layer calls it
   /// @throws configuration_error unless there is such a constant, of floating-point numbers
   void assign(std::string_view parameter, std::size_t constant, error_location where = error_location::current()) {
-    if (constant >= constants_.size() || (constants_[constant]->numbers.empty() && constants_[constant]->size() != 0)) {
+    if (constant >= constants_.size() ||
+        (constants_[constant].value->numbers.empty() && constants_[constant].value->size() != 0)) {
       raise<configuration_error>({"ONNX operator ", op_->op_type, " '", op_->name, "'"},
                                  {"a constant of floating-point numbers for '", parameter, "'"},
                                  {"constant ", constant, " of ", constants_.size()}, {}, where);
     }
+    (void)constants_[constant].read();
     assigned_.push_back({std::string{parameter}, constant});
   }
 
+  /// Lets parameters and buffers that nothing assigns keep their initial values: the file has no numbers for them.
+  void keep_initial_values() noexcept { keeps_initial_values_ = true; }
+
  private:
   friend class detail::onnx_importer;
+
+  /// An input with numbers of the file.
+  struct constant_input {
+    const detail::onnx_constant* value;
+    std::string_view name;      // in the model
+    mutable bool used = false;  // by the function
+
+    const detail::onnx_constant& read() const noexcept {
+      used = true;
+      return *value;
+    }
+  };
 
   struct assignment {
     std::string parameter;
@@ -113,8 +137,9 @@ class custom_operator {
   std::set<std::string_view>* read_;  // attributes
   std::vector<nn::value> inputs_;
   std::vector<int> axes_;
-  std::vector<const detail::onnx_constant*> constants_;
+  std::vector<constant_input> constants_;
   std::vector<assignment> assigned_;
+  bool keeps_initial_values_ = false;
 };
 
 /// What a function makes of an operator.
@@ -128,11 +153,12 @@ struct custom_result {
 };
 
 /// Functions that translate operators, by the domain and the type of the operator: "company::Rotate"; only by the type
-/// for ONNX's own, where a function goes before what the library makes of it.
+/// for ONNX's own, where a function goes before what the library makes of it. A function is called for each operator of
+/// its name; one for an operator that the model does not have is not called.
 ///
 ///   const auto rotate = [](auto& net, io::custom_operator& op) {
 ///     return net.add(op.name(), rotation{.turns = op.integer("turns", 1)}, op.inputs()[0]);
-///   };
+///   };  // of a layer with parameters: op.assign("weight", 0);
 ///   auto net = io::load_onnx<float>(device, "model.onnx", {.max_batch_size = 16}, {}, {{"company::Rotate", rotate}});
 template <class Network>
 using custom_operators = std::map<std::string, std::function<custom_result(Network&, custom_operator&)>, std::less<>>;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/layers.hpp"
@@ -29,6 +30,7 @@
 #include "gradus/onnx/detail/model/model_reader.hpp"
 #include "gradus/onnx/export.hpp"
 #include "gradus/onnx/import.hpp"
+#include "gradus/tensor/formula.hpp"
 #include "gradus/tensor/tensor.hpp"
 #include "simulated_disk.hpp"
 
@@ -82,6 +84,43 @@ struct described {
    private:
     const char* operation_;
     gradus::index_t turns_;
+  };
+};
+
+/// A layer with two parameters that says it is an operation of the library.
+struct claimed {
+  const char* operation = "elementwise";
+  int variables = 3;  ///< of its formula; 0: it tells none
+  gradus::image_extents shape = {3, 1, 1, 1};
+
+  template <class Element, class Layout, class Device>
+  class layer final : public nn::layer<Element, Layout, Device> {
+    using base = nn::layer<Element, Layout, Device>;
+
+   public:
+    explicit layer(const claimed& options)
+        : operation_{options.operation}, variables_{options.variables}, shape_{options.shape} {}
+    [[nodiscard]] std::string_view kind() const noexcept override { return "claimed"; }
+    nn::value_shape infer(std::span<const nn::value_shape> inputs) override { return inputs[0]; }
+    void attributes(nn::attribute_visitor& visit) const override {
+      visit.operation(operation_);
+      if (variables_ == 3) {
+        visit.formula(gradus::formula_of<3>([](auto x, auto scale, auto shift) { return scale * x + shift; }).steps());
+      } else if (variables_ > 3) {
+        visit.formula(gradus::formula_of<4>([](auto x, auto a, auto b, auto c) { return a * x + b * c; }).steps());
+      }
+    }
+    [[nodiscard]] std::vector<nn::parameter_description> parameters() const override {
+      return {{"scale", shape_, shape_.c == 1 ? 1 : 4, nn::constant(2), {}, false},
+              {"shift", {3, 1, 1, 1}, 1, nn::constant(0.5), {}, false}};
+    }
+    void forward(const typename base::forward_call& /*call*/) override {}
+    void backward(const typename base::backward_call& /*call*/) override {}
+
+   private:
+    const char* operation_;
+    int variables_;
+    gradus::image_extents shape_;
   };
 };
 
@@ -278,6 +317,48 @@ BOOST_AUTO_TEST_CASE(a_layer_of_a_program_becomes_an_operator_of_its_domain) {
   BOOST_TEST(save({.operation = "relu"}).find("LeakyRelu") != std::string::npos);
   BOOST_CHECK_EXCEPTION((void)save({.operation = "pixel_shuffle"}), gradus::configuration_error,
                         says("the attribute 'factor' of the operation pixel_shuffle"));
+}
+
+BOOST_AUTO_TEST_CASE(a_layer_of_a_program_becomes_the_operators_of_its_formula) {
+  const auto save = [&](const claimed& options) {
+    nn::network<float> net{device, {3, 9, 9}};
+    net.add("own", options, net.input());
+    net.compile({.max_batch_size = 1});
+    gradus::io::save_onnx(net, path / "model.onnx");
+  };
+  save({});
+  auto net = gradus::io::load_onnx<float>(device, path / "model.onnx", {.max_batch_size = 1});
+  gradus::tensor<float, 4, gradus::nchw> images{device, {1, 3, 9, 9}};
+  images.data()[7] = 1.5F;
+  const auto scores = net.forward(images.view());
+  BOOST_TEST(scores.data()[7] == 3.5F);
+  BOOST_TEST(scores.data()[8] == 0.5F);
+
+  // What does not fit is refused before a file is written.
+  std::filesystem::remove(path / "model.onnx");
+  const auto require_refused = [&](const claimed& options, const std::string& part) {
+    BOOST_CHECK_EXCEPTION(save(options), gradus::configuration_error, says(part));
+    BOOST_TEST(!std::filesystem::exists(path / "model.onnx"));
+  };
+  require_refused({.variables = 0},
+                  "layer 'own' (claimed): expected the function that it computes, behind "
+                  "visit.operation(\"elementwise\"), got no visit.formula. Hint: write "
+                  "visit.formula(gradus::formula_of<3>(function).steps())");
+  require_refused({.variables = 4}, "a formula of its 1 inputs, then its 2 parameters, got one with a variable 4");
+  require_refused({.shape = {1, 3, 1, 1}}, "in the parameter 'own.scale' of a formula, got (1, 3, 1, 1)");
+  // An operation of the library needs the parameters and inputs that its layer has.
+  require_refused({.operation = "dense"}, "expected the parameter 'own.weight', which its operation has, got none");
+  require_refused({.operation = "add"}, "expected at least 2 inputs, as its operation has, got 1");
+}
+
+BOOST_AUTO_TEST_CASE(an_operator_without_its_domain_is_named) {
+  for (const char* const name : {"PRelu", "::PRelu", "company::"}) {
+    nn::network<float> net{device, {3, 9, 9}};
+    net.add("own", described{.operation = name}, net.input());
+    net.compile({.max_batch_size = 1});
+    BOOST_CHECK_EXCEPTION(gradus::io::save_onnx(net, path / "model.onnx"), gradus::configuration_error,
+                          says("or an operator with its domain, got visit.operation(\"" + std::string{name} + "\")"));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_network_is_compiled_before) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -444,6 +445,7 @@ BOOST_AUTO_TEST_CASE(a_custom_operator_gives_numbers_to_buffers_too) {
                                                (void)op.has_attribute(each);
                                              }
                                              op.assign("running_mean", 0);
+                                             op.keep_initial_values();
                                              return to.add(op.name(), nn::batch_norm{}, op.inputs()[0]);
                                            }}});
     net.compile({.max_batch_size = 1});
@@ -491,14 +493,99 @@ BOOST_AUTO_TEST_CASE(an_operator_without_a_function_is_named) {
   BOOST_CHECK_EXCEPTION(add(bytes, {{"company::Bias", pass}, {"Slope", pass}}), gradus::configuration_error,
                         says_of_import("a function: Slope, company::Bias, got 'company::Slope'", "onnx_import.cpp"));
   // Attributes that the function does not ask for may change the result.
-  BOOST_CHECK_EXCEPTION(add(bytes, {{"company::Slope", pass}}), gradus::configuration_error,
-                        says_of_import("Slope", "the attribute cap"));
+  BOOST_CHECK_EXCEPTION(
+      add(bytes, {{"company::Slope", pass}}), gradus::configuration_error,
+      says_of_import("expected a function for company::Slope that asks for all its attributes, got "
+                     "the attribute 'cap', which it did not ask for. Hint: call op.real(\"cap\", ...)",
+                     "onnx_import.cpp"));
   const auto assigns = [](nn::network<float>& /*to*/, io::custom_operator& op) {
     op.assign("slope", 1);
     return op.inputs()[0];
   };
   BOOST_CHECK_EXCEPTION(add(bytes, {{"company::Slope", assigns}}), gradus::configuration_error,
                         says_of_import("a constant of floating-point numbers for 'slope', got constant 1 of 1", ""));
+}
+
+// What a function leaves out would make results wrong without an error.
+BOOST_AUTO_TEST_CASE(a_function_that_leaves_numbers_out_is_refused) {
+  using network = nn::network<float>;
+  gradus::cpu device;
+  one_operator model{"Affine", {"input", "gamma", "", "beta"}};
+  for (const char* const each : {"gamma", "beta"}) {
+    static constexpr std::array<float, 4> numbers{1, 2, 3, 4};
+    model.graph().constant(each, io::detail::onnx_float, std::array{gradus::index_t{4}},
+                           {reinterpret_cast<const char*>(numbers.data()), sizeof numbers});
+  }
+  model.graph().use_domain(model.node(), "mine");
+  const std::string bytes = model.bytes();
+  const auto affine = nn::elementwise([](auto x, auto a, auto b) { return a * x + b; },
+                                      {nn::per_channel("gamma", nn::ones()), nn::per_channel("beta", nn::zeros())});
+  const auto load = [&](const std::function<nn::value(network&, io::custom_operator&)>& function) {
+    auto read = io::onnx_model::from_bytes(bytes);
+    network net{device, read.input()};
+    (void)read.add_to(net, net.input(), {{"mine::Affine", function}, {"mine::NotInTheModel", function}});
+    net.compile({.max_batch_size = 1});
+    read.assign_weights(net);
+    return net.parameters().empty() ? 0.0F : net.parameters()[0].copy_values()[3];
+  };
+  const auto refuse = [&](const std::function<nn::value(network&, io::custom_operator&)>& function,
+                          const std::string& first, const std::string& second) {
+    BOOST_CHECK_EXCEPTION(load(function), gradus::configuration_error, says_of_import(first, second));
+  };
+  BOOST_TEST(load([&](network& net, io::custom_operator& op) {
+               op.assign("gamma", 0);
+               op.assign("beta", 1);
+               return net.add(op.name(), affine, op.inputs()[0]);
+             }) == 4.0F);
+  refuse(
+      [&](network& net, io::custom_operator& op) {
+        op.assign("gamma", 0);
+        return net.add(op.name(), affine, op.inputs()[0]);
+      },
+      "ONNX operator Affine 'node': expected a function for mine::Affine that assigns or reads all 2 constants, got "
+      "none "
+      "for constant 1 ('beta')",
+      "op.assign(parameter, constant)");
+  refuse([&](network& net, io::custom_operator& op) { return net.add(op.name(), nn::relu{}, op.inputs()[0]); },
+         "got none for constant 0 ('gamma'), 1 ('beta')", "onnx_import.cpp");
+  // Of a constant, its extents are not its numbers.
+  refuse(
+      [&](network& net, io::custom_operator& op) {
+        (void)op.constant_numbers(0);
+        (void)op.constant_extents(1);
+        return net.add(op.name(), nn::relu{}, op.inputs()[0]);
+      },
+      "none for constant 1 ('beta')", "");
+  // The function reads all numbers, and the parameters would not have them.
+  const auto reads_all = [&](network& net, io::custom_operator& op, bool keep) {
+    op.assign("gamma", 0);
+    (void)op.constant_numbers(1);
+    if (keep) {
+      op.keep_initial_values();
+    }
+    return net.add(op.name(), affine, net.add("other", nn::batch_norm{.shift = false}, op.inputs()[0]));
+  };
+  refuse([&](network& net, io::custom_operator& op) { return reads_all(net, op, false); },
+         "expected a function for mine::Affine that assigns all parameters and buffers of its layers, got none for "
+         "'node.beta', 'other.running_mean', 'other.running_variance', 'other.weight'",
+         "op.keep_initial_values()");
+  BOOST_TEST(load([&](network& net, io::custom_operator& op) { return reads_all(net, op, true); }) == 4.0F);
+  // Numbers go to the layer op.name().
+  const auto named = [&](network& net, io::custom_operator& op, const char* parameter, const std::string& layer) {
+    op.assign(parameter, 0);
+    op.assign("beta", 1);
+    return net.add(layer, affine, op.inputs()[0]);
+  };
+  refuse(
+      [&](network& net, io::custom_operator& op) { return named(net, op, "gamma", "affine1"); },
+      "expected the layer 'node', whose parameter 'gamma' the function for mine::Affine assigns, got layers of other "
+      "names: 'affine1'",
+      "Hint: name the layer op.name()");
+  refuse(
+      [&](network& net, io::custom_operator& op) { return named(net, op, "gama", op.name()); },
+      "expected the parameter 'node.gama', which the function for mine::Affine assigns, got a layer with 'node.beta', "
+      "'node.gamma'",
+      "");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -168,6 +168,30 @@ struct twins {
   };
 };
 
+/// A layer that tells these parameters and buffers.
+struct telling {
+  std::vector<nn::parameter_description> parameters = {};
+  std::vector<nn::buffer_description> buffers = {};
+
+  template <class Element, class Layout, class Device>
+  class layer final : public nn::layer<Element, Layout, Device> {
+    using base = nn::layer<Element, Layout, Device>;
+
+   public:
+    explicit layer(const telling& options) : parameters_{options.parameters}, buffers_{options.buffers} {}
+    [[nodiscard]] std::string_view kind() const noexcept override { return "telling"; }
+    nn::value_shape infer(std::span<const nn::value_shape> inputs) override { return inputs[0]; }
+    [[nodiscard]] std::vector<nn::parameter_description> parameters() const override { return parameters_; }
+    [[nodiscard]] std::vector<nn::buffer_description> buffers() const override { return buffers_; }
+    void forward(const typename base::forward_call& /*call*/) override {}
+    void backward(const typename base::backward_call& /*call*/) override {}
+
+   private:
+    std::vector<nn::parameter_description> parameters_;
+    std::vector<nn::buffer_description> buffers_;
+  };
+};
+
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(a_layer_of_a_program_draws_from_the_stream_of_its_name) {
@@ -184,6 +208,34 @@ BOOST_AUTO_TEST_CASE(a_layer_of_a_program_draws_from_the_stream_of_its_name) {
   BOOST_TEST(scores.data()[47] == static_cast<float>(gradus::random_stream{0, "noise2"}.normal(7)));
 }
 
+BOOST_AUTO_TEST_CASE(a_layer_of_a_program_has_parameters_and_buffers_of_names_and_shapes) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  sequential_network net{device, {4}};
+  const nn::value x = net.input();
+  const auto require_refused = [&](const telling& options, const std::string& part) {
+    const std::string message = sequential_message([&] { (void)net.add("next", options, x); });
+    BOOST_TEST(message.find(part) != std::string::npos, message);
+    BOOST_TEST(message.find("[sequential.cpp:") != std::string::npos, message);
+  };
+  const auto parameter = [](const char* name, int rank = 1, const gradus::image_extents& shape = {4, 1, 1, 1}) {
+    return nn::parameter_description{name, shape, rank, nn::constant(1), {}, false};
+  };
+  require_refused(telling{{parameter("weight"), parameter("")}},
+                  "layer 'next' on (4): telling: expected parameters and buffers with names, got parameter 1 "
+                  "without one");
+  require_refused(telling{{parameter("weight")}, {{.name = "", .size = 1}}}, "got buffer 1 without one");
+  require_refused(telling{{}, {{.name = "mean", .size = 1}, {.name = "mean", .size = 1}}}, "a buffer 'mean' again");
+  require_refused(telling{{parameter("mean")}, {{.name = "mean", .size = 1}}}, "a buffer 'mean' again");
+  require_refused(telling{{parameter("slope", 1, {1, 4, 1, 1})}},
+                  "layer 'next' on (4): telling: expected the shape (o, 1, 1, 1) of the parameter 'slope' of "
+                  "rank 1, got (1, 4, 1, 1)");
+  require_refused(telling{{parameter("slope", 3)}}, "rank 1, 2 or 4 of the parameter 'slope', got 3");
+  require_refused(telling{{}, {{.name = "mean", .size = 2, .values = {1}}}},
+                  "2 values of the buffer 'mean', or none, got 1");
+  (void)net.add("fine", telling{{parameter("weight", 2, {1, 4, 1, 1})}, {{.name = "mean", .size = 1, .values = {1}}}},
+                x);
+}
+
 BOOST_AUTO_TEST_CASE(two_layers_never_share_random_numbers_nor_two_parameters_a_name) {
   gradus::cpu device{{.intra_op_threads = 1}};
   sequential_network net{device, {4}};
@@ -196,10 +248,11 @@ BOOST_AUTO_TEST_CASE(two_layers_never_share_random_numbers_nor_two_parameters_a_
   };
   require_refused(nn::dropout{.name = "mask"}, "those named 'mask' again, which layer 'other' draws");
   require_refused(nn::dropout{.name = "drop"}, "those named 'drop' again, which layer 'drop' draws");
-  require_refused(twins{}, "'next.weight' again");
+  require_refused(twins{},
+                  "twins: expected parameters and buffers with names of their own, got a parameter 'weight' again");
   require_refused(nn::elementwise([](auto a, auto b, auto c) { return a * b + c; },
                                   {nn::per_layer("scale", nn::constant(1)), nn::per_layer("scale", nn::constant(0))}),
-                  "'next.scale' again");
+                  "a parameter 'scale' again");
   // Where one layer's name ends as the parameter of another begins.
   (void)net.add("a.b", nn::elementwise([](auto v, auto c) { return v * c; }, {nn::per_layer("c", nn::constant(1))}), x);
   const std::string message = sequential_message([&] {

@@ -290,6 +290,7 @@ GRADUS_COLD GRADUS_INLINE value graph::append(std::string_view name, std::unique
     }
     made.name = name;
     made.parameters = layer->parameters();
+    require_parameters(*layer, {made.parameters.data(), made.parameters.size()});
     for (parameter_description& p : made.parameters) {
       if (p.shape.n < 1 || p.shape.c < 1 || p.shape.h < 1 || p.shape.w < 1) {
         raise<shape_error>(layer->kind(), {"a parameter '", p.name, "' of at least 1 element"}, to_string(p.shape),

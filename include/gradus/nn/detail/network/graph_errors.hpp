@@ -62,8 +62,9 @@ void require_layer_memory(std::span<const graph_node> nodes, std::span<const lay
 
 /// @param nodes  all layers; the last one is new, and has the names of its parameters
 /// @param added  the new layer
-/// @throws configuration_error when a parameter has the name of another one, or the layer would draw the random numbers
-///         of an earlier one
+/// @throws configuration_error when a parameter has the name of one of another layer, or the layer would draw the
+/// random
+///         numbers of an earlier one
 void require_new_names(std::span<const graph_node> nodes, const layer_base& added);
 
 /// "layer 'conv1' on (1, 28, 28)"
@@ -124,10 +125,9 @@ GRADUS_INLINE void require_new_names(std::span<const graph_node> nodes, const la
       }
     }
   };
-  for (std::size_t k = 0; k < made.size(); ++k) {
-    require_other(made[k].name, made.first(k));
+  for (const parameter_description& p : made) {
     for (const graph_node& n : earlier) {
-      require_other(made[k].name, n.parameters);
+      require_other(p.name, n.parameters);
     }
   }
   for (const graph_node& n : earlier) {

@@ -14,9 +14,13 @@
 #include <vector>            // std::vector
 
 #include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/nn/layer.hpp"
 #include "gradus/nn/layers/padding.hpp"
+#include "gradus/nn/parameter.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/value.hpp"
 #include "gradus/onnx/detail/model/model.hpp"
@@ -64,8 +68,8 @@ class onnx_export_context {
     return name;
   }
 
-  [[nodiscard]] const exported& input(std::size_t k = 0) const { return values_[layer_->inputs[k]]; }
-  [[nodiscard]] const nn::value_shape& shape(std::size_t k = 0) const { return network_.shape(layer_->inputs[k]); }
+  [[nodiscard]] const exported& input(std::size_t k = 0) const { return values_[input_index(k)]; }
+  [[nodiscard]] const nn::value_shape& shape(std::size_t k = 0) const { return network_.shape(input_index(k)); }
   [[nodiscard]] const nn::value_shape& output_shape() const { return network_.shape(index_ + 1); }
 
   std::string integers(std::span<const index_t> values) {
@@ -97,10 +101,13 @@ class onnx_export_context {
   }
   /// The same by the weight's whole name: "conv1.weight".
   std::string constant(std::string_view name, std::span<const index_t> dims = {}) {
-    const onnx_weight& found = *std::ranges::find(weights_, name, &onnx_weight::name);
-    to_.constant(found.name, onnx_float, dims.empty() ? std::span<const index_t>{found.dims} : dims,
-                 {reinterpret_cast<const char*>(found.values.data()), found.values.size() * sizeof(float)});
-    return found.name;
+    const auto found = std::ranges::find(weights_, name, &onnx_weight::name);
+    if (found == weights_.end()) {
+      refuse({"the parameter '", name, "', which its operation has"}, "none");
+    }
+    to_.constant(found->name, onnx_float, dims.empty() ? std::span<const index_t>{found->dims} : dims,
+                 {reinterpret_cast<const char*>(found->values.data()), found->values.size() * sizeof(float)});
+    return found->name;
   }
   /// The weight `name`, or `count` times `value` if the layer has none.
   std::string weight_or(std::string_view name, index_t count, float value) {
@@ -185,6 +192,48 @@ class onnx_export_context {
     return result;
   }
 
+  /// Raises configuration_error for the layer that is exported.
+  [[noreturn]] void refuse(message_part expected, message_part actual, message_part hint = {}) const {
+    raise<configuration_error>({"io::save_onnx: layer '", layer_->name, "' (", layer_->layer->kind(), ")"}, expected,
+                               actual, hint);
+  }
+
+  /// The same: the operation that the layer names is none of the library's, and no operator with its domain.
+  [[noreturn]] void refuse_operation(std::string_view name) const {
+    if (!name.empty()) {
+      refuse("an operation of the library, or an operator with its domain", {"visit.operation(\"", name, "\")"},
+             {"name the domain too, as in visit.operation(\"company::", name.starts_with("::") ? "name" : name, "\")"});
+    }
+    refuse("a layer that ONNX has operators for", "one whose function attributes names none",
+           "write element-wise functions by nn::elementwise, which is exported step by step, or "
+           "name an operator in the layer's function attributes: visit.operation(\"company::name\")");
+  }
+  /// Refuses an element-wise layer without steps.
+  void require_formula(std::size_t steps) const {
+    if (steps == 0) {
+      refuse("the function that it computes, behind visit.operation(\"elementwise\")", "no visit.formula",
+             {"write visit.formula(gradus::formula_of<", variables(), ">(function).steps()) in attributes"});
+    }
+  }
+  /// Parameter p of the layer, a number or one for each channel, as a constant that operators repeat.
+  std::string formula_parameter(std::size_t p, bool for_vectors) {
+    if (p >= layer_->parameters.size()) {
+      refuse(
+          {"a formula of its ", layer_->inputs.size(), " inputs, then its ", layer_->parameters.size(), " parameters"},
+          {"one with a variable ", layer_->inputs.size() + p + 1},
+          {"write gradus::formula_of<", variables(), ">(function)"});
+    }
+    const std::string& name = layer_->parameters[p].name;
+    const image_extents& shape = layer_->parameters[p].shape;
+    const index_t channels = output_shape().channels;
+    if (shape.size() != shape.n || (shape.n != 1 && shape.n != channels)) {
+      refuse({"1 number or one for each of ", channels, " channels in the parameter '", name, "' of a formula"},
+             to_string(shape));
+    }
+    const std::array dims{shape.n, index_t{1}, index_t{1}};
+    return constant(name, std::span{dims}.first(for_vectors ? 1 : 3));
+  }
+
   const nn::graph& network_;
   std::span<const onnx_weight> weights_;
   index_t batch_;
@@ -194,6 +243,18 @@ class onnx_export_context {
   std::size_t index_ = 0;
   std::string own_;  // the name of its output
   int parts_ = 0;
+
+ private:
+  /// Of a formula.
+  [[nodiscard]] std::size_t variables() const { return layer_->inputs.size() + layer_->parameters.size(); }
+
+  /// The value that is input k.
+  [[nodiscard]] std::size_t input_index(std::size_t k) const {
+    if (k >= layer_->inputs.size()) {
+      refuse({"at least ", k + 1, " inputs, as its operation has"}, {layer_->inputs.size()});
+    }
+    return layer_->inputs[k];
+  }
 };
 
 }  // namespace gradus::io::detail

@@ -20,7 +20,6 @@
 #include "gradus/core/index.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/layers/padding.hpp"
-#include "gradus/nn/parameter.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/value.hpp"
 #include "gradus/onnx/detail/export/described_layer.hpp"
@@ -101,13 +100,12 @@ class onnx_exporter : public onnx_export_context {
     if (found != writers.end()) {
       return (this->*found->second)();
     }
-    if (const std::size_t colons = o_.operation().find("::"); colons != std::string::npos) {
-      return own_operator(o_.operation().substr(0, colons), o_.operation().substr(colons + 2));
+    const std::string& named_operation = o_.operation();
+    const std::size_t colons = named_operation.find("::");
+    if (colons != std::string::npos && colons > 0 && colons + 2 < named_operation.size()) {
+      return own_operator(named_operation.substr(0, colons), named_operation.substr(colons + 2));
     }
-    raise<configuration_error>(
-        {"io::save_onnx: layer '", layer_->name, "'"}, "a layer that ONNX has operators for", layer.kind(),
-        "write element-wise functions by nn::elementwise, which is exported step by step, or "
-        "name an operator in the layer's function attributes: visit.operation(\"company::name\")");
+    refuse_operation(named_operation);
   }
 
   /// An operator of the program's own domain, of images to an image.
@@ -433,6 +431,7 @@ class onnx_exporter : public onnx_export_context {
 
   exported elementwise() {
     using operation = formula_operation;
+    require_formula(o_.steps().size());
     bool all_vectors = true;
     for (std::size_t k = 0; k < layer_->inputs.size(); ++k) {
       all_vectors = all_vectors && input(k).vector;
@@ -451,9 +450,7 @@ class onnx_exporter : public onnx_export_context {
           if (k < layer_->inputs.size()) {
             names.push_back(all_vectors ? input(k).name : image(k));
           } else {
-            const nn::parameter_description& p = layer_->parameters[k - layer_->inputs.size()];
-            const std::array dims{p.shape.n, index_t{1}, index_t{1}};
-            names.push_back(constant(p.name, std::span{dims}.first(all_vectors ? 1 : 3)));
+            names.push_back(formula_parameter(k - layer_->inputs.size(), all_vectors));
           }
           break;
         }

@@ -22,6 +22,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/nn/plan/graph_node.hpp"
 #include "gradus/nn/value.hpp"
 #include "gradus/onnx/detail/import/imported_layers.hpp"
 #include "gradus/onnx/detail/model/model_reader.hpp"
@@ -41,6 +42,8 @@ class onnx_target {
   /// Excludes a layer from training: its weights are no parameters of the model.
   virtual void freeze(const std::string& name) = 0;
   [[nodiscard]] virtual const nn::value_shape& shape(nn::value v) const = 0;
+  /// The layers so far.
+  [[nodiscard]] virtual std::span<const nn::graph_node> layers() const = 0;
   /// The operators that functions of the program translate: "company::Rotate, Gelu".
   [[nodiscard]] virtual std::string custom_names() const = 0;
   /// Whether there is such a function.

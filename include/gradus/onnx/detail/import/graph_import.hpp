@@ -3,10 +3,11 @@
 // A model of ONNX operators as layers of a network.
 #pragma once
 
-#include <algorithm>    // std::find, std::none_of
+#include <algorithm>    // std::any_of, std::find, std::none_of
 #include <cstddef>      // std::size_t
 #include <optional>     // std::optional
 #include <set>          // std::set
+#include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
@@ -14,6 +15,9 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/parameter.hpp"
+#include "gradus/nn/plan/graph_node.hpp"
 #include "gradus/nn/value.hpp"
 #include "gradus/onnx/detail/import/functions.hpp"
 #include "gradus/onnx/detail/model/model_reader.hpp"
@@ -95,7 +99,6 @@ class onnx_importer : public onnx_function_operators {
       const std::string full_name = of_onnx ? each.op_type : gradus::join({each.domain, "::", each.op_type});
       if (net_.has_custom(full_name)) {
         translate_custom(full_name);
-        refuse_unread_attributes();
         continue;
       }
       if (!of_onnx) {
@@ -122,18 +125,104 @@ class onnx_importer : public onnx_function_operators {
         continue;
       }
       if (const onnx_constant* const numbers = constant(k)) {
-        call.constants_.push_back(numbers);
+        call.constants_.push_back({numbers, op_->inputs[k]});
       } else {
         const imported& read = value(k);
         call.axes_.push_back(read.rank);
         call.inputs_.push_back(read.rank == 2 ? plain(read.value) : read.value);
       }
     }
+    const std::size_t first_layer = net_.layers().size();
     const custom_result made = net_.translate_custom(full_name, call);
+    require_attributes_asked_for(full_name);
+    require_numbers_used(full_name, call, net_.layers().subspan(first_layer));
     for (const custom_operator::assignment& each : call.assigned_) {
-      weights_.push_back({gradus::join({call.name(), ".", each.parameter}), call.constants_[each.constant]->numbers});
+      weights_.push_back(
+          {gradus::join({call.name(), ".", each.parameter}), call.constants_[each.constant].value->numbers});
     }
     give(made.value, made.axes != 0 ? made.axes : call.axes_.empty() ? 4 : call.axes_.front());
+  }
+
+  /// An attribute that a function of the program did not ask for may change the result.
+  void require_attributes_asked_for(std::string_view full_name) const {
+    for (const auto& [name, value] : op_->attributes) {
+      if (read_.contains(name)) {
+        continue;
+      }
+      const std::string_view function = !value.text.empty()       ? "text"
+                                        : !value.integers.empty() ? "integers"
+                                        : value.real != 0         ? "real"
+                                                                  : "integer";
+      refuse({"a function for ", full_name, " that asks for all its attributes"},
+             {"the attribute '", name, "', which it did not ask for"},
+             {"call op.", function, "(\"", name, "\", ...), or op.has_attribute(\"", name,
+              "\") where the layer does not need it"});
+    }
+  }
+
+  /// Numbers of the file that a function of the program leaves out would make results wrong without an error, and so
+  /// would parameters that get none.
+  /// @param added  by the function
+  void require_numbers_used(std::string_view full_name, const custom_operator& call,
+                            std::span<const nn::graph_node> added) const {
+    std::set<std::string> without_numbers;  // "conv1.weight"
+    const auto name_of = [](const nn::graph_node& layer, std::string_view part) {
+      return gradus::join({layer.name, ".", part});
+    };
+    std::set<std::string> all;
+    std::string layers;
+    for (const nn::graph_node& each : added) {
+      append_text(layers, {layers.empty() ? "" : ", ", "'", each.name, "'"});
+      for (const nn::parameter_description& parameter : each.parameters) {
+        all.insert(parameter.name);
+        without_numbers.insert(parameter.name);
+      }
+      for (const nn::buffer_description& buffer : each.layer->buffers()) {
+        all.insert(name_of(each, buffer.name));
+        if (!buffer.fixed) {
+          without_numbers.insert(name_of(each, buffer.name));
+        }
+      }
+    }
+    const auto quoted = [](const auto& names) {
+      std::string text;
+      for (const auto& each : names) {
+        append_text(text, {text.empty() ? "'" : ", '", each, "'"});
+      }
+      return text;
+    };
+    for (const custom_operator::assignment& each : call.assigned_) {
+      const std::string name = gradus::join({call.name(), ".", each.parameter});
+      without_numbers.erase(name);
+      if (!all.contains(name)) {
+        const bool same_name = std::any_of(added.begin(), added.end(),
+                                           [&](const nn::graph_node& layer) { return layer.name == call.name(); });
+        if (!same_name) {
+          refuse({"the layer '", call.name(), "', whose parameter '", each.parameter, "' the function for ", full_name,
+                  " assigns"},
+                 {layers.empty() ? "no layer" : "layers of other names: ", layers}, "name the layer op.name()");
+        }
+        refuse({"the parameter '", name, "', which the function for ", full_name, " assigns"},
+               {"a layer with ", all.empty() ? "none" : quoted(all)});
+      }
+    }
+    std::string unused;
+    for (std::size_t k = 0; k < call.constants_.size(); ++k) {
+      if (!call.constants_[k].used && call.constants_[k].value->size() != 0) {
+        append_text(unused, {unused.empty() ? "" : ", ", k, " ('", call.constants_[k].name, "')"});
+      }
+    }
+    if (!unused.empty()) {
+      refuse({"a function for ", full_name, " that assigns or reads all ", call.constants(), " constants"},
+             {"none for constant ", unused},
+             "op.assign(parameter, constant) gives the numbers to the layer op.name(), op.constant_numbers(constant) "
+             "reads them");
+    }
+    if (!without_numbers.empty() && !call.keeps_initial_values_) {
+      refuse({"a function for ", full_name, " that assigns all parameters and buffers of its layers"},
+             {"none for ", quoted(without_numbers)},
+             "call op.assign(parameter, constant), or op.keep_initial_values() where the file has no numbers for them");
+    }
   }
 
   /// If, of a condition that the shapes of the model decide.
