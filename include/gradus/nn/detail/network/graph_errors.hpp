@@ -62,9 +62,8 @@ void require_layer_memory(std::span<const graph_node> nodes, std::span<const lay
 
 /// @param nodes  all layers; the last one is new, and has the names of its parameters
 /// @param added  the new layer
-/// @throws configuration_error when a parameter has the name of one of another layer, or the layer would draw the
-/// random
-///         numbers of an earlier one
+/// @throws configuration_error when a parameter has the name of one of another layer, or the layer would draw the same
+///         random numbers as an earlier one
 void require_new_names(std::span<const graph_node> nodes, const layer_base& added);
 
 /// "layer 'conv1' on (1, 28, 28)"
