@@ -152,16 +152,22 @@ struct convolution {
   template <class Visit>
   void visit_products(const Visit& visit) const {
     const int per_group = w.extents[0] / how.groups;
+    const int channels = w.extents[1];
+    const std::int64_t step_x = x.strides[1];
+    const std::int64_t step_w = w.strides[1];
     for_each_coordinate(y, [&](int n, int k, int p, int q) {
-      for (int c = 0; c < w.extents[1]; ++c) {
-        for (int r = 0; r < w.extents[2]; ++r) {
-          for (int s = 0; s < w.extents[3]; ++s) {
-            const int row = p * how.stride_h - how.pad_h + r * how.dilation_h;
-            const int column = q * how.stride_w - how.pad_w + s * how.dilation_w;
-            if (row >= 0 && row < x.extents[2] && column >= 0 && column < x.extents[3]) {
-              visit(static_cast<std::size_t>(offset(x, n, k / per_group * w.extents[1] + c, row, column)),
-                    static_cast<std::size_t>(offset(w, k, c, r, s)), static_cast<std::size_t>(offset(y, n, k, p, q)));
-            }
+      const auto at_y = static_cast<std::size_t>(offset(y, n, k, p, q));
+      for (int r = 0; r < w.extents[2]; ++r) {
+        const int row = p * how.stride_h - how.pad_h + r * how.dilation_h;
+        for (int s = 0; s < w.extents[3]; ++s) {
+          const int column = q * how.stride_w - how.pad_w + s * how.dilation_w;
+          if (row < 0 || row >= x.extents[2] || column < 0 || column >= x.extents[3]) {
+            continue;
+          }
+          std::int64_t at_x = offset(x, n, k / per_group * channels, row, column);
+          std::int64_t at_w = offset(w, k, 0, r, s);
+          for (int c = 0; c < channels; ++c, at_x += step_x, at_w += step_w) {
+            visit(static_cast<std::size_t>(at_x), static_cast<std::size_t>(at_w), at_y);
           }
         }
       }
