@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
 #
-# cmake -DCOMPILER=... -DSOURCE=... -DDIRECTORIES=... [-DCASE=... [-DTWIN=OFF]] [-DOTHERS=...] -P expect_error.cmake
+# cmake -DCOMPILER=... -DSOURCE=... -DDIRECTORIES=... [-DCASE=... [-DTWIN=OFF]] [-DPRECOMPILED=...] -P expect_error.cmake
 cmake_minimum_required(VERSION 3.22)
 include("${CMAKE_CURRENT_LIST_DIR}/flags.cmake")
 set(mark "// EXPECT_ERROR: ")
@@ -15,8 +15,8 @@ if(NOT expected)
 endif()
 string(REPLACE "${mark}" "" expected "${expected}")
 list(APPEND flags -fsyntax-only)
-if(OTHERS)
-  list(APPEND flags -include "${OTHERS}")
+if(PRECOMPILED)
+  list(APPEND flags -include "${PRECOMPILED}")
 endif()
 
 if(NOT DEFINED TWIN OR TWIN)
