@@ -22,10 +22,15 @@ set(GRADUS_TEST_OPTIMIZATION "" CACHE STRING
 set(GRADUS_PROGRAM_OPTIMIZATION "" CACHE STRING
     "Optimization of other programs that are built for the tests; empty: that of the build")
 
-# gradus_optimize_for_tests(<target>): a program that is there for the tests alone, since benchmarks are not built and
-# nothing is installed, is optimized as they are.
+# Whether the programs of bench are there for the tests alone: benchmarks are not built and nothing is installed.
+set(programs_for_tests_alone ON)
+if(GRADUS_BUILD_BENCH OR GRADUS_INSTALL_PROGRAMS)
+  set(programs_for_tests_alone OFF)
+endif()
+
+# gradus_optimize_for_tests(<target>): such a program is optimized as those of the tests are.
 function(gradus_optimize_for_tests target)
-  if(NOT GRADUS_BUILD_BENCH AND NOT GRADUS_INSTALL_PROGRAMS)
+  if(programs_for_tests_alone)
     target_compile_options(${target} PRIVATE ${GRADUS_PROGRAM_OPTIMIZATION})
   endif()
 endfunction()
@@ -92,13 +97,8 @@ macro(gradus_enable_interfaces)
     endif()
     gradus_add_c_library(gradus_c STATIC ${features})
     gradus_enable_warnings(gradus_c)
-    if(TARGET programs_compiled)  # the tests' and examples' own
-      target_link_libraries(gradus_c PRIVATE programs_compiled)
-      target_compile_options(gradus_c PRIVATE ${GRADUS_TEST_OPTIMIZATION})
-      if(GRADUS_TEST_PORTABLE_KERNELS)
-        target_compile_definitions(gradus_c PRIVATE GRADUS_PORTABLE_KERNELS)
-      endif()
-    endif()
+    target_link_libraries(gradus_c PRIVATE programs_compiled)
+    target_compile_options(gradus_c PRIVATE ${GRADUS_TEST_OPTIMIZATION})
     if(CMAKE_Fortran_COMPILER AND NOT GRADUS_TEST_FILTER)
       gradus_add_fortran_library(gradus_fortran gradus_c)
     endif()

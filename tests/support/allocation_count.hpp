@@ -5,6 +5,13 @@
 
 #include <atomic>  // std::atomic
 
+#include "gradus/conformance/sanitizers.hpp"
+
+// Defined where a program may have an operator new of its own: with the sanitizers of clang, not with those of g++.
+#if defined(__clang__) || !(GRADUS_ADDRESS_SANITIZER || GRADUS_THREAD_SANITIZER)
+#define GRADUS_TEST_COUNTS_ALLOCATIONS
+#endif
+
 /// Calls of operator new so far, by all threads.
 inline std::atomic<long> allocations{0};
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Counts the calls of operator new in a program. For one source file of the program; not under the sanitizers of g++,
-// which have an operator new of their own (__SANITIZE_ADDRESS__, __SANITIZE_THREAD__). With clang's the program's is
-// called.
+// Counts the calls of operator new in a program. For one source file of the program, where allocation_count.hpp defines
+// GRADUS_TEST_COUNTS_ALLOCATIONS.
 #pragma once
 
 #include <cstddef>  // std::size_t

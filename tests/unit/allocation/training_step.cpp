@@ -14,6 +14,7 @@
 #include "gradus/comm/link.hpp"
 #include "gradus/comm/link_of.hpp"
 #include "gradus/comm/self.hpp"
+#include "gradus/conformance/sanitizers.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/nn/layers/activations.hpp"
@@ -31,7 +32,7 @@
 std::atomic<long> gradus_test::allocations{0};
 using gradus_test::allocations;
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
+#if !GRADUS_ADDRESS_SANITIZER && !GRADUS_THREAD_SANITIZER && defined(__GLIBC__)
 #define GRADUS_TEST_COUNTS_ALLOCATIONS
 extern "C" {
 void* __libc_malloc(std::size_t);

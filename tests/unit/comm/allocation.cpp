@@ -9,12 +9,13 @@
 #include <span>     // std::span
 #include <vector>   // std::vector
 
+#include "../../support/allocation_count.hpp"
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/flight_recorder.hpp"
 #include "gradus/comm/recorded.hpp"
 #include "gradus/comm/threads.hpp"
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifdef GRADUS_TEST_COUNTS_ALLOCATIONS
 #include "../../support/count_allocations.hpp"
 
 namespace {

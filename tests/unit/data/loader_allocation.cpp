@@ -4,11 +4,12 @@
 #include <boost/test/unit_test.hpp>
 #include <memory>
 
+#include "../../support/allocation_count.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/data/synthetic.hpp"
 #include "gradus/layout/layouts.hpp"
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifdef GRADUS_TEST_COUNTS_ALLOCATIONS
 #include "../../support/count_allocations.hpp"
 
 BOOST_AUTO_TEST_SUITE(loader_allocation)

@@ -11,8 +11,7 @@
 
 #include "../../support/allocation_count.hpp"
 #include "../../support/trace_checks.hpp"
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define GRADUS_TEST_COUNTS_ALLOCATIONS
+#ifdef GRADUS_TEST_COUNTS_ALLOCATIONS
 #include "../../support/count_allocations.hpp"
 #endif
 #include "gradus/comm/collectives.hpp"

@@ -13,9 +13,6 @@
 
 #include "../../support/allocation_count.hpp"
 #include "../../support/trace_checks.hpp"
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define GRADUS_TEST_COUNTS_ALLOCATIONS
-#endif
 #include "gradus/comm/threads.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/data/synthetic.hpp"
