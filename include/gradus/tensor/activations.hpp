@@ -14,7 +14,6 @@
 #include "gradus/core/extents.hpp"
 #include "gradus/tensor/assign.hpp"
 #include "gradus/tensor/broadcast.hpp"
-#include "gradus/tensor/detail/expression/operations.hpp"
 #include "gradus/tensor/expression.hpp"
 #include "gradus/tensor/functions.hpp"
 #include "gradus/tensor/operand.hpp"

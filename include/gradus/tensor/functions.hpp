@@ -20,8 +20,10 @@
 
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/tensor/detail/expression/arithmetic.hpp"
+#include "gradus/tensor/detail/expression/conditions.hpp"
+#include "gradus/tensor/detail/expression/functions.hpp"
 #include "gradus/tensor/detail/expression/map.hpp"
-#include "gradus/tensor/detail/expression/operations.hpp"
 
 namespace gradus::detail {
 

@@ -9,8 +9,8 @@
 #include <type_traits>  // std::is_arithmetic_v
 #include <utility>      // std::index_sequence, std::index_sequence_for
 
+#include "gradus/tensor/detail/expression/conditions.hpp"
 #include "gradus/tensor/detail/expression/map.hpp"
-#include "gradus/tensor/detail/expression/operations.hpp"
 #include "gradus/tensor/functions.hpp"
 #include "gradus/tensor/operand.hpp"
 
