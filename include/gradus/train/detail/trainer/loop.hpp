@@ -16,14 +16,11 @@
 #include <string_view>       // std::string_view
 #include <utility>           // std::move
 
-#include "gradus/comm/agreement.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/core/compiled.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
-#include "gradus/core/text.hpp"
-#include "gradus/data/sampler.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/network/memory.hpp"
 #include "gradus/nn/network/step_hooks.hpp"
@@ -32,8 +29,8 @@
 #include "gradus/optim/update_step.hpp"
 #include "gradus/train/batch_runner.hpp"
 #include "gradus/train/callback_state.hpp"
+#include "gradus/train/detail/trainer/fit_checks.hpp"
 #include "gradus/train/detail/trainer/not_finite.hpp"
-#include "gradus/train/detail/trainer/target_check.hpp"
 #include "gradus/train/interrupted.hpp"
 #include "gradus/train/optimizer_step.hpp"
 #include "gradus/train/report.hpp"
@@ -69,75 +66,10 @@ class any_callback {
 
 using callback_list = std::initializer_list<any_callback*>;
 
-/// The property that begins what fit compares between ranks: arguments that it takes.
-inline constexpr const char* valid_arguments = "valid ones";
-
-/// This rank refuses arguments: it takes part in the comparison that the other ranks make next, so that they throw an
-/// error with its reason, and the communicator goes on working.
-inline void refuse(comm::link& group, std::string_view operation, std::span<const comm::property> reason) {
-  try {
-    comm::require_agreement(group, operation, reason);
-  } catch (const error&) {  // this rank throws its own
-  }
-}
-
-/// The same for the arguments of fit.
-inline void refuse_fit(comm::link& group, std::string_view reason) {
-  const comm::property properties[] = {{"arguments", std::string{reason}}};
-  refuse(group, "trainer.fit", properties);
-}
-
-/// The other ranks get the reason, wherever they are.
-inline void fail_all(comm::link& group, std::string_view reason) {
-  group.fail(reason);
-}
-
-/// Calls body(). If it throws, the other ranks throw too.
-/// @param refuse  gives them the reason
-template <class Body>
-void check_on_all(comm::link& group, void (*refuse)(comm::link&, std::string_view), error_location where,
-                  const Body& body) {
-  try {
-    at_call(where, body);
-  } catch (const std::exception& failure) {
-    refuse(group, failure.what());  // so that no rank waits for this one
-    throw;
-  }
-}
-
-/// Compares what the loader gives with what the network reads, and calls take(loader, part) with the part of each batch
-/// that belongs to this rank. It returns the largest number of examples of this rank, or 0.
-/// @param refuse  gives the other ranks the reason of an error
-void take_shard(comm::link& group, void (*refuse)(comm::link&, std::string_view), const example_check& check,
-                index_t (*take)(void* loader, const data::shard& part), void* loader, const data::shard& part,
-                error_location where);
-
 /// If a rank fails, it sends its reason to the others.
 /// @param statistics  of the network; all ranks take over those of rank 0
 evaluation_report evaluate(batch_runner& data, comm::link& group, std::span<std::byte> statistics,
                            error_location where);
-
-/// The parameters of a rank, which other ranks have too.
-class any_replicas {
- public:
-  /// Called by all ranks. @return  which parameter differs on which ranks; empty if all are equal
-  [[nodiscard]] virtual std::string first_difference(comm::link& group) = 0;
-
- protected:
-  ~any_replicas() = default;
-};
-
-/// What a training is about: some epochs of a data set, with a learning rate.
-struct fit_properties {
-  run_information run;
-  const optim::schedule& learning_rate;
-  const std::string& loader;  // its description
-  error_location where;
-  any_replicas* replicas = nullptr;  // to compare before the first step
-};
-
-/// @throws configuration_error when options make no sense or ranks differ
-void require_same_fit(comm::link& group, const fit_properties& fit);
 
 /// How far a training has come.
 struct training_position {
@@ -301,17 +233,6 @@ class loop {
 #ifdef GRADUS_HAS_DEFINITIONS
 namespace gradus::train::detail {
 
-GRADUS_COLD GRADUS_INLINE void take_shard(comm::link& group, void (*refuse)(comm::link&, std::string_view),
-                                          const example_check& check,
-                                          index_t (*take)(void* loader, const data::shard& part), void* loader,
-                                          const data::shard& part, error_location where) {
-  check_on_all(group, refuse, where, [&] {
-    require_examples(check);
-    const index_t examples = take(loader, part);
-    require_batch_size(check, part.nested ? 0 : examples, part.ranks);
-  });
-}
-
 GRADUS_INLINE evaluation_report evaluate(batch_runner& data, comm::link& group, std::span<std::byte> statistics,
                                          error_location where) {
   const auto began = clock::now();
@@ -335,19 +256,6 @@ GRADUS_INLINE evaluation_report evaluate(batch_runner& data, comm::link& group, 
           .labels = static_cast<index_t>(total.labels()),
           .examples = static_cast<index_t>(total.examples()),
           .seconds = seconds_since(began)};
-}
-
-GRADUS_INLINE void require_same_fit(comm::link& group, const fit_properties& fit) {
-  check_on_all(group, refuse_fit, fit.where, [&] {
-    if (fit.run.epochs < 0) {
-      raise<configuration_error>("trainer.fit", "epochs of at least 0", {fit.run.epochs});
-    }
-  });
-  const comm::property properties[] = {{"arguments", valid_arguments},
-                                       {"epochs", gradus::join({fit.run.epochs})},
-                                       {"learning rate", fit.learning_rate.description()},
-                                       {"loader", fit.loader}};
-  comm::require_agreement(group, "trainer.fit", properties);
 }
 
 GRADUS_INLINE const callback_state& loop::callbacks() {
