@@ -31,6 +31,7 @@
 #include "gradus/nn/plan/compile_options.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph_node.hpp"
+#include "gradus/nn/plan/parameter_checks.hpp"
 #include "gradus/nn/plan/parameter_offsets.hpp"
 #include "gradus/nn/plan/stage_cuts.hpp"
 #include "gradus/nn/value.hpp"
@@ -292,11 +293,6 @@ GRADUS_COLD GRADUS_INLINE value graph::append(std::string_view name, std::unique
     made.parameters = layer->parameters();
     require_parameters(*layer, {made.parameters.data(), made.parameters.size()});
     for (parameter_description& p : made.parameters) {
-      if (p.shape.n < 1 || p.shape.c < 1 || p.shape.h < 1 || p.shape.w < 1) {
-        raise<shape_error>(layer->kind(), {"a parameter '", p.name, "' of at least 1 element"}, to_string(p.shape),
-                           "infer stores the shapes from which parameters() makes its own");
-      }
-      detail::require_few_elements(layer->kind(), p.name, p.shape);
       p.name = gradus::join({name, ".", p.name});
     }
     detail::require_new_names({nodes_.data(), nodes_.size()}, *layer);

@@ -17,6 +17,7 @@
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/plan/graph_node.hpp"
 #include "gradus/nn/plan/memory_plan.hpp"
+#include "gradus/nn/plan/parameter_checks.hpp"
 #include "gradus/nn/value.hpp"
 
 namespace gradus::nn::detail {
@@ -26,23 +27,6 @@ namespace gradus::nn::detail {
   raise<configuration_error>(
       "network.add", "a new name for the layer", {"'", name, "' again, the name of a ", kind},
       "parameters are named after their layer; nn::sequential (gradus/nn/sequential.hpp) makes names", where);
-}
-
-/// True if the product of the extents is at most `most`.
-[[nodiscard]] constexpr bool has_few_elements(const image_extents& shape, index_t most = most_elements) noexcept {
-  index_t left = most;
-  for (const index_t extent : {shape.n, shape.c, shape.h, shape.w}) {
-    left /= extent < 1 ? index_t{1} : extent;
-  }
-  return left >= 1;
-}
-
-/// @throws shape_error when a parameter has more than most_elements
-inline void require_few_elements(std::string_view kind, std::string_view name, const image_extents& shape) {
-  if (!has_few_elements(shape)) {
-    raise<shape_error>(kind, {"a parameter '", name, "' of at most ", most_elements, " elements"}, to_string(shape),
-                       "use fewer channels, or a smaller kernel");
-  }
 }
 
 /// @throws shape_error unless the output of a layer has 1 to most_elements elements
