@@ -3,7 +3,7 @@
 // A model of ONNX operators as layers of a network.
 #pragma once
 
-#include <algorithm>    // std::any_of, std::find, std::none_of
+#include <algorithm>    // std::find, std::none_of
 #include <cstddef>      // std::size_t
 #include <optional>     // std::optional
 #include <set>          // std::set
@@ -135,7 +135,10 @@ class onnx_importer : public onnx_function_operators {
     const std::size_t first_layer = net_.layers().size();
     const custom_result made = net_.translate_custom(full_name, call);
     require_attributes_asked_for(full_name);
-    require_numbers_used(full_name, call, net_.layers().subspan(first_layer));
+    const std::span<const nn::graph_node> added = net_.layers().subspan(first_layer);
+    require_assigned_names(full_name, call, added);
+    require_constants_used(full_name, call);
+    require_all_assigned(full_name, call, added);
     for (const custom_operator::assignment& each : call.assigned_) {
       weights_.push_back(
           {gradus::join({call.name(), ".", each.parameter}), call.constants_[each.constant].value->numbers});
@@ -151,8 +154,8 @@ class onnx_importer : public onnx_function_operators {
       }
       const std::string_view function = !value.text.empty()       ? "text"
                                         : !value.integers.empty() ? "integers"
-                                        : value.real != 0         ? "real"
-                                                                  : "integer";
+                                        : value.integer != 0      ? "integer"
+                                                                  : "real";
       refuse({"a function for ", full_name, " that asks for all its attributes"},
              {"the attribute '", name, "', which it did not ask for"},
              {"call op.", function, "(\"", name, "\", ...), or op.has_attribute(\"", name,
@@ -160,52 +163,54 @@ class onnx_importer : public onnx_function_operators {
     }
   }
 
-  /// Numbers of the file that a function of the program leaves out would make results wrong without an error, and so
-  /// would parameters that get none.
-  /// @param added  by the function
-  void require_numbers_used(std::string_view full_name, const custom_operator& call,
-                            std::span<const nn::graph_node> added) const {
-    std::set<std::string> without_numbers;  // "conv1.weight"
-    const auto name_of = [](const nn::graph_node& layer, std::string_view part) {
-      return gradus::join({layer.name, ".", part});
-    };
-    std::set<std::string> all;
-    std::string layers;
-    for (const nn::graph_node& each : added) {
-      append_text(layers, {layers.empty() ? "" : ", ", "'", each.name, "'"});
+  /// The names of the parameters and buffers of layers: "conv1.weight".
+  [[nodiscard]] static std::set<std::string> numbers_of(std::span<const nn::graph_node> layers, bool with_fixed) {
+    std::set<std::string> names;
+    for (const nn::graph_node& each : layers) {
       for (const nn::parameter_description& parameter : each.parameters) {
-        all.insert(parameter.name);
-        without_numbers.insert(parameter.name);
+        names.insert(parameter.name);
       }
       for (const nn::buffer_description& buffer : each.layer->buffers()) {
-        all.insert(name_of(each, buffer.name));
-        if (!buffer.fixed) {
-          without_numbers.insert(name_of(each, buffer.name));
+        if (with_fixed || !buffer.fixed) {
+          names.insert(gradus::join({each.name, ".", buffer.name}));
         }
       }
     }
-    const auto quoted = [](const auto& names) {
-      std::string text;
-      for (const auto& each : names) {
-        append_text(text, {text.empty() ? "'" : ", '", each, "'"});
-      }
-      return text;
-    };
+    return names;
+  }
+  [[nodiscard]] static std::string quoted(const std::set<std::string>& names) {
+    std::string text;
+    for (const std::string& each : names) {
+      append_text(text, {text.empty() ? "'" : ", '", each, "'"});
+    }
+    return text;
+  }
+
+  /// @param added  layers, by the function of the program
+  void require_assigned_names(std::string_view full_name, const custom_operator& call,
+                              std::span<const nn::graph_node> added) const {
+    const std::set<std::string> names = numbers_of(added, true);
     for (const custom_operator::assignment& each : call.assigned_) {
       const std::string name = gradus::join({call.name(), ".", each.parameter});
-      without_numbers.erase(name);
-      if (!all.contains(name)) {
-        const bool same_name = std::any_of(added.begin(), added.end(),
-                                           [&](const nn::graph_node& layer) { return layer.name == call.name(); });
-        if (!same_name) {
-          refuse({"the layer '", call.name(), "', whose parameter '", each.parameter, "' the function for ", full_name,
-                  " assigns"},
-                 {layers.empty() ? "no layer" : "layers of other names: ", layers}, "name the layer op.name()");
-        }
-        refuse({"the parameter '", name, "', which the function for ", full_name, " assigns"},
-               {"a layer with ", all.empty() ? "none" : quoted(all)});
+      if (names.contains(name)) {
+        continue;
       }
+      std::set<std::string> layers;
+      for (const nn::graph_node& layer : added) {
+        layers.insert(layer.name);
+      }
+      if (!layers.contains(call.name())) {
+        refuse({"the layer '", call.name(), "', whose parameter '", each.parameter, "' the function for ", full_name,
+                " assigns"},
+               {layers.empty() ? "no layer" : "layers of other names: ", quoted(layers)}, "name the layer op.name()");
+      }
+      refuse({"the parameter '", name, "', which the function for ", full_name, " assigns"},
+             {"a layer with ", names.empty() ? "none" : quoted(names)});
     }
+  }
+
+  /// Constants that a function of the program leaves out would make results wrong without an error.
+  void require_constants_used(std::string_view full_name, const custom_operator& call) const {
     std::string unused;
     for (std::size_t k = 0; k < call.constants_.size(); ++k) {
       if (!call.constants_[k].used && call.constants_[k].value->size() != 0) {
@@ -218,9 +223,19 @@ class onnx_importer : public onnx_function_operators {
              "op.assign(parameter, constant) gives the numbers to the layer op.name(), op.constant_numbers(constant) "
              "reads them");
     }
-    if (!without_numbers.empty() && !call.keeps_initial_values_) {
+  }
+
+  /// So would parameters that get no numbers.
+  /// @param added  layers, by the function of the program
+  void require_all_assigned(std::string_view full_name, const custom_operator& call,
+                            std::span<const nn::graph_node> added) const {
+    std::set<std::string> names = numbers_of(added, false);
+    for (const custom_operator::assignment& each : call.assigned_) {
+      names.erase(gradus::join({call.name(), ".", each.parameter}));
+    }
+    if (!names.empty() && !call.keeps_initial_values_) {
       refuse({"a function for ", full_name, " that assigns all parameters and buffers of its layers"},
-             {"none for ", quoted(without_numbers)},
+             {"none for ", quoted(names)},
              "call op.assign(parameter, constant), or op.keep_initial_values() where the file has no numbers for them");
     }
   }
