@@ -9,6 +9,10 @@
 #include <cstring>      // std::memcpy
 #include <string_view>  // std::string_view
 
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#endif
+
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 
@@ -120,11 +124,16 @@ struct storage_lanes<float16> {
 
 #if defined(__x86_64__) || defined(__i386__)
 
-/// True if the processor has the F16C instructions; every processor with AVX2 has them.
+/// True if the processor has AVX2 and F16C. (A virtual machine may hide one of them.)
 [[nodiscard]] inline bool converts_float16() noexcept {
   static const bool converts = [] {
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2") != 0;
+    unsigned a = 0;
+    unsigned b = 0;
+    unsigned c = 0;
+    unsigned d = 0;
+    constexpr unsigned f16c = 1U << 29U;
+    return __builtin_cpu_supports("avx2") != 0 && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & f16c) != 0;
   }();
   return converts;
 }

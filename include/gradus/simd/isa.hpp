@@ -18,6 +18,7 @@
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/float16.hpp"
 
 namespace gradus::kernels {
 
@@ -97,7 +98,7 @@ struct cpuid_leaf {
 [[nodiscard]] inline bool is_available(instruction_set which) noexcept {
 #if defined(GRADUS_X86_KERNELS)
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+  const bool avx2 = gradus::detail::converts_float16() && __builtin_cpu_supports("fma") != 0;
   switch (which) {
     case instruction_set::avx2:
       return avx2;
