@@ -42,7 +42,11 @@ def output_of(words):
 
 
 def parts_of_steps(launch, options):
-    """Of a measurement: the parts of a step by the driver, and by the report."""
+    """Of a measurement: the parts of a step by the driver, and by the report.
+
+    The driver's step is that of rank 0. Ranks that do not wait for each other have steps of other lengths, so the parts,
+    which are means over the ranks, are compared with their sum there.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         measured, trace, told = (folder / each for each in ("measured.json", "trace.json", "told.json"))
@@ -50,9 +54,10 @@ def parts_of_steps(launch, options):
         output_of([ARGUMENTS.report, trace, "--json", told, "--quiet"])
         driver, report = json.loads(measured.read_text()), json.loads(told.read_text())
     phases, activities = driver["breakdown_ms"], report["breakdown_ms"]
+    step = sum(phases.values()) if "independent" in options else driver["step_ms"]["mean"]
     phases["exchange"] = phases["communicate"] + phases["wait"]
     activities["exchange"] += activities["communicate"] + activities["wait"] + activities["copy"]
-    return ({part: phases[part] / driver["step_ms"]["mean"] for part in PARTS},
+    return ({part: phases[part] / step for part in PARTS},
             {part: activities[part] / report["step_ms"]["mean"] for part in PARTS})
 
 
@@ -73,7 +78,8 @@ class Breakdown(unittest.TestCase):
     def test_ways_of_updating(self):
         for update, *options in UPDATES:
             share = self.compare([], "--variable-update", update, *options)
-            self.assertEqual(share < 0.02, update == "independent")
+            if share is not None:  # else the comparison has failed
+                self.assertEqual(share < 0.02, update == "independent")
         if ARGUMENTS.mpiexec:
             for update, *options in UPDATES if ARGUMENTS.all else UPDATES[1:5:3]:
                 self.compare(ARGUMENTS.mpiexec, "--variable-update", update, *options)
