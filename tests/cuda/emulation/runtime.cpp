@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -182,11 +181,15 @@ void enqueue(cudaStream_t stream, std::function<void()> work) {
 
 namespace {
 
-// The threads of a block are fibers once one of them waits for the others. A fiber runs one thread after the other;
-// _setjmp and _longjmp switch without a call of the system.
+// The threads of a block are fibers once one of them waits for the others. A fiber runs one thread after the other. The
+// compiler's setjmp and longjmp switch without a call of the system. (AddressSanitizer makes some around the library's
+// longjmp, and forgets what it knows of the stack; here nobody leaves a frame for good.)
+struct stopped_at {
+  void* registers[5];
+};
 struct fiber {
   std::unique_ptr<char[]> stack;
-  std::jmp_buf left{};
+  stopped_at left{};
   bool begun = false;
   bool over = false;  // its thread
   grid_position position;
@@ -194,15 +197,19 @@ struct fiber {
 constexpr std::size_t stack_bytes = 64 << 10;
 thread_local std::vector<std::unique_ptr<fiber>> fibers;
 thread_local fiber* running = nullptr;
-thread_local std::jmp_buf scheduler;
+thread_local stopped_at scheduler;
 thread_local const std::function<void()>* body = nullptr;
 thread_local int numbers = 0;       // that are not 0, of the barrier that threads wait at
 thread_local int numbers_seen = 0;  // of the barrier that they leave
 thread_local bool waits = false;    // a thread of the block has waited
 
-void leave() {
-  if (_setjmp(running->left) == 0) {
-    _longjmp(scheduler, 1);
+[[gnu::noinline, gnu::no_sanitize_address]] void go_on(stopped_at& where) {
+  __builtin_longjmp(where.registers, 1);
+}
+
+[[gnu::noinline, gnu::no_sanitize_address]] void leave() {
+  if (__builtin_setjmp(running->left.registers) == 0) {
+    go_on(scheduler);
   }
 }
 
@@ -214,12 +221,12 @@ void run_fiber() {
   }
 }
 
-[[gnu::noinline]] void resume(fiber& one) {
+[[gnu::noinline, gnu::no_sanitize_address]] void resume(fiber& one) {
   running = &one;
   here = one.position;
-  if (_setjmp(scheduler) == 0) {
+  if (__builtin_setjmp(scheduler.registers) == 0) {
     if (one.begun) {
-      _longjmp(one.left, 1);
+      go_on(one.left);
     }
     one.begun = true;
     ucontext_t context;
