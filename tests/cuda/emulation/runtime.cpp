@@ -183,7 +183,7 @@ namespace {
 
 // The threads of a block are fibers once one of them waits for the others. A fiber runs one thread after the other. The
 // compiler's setjmp and longjmp switch without a call of the system. (AddressSanitizer makes some around the library's
-// longjmp, and forgets what it knows of the stack; here nobody leaves a frame for good.)
+// longjmp, and forgets what it knows of the stack; here every frame goes on.)
 struct stopped_at {
   void* registers[5];
 };
