@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "../support/communicators_mpi.hpp"
+#include "../support/staying_ranks.hpp"
 #include "../support/training_runs.hpp"
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/flight_recorder.hpp"
@@ -128,7 +129,7 @@ void two_trainings() {
 
 /// Rank 3 ends its program while the others exchange messages; a collective with it fails and says so.
 void leave() {
-  MPI_Comm staying = ranks_of(own_rank < 3 ? 0 : -1);
+  const suite::staying_ranks others{own_rank < 3};
   std::optional<comm::mpi> world{std::in_place, MPI_COMM_WORLD, comm::mpi_options{.time_limit = limit}};
   std::vector<float> data(1009, 1.0F);
   comm::all_reduce(*world, data).wait();
@@ -146,8 +147,7 @@ void leave() {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds{2});
   }
-  MPI_Barrier(staying);  // the first failure ends the messages of all ranks
-  MPI_Comm_free(&staying);
+  others.meet();
   const std::string message = suite::message_of<gradus::communication_error>([&] { comm::barrier(*world).wait(); });
   suite::require_contains(message, "rank 3 failed: it has left the group after 1 collectives");
 }

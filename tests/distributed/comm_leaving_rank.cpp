@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "../support/communicators_mpi.hpp"
+#include "../support/staying_ranks.hpp"
 #include "../support/training_runs.hpp"
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/hierarchical.hpp"
@@ -38,25 +39,11 @@ void require_named(const comm::mpi_environment& environment, std::string_view pa
   suite::require(message.find("not complete within") == std::string::npos, message);
 }
 
-/// The ranks that stay. The first of them that misses the last one reports it to all, which ends what they have under
-/// way: each first completes what it can without the last one. All ranks construct it.
-class staying_ranks {
- public:
-  explicit staying_ranks(const comm::mpi_environment& environment) {
-    const bool stays = environment.rank() != last_of(environment);
-    MPI_Comm_split(MPI_COMM_WORLD, stays ? 0 : MPI_UNDEFINED, 0, &staying_);
-  }
-  void meet() { MPI_Barrier(staying_); }
-
- private:
-  MPI_Comm staying_ = MPI_COMM_NULL;
-};
-
 /// After `before` collectives the last rank leaves, and the others begin one more.
 template <class Communicator, class Action>
 void leave_after(const comm::mpi_environment& environment, std::optional<Communicator> world, int before,
                  std::string_view part, const Action& action) {
-  staying_ranks others{environment};
+  const suite::staying_ranks others{environment.rank() != last_of(environment)};
   world->set_time_limit(limit);
   std::vector<float> data(1009, 1.0F);
   for (int i = 0; i < before; ++i) {
@@ -129,7 +116,7 @@ void run(comm::mpi_environment& environment, const std::string& which) {
         environment, std::optional{comm::mpi{environment}}, 2, "in collective 3: broadcast from rank " + last,
         [&](comm::mpi& world, std::vector<float>& data) { comm::broadcast(world, data, last_of(environment)).wait(); });
   } else if (which == "receive") {  // two messages of a tag come, the third does not
-    staying_ranks others{environment};
+    const suite::staying_ranks others{environment.rank() != last_of(environment)};
     comm::mpi world{environment};
     world.set_time_limit(limit);
     std::vector<float> data(3, 1.0F);
