@@ -276,8 +276,8 @@ result measure_inference(const settings& chosen, ranks& all, training& trained, 
   }
   std::vector<double> seconds = trained.infer(chosen.warmup_batches + chosen.batches * chosen.repeats);
   seconds.erase(seconds.begin(), seconds.begin() + chosen.warmup_batches);
-  found.step = statistics_of(seconds);
   const std::vector<double> of_all = gather(group, seconds);
+  found.step = statistics_of(of_all);
   found.latency = latency_of(of_all);
   // Ranks do not wait for each other: their rates add up.
   const auto count = static_cast<std::size_t>(chosen.batches);
@@ -488,7 +488,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   for (const step_times& each : watch.steps()) {
     seconds.push_back(each.step);
   }
-  found.step = statistics_of(seconds);
+  found.step = statistics_of(gather(group, seconds));
   found.phases = mean_phases(watch.steps(), group);
   found.repeats = watch.totals();
   found.images_per_second = statistics_of(found.repeats).median;

@@ -100,7 +100,7 @@ struct result {
   std::string optimizer;
   double images_per_second = 0;                                // of all ranks; of several repeats the median
   std::vector<double> repeats;                                 // likewise, of each
-  step_statistics step;                                        // rank 0's
+  step_statistics step;                                        // of all ranks
   breakdown phases{};                                          // of a step, the mean over all ranks and measured steps
   std::uint64_t peak_memory_bytes = 0;                         // of the largest process
   std::uint64_t peak_device_memory_bytes = 0;                  // of the fullest GPU, as far as its pool gave it

@@ -42,11 +42,7 @@ def output_of(words):
 
 
 def parts_of_steps(launch, options):
-    """Of a measurement: the parts of a step by the driver, and by the report.
-
-    The driver's step is that of rank 0. Ranks that do not wait for each other have steps of other lengths, so the parts,
-    which are means over the ranks, are compared with their sum there.
-    """
+    """Of a measurement: the parts of a step by the driver, and by the report."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         measured, trace, told = (folder / each for each in ("measured.json", "trace.json", "told.json"))
@@ -54,10 +50,9 @@ def parts_of_steps(launch, options):
         output_of([ARGUMENTS.report, trace, "--json", told, "--quiet"])
         driver, report = json.loads(measured.read_text()), json.loads(told.read_text())
     phases, activities = driver["breakdown_ms"], report["breakdown_ms"]
-    step = sum(phases.values()) if "independent" in options else driver["step_ms"]["mean"]
     phases["exchange"] = phases["communicate"] + phases["wait"]
     activities["exchange"] += activities["communicate"] + activities["wait"] + activities["copy"]
-    return ({part: phases[part] / step for part in PARTS},
+    return ({part: phases[part] / driver["step_ms"]["mean"] for part in PARTS},
             {part: activities[part] / report["step_ms"]["mean"] for part in PARTS})
 
 

@@ -9,11 +9,8 @@
 #include <cstring>      // std::memcpy
 #include <string_view>  // std::string_view
 
-#if defined(__x86_64__) || defined(__i386__)
-#include <cpuid.h>
-#endif
-
 #include "gradus/core/config.hpp"
+#include "gradus/core/cpuid.hpp"
 #include "gradus/core/element.hpp"
 
 namespace gradus {
@@ -124,16 +121,11 @@ struct storage_lanes<float16> {
 
 #if defined(__x86_64__) || defined(__i386__)
 
-/// True if the processor has AVX2 and F16C. (A virtual machine may hide one of them.)
+/// True if the processor has AVX2 and F16C.
 [[nodiscard]] inline bool converts_float16() noexcept {
   static const bool converts = [] {
     __builtin_cpu_init();
-    unsigned a = 0;
-    unsigned b = 0;
-    unsigned c = 0;
-    unsigned d = 0;
-    constexpr unsigned f16c = 1U << 29U;
-    return __builtin_cpu_supports("avx2") != 0 && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & f16c) != 0;
+    return __builtin_cpu_supports("avx2") != 0 && has_f16c();
   }();
   return converts;
 }

@@ -8,17 +8,14 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#if defined(__linux__)
+#if defined(__x86_64__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
-#endif
 
 #include "gradus/core/config.hpp"
+#include "gradus/core/cpuid.hpp"
 #include "gradus/core/error.hpp"
-#include "gradus/core/float16.hpp"
 
 namespace gradus::kernels {
 
@@ -53,26 +50,14 @@ enum class instruction_set : unsigned char {
 
 namespace detail {
 
-#if defined(__x86_64__)
-/// What the instruction cpuid says of a leaf; zeros for a leaf that the processor does not have.
-struct cpuid_leaf {
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  explicit cpuid_leaf(unsigned leaf, unsigned subleaf = 0) noexcept {
-    __get_cpuid_count(leaf, subleaf, &a, &b, &c, &d);
-  }
-};
-#endif
-
 /// Asks the operating system for the registers of tiles, which a process has only on request (Linux 5.16). False: this
 /// processor or this system does not have them.
 [[nodiscard]] inline bool obtain_tile_registers() noexcept {
 #if defined(__x86_64__) && defined(__linux__)
   constexpr unsigned tiles_of_bf16 = 1U << 22U | 1U << 24U;  // AMX-BF16 and AMX-TILE
   constexpr unsigned osxsave = 1U << 27U;
-  if ((cpuid_leaf{1}.c & osxsave) == 0 || (cpuid_leaf{7}.d & tiles_of_bf16) != tiles_of_bf16) {
+  if ((gradus::detail::cpuid_leaf{1}.c & osxsave) == 0 ||
+      (gradus::detail::cpuid_leaf{7}.d & tiles_of_bf16) != tiles_of_bf16) {
     return false;
   }
   unsigned enabled = 0;
@@ -98,7 +83,8 @@ struct cpuid_leaf {
 [[nodiscard]] inline bool is_available(instruction_set which) noexcept {
 #if defined(GRADUS_X86_KERNELS)
   __builtin_cpu_init();
-  const bool avx2 = gradus::detail::converts_float16() && __builtin_cpu_supports("fma") != 0;
+  const bool avx2 =
+      __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && gradus::detail::has_f16c();
   switch (which) {
     case instruction_set::avx2:
       return avx2;
@@ -110,7 +96,7 @@ struct cpuid_leaf {
     case instruction_set::amx_bf16:
       return is_available(instruction_set::avx512_bf16) && detail::has_tile_registers();
     case instruction_set::amx_fp16:
-      return is_available(instruction_set::amx_bf16) && (detail::cpuid_leaf{7, 1}.a & 1U << 21U) != 0;
+      return is_available(instruction_set::amx_bf16) && (gradus::detail::cpuid_leaf{7, 1}.a & 1U << 21U) != 0;
     default:
       return true;
   }
@@ -146,7 +132,7 @@ inline constexpr instruction_set all_instruction_sets[] = {instruction_set::port
 [[nodiscard]] inline bool has_fast_pairs() noexcept {
 #if defined(__x86_64__)
   constexpr unsigned avx512_fp16 = 1U << 23U;
-  return cpuid_leaf{0}.b != signature_INTEL_ebx || (cpuid_leaf{7}.d & avx512_fp16) == 0;
+  return gradus::detail::cpuid_leaf{0}.b != signature_INTEL_ebx || (gradus::detail::cpuid_leaf{7}.d & avx512_fp16) == 0;
 #else
   return false;
 #endif

@@ -23,6 +23,12 @@
 #define GRADUS_TARGET_BODY "gradus/simd/packets_body.hpp"
 #include "gradus/simd/for_each_target.hpp"
 
+#define GRADUS_TARGET_BODY "gradus/simd/loops_body.hpp"
+#include "gradus/simd/for_each_target.hpp"
+
+#define GRADUS_TARGET_BODY "gradus/simd/row_block_body.hpp"
+#include "gradus/simd/for_each_target.hpp"
+
 namespace gradus::simd {
 
 /// Calls call(target) with the `target` of the instruction set in use, such as avx512::target. An unqualified call
