@@ -112,7 +112,7 @@ template <class Element>
   if (kernels.group == 1 || g.in_channels / g.groups <= 8) {
     return false;
   }
-  return kernels.rows_of_lines != nullptr || !(g.algorithm == convolution_algorithm::automatic && gains_by_winograd(g));
+  return kernels.place_rows != nullptr || !(g.algorithm == convolution_algorithm::automatic && gains_by_winograd(g));
 }
 
 /// The kernels for the gradients of the weights.

@@ -39,7 +39,7 @@ class product {
     columns_ = swapped_ ? a : b;
     thin_ = s.k >= matrix_vector_product<Element>::least_terms &&
             std::min(rows_.count, columns_.count) <= matrix_vector_product<Element>::most_vectors;
-    packs_rows_ = rows_.term_step != 1 && (rows_.count > 1 || !in_place_) && kernels.rows_of_lines == nullptr;
+    packs_rows_ = rows_.term_step != 1 && (rows_.count > 1 || !in_place_) && kernels.place_rows == nullptr;
     copies_rows_ = !packs_rows_ && !in_place_;
     copies_rows_ = copies_rows_ || (!packs_rows_ && rows_.count > kernels.rows && columns_.count > 2 * kernels.width &&
                                     rows_.step * static_cast<index_t>(sizeof(real)) % 1024 == 0);

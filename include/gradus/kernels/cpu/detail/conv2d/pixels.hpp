@@ -45,7 +45,7 @@ class pixel_correlations final : public correlations<Element> {
   [[nodiscard]] bool channels_last() const noexcept { return order_ == channel_order::last; }
   /// True if tiles take rows that are equally far apart, with others between them. Then the pixels of a block are in
   /// the order of the strip, and all taps are multiplied.
-  [[nodiscard]] bool reads_lines() const noexcept { return kernels_.rows_of_lines != nullptr; }
+  [[nodiscard]] bool reads_lines() const noexcept { return kernels_.place_rows != nullptr; }
   /// Columns of a strip: those that the results read, or as many that rows of results are equally far apart too.
   [[nodiscard]] index_t strip_columns(const correlation& c) const noexcept {
     return reads_lines() ? round_up(c.source_columns(), c.step_width) : c.source_columns();

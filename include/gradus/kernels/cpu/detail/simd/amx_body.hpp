@@ -212,46 +212,44 @@ inline void end() {
   registers::release();
 }
 
-/// Rows of a tile in the lines of a register, which are line_step apart in memory. Lines between rows belong to none.
-struct placed_rows {
-  index_t count = 0;
-  std::array<std::uint8_t, std::size_t{lines}> line{};
-
-  /// As many of the rows as 16 lines hold.
-  GRADUS_ALWAYS_INLINE void place(const index_t* a_row, index_t rows, index_t line_step) noexcept {
-    index_t at = 0;
-    count = rows < 1 ? 0 : 1;
-    line[0] = 0;
-    for (; count < rows; ++count) {
-      const index_t distance = a_row[count] - a_row[count - 1];
-      if (distance == line_step) {
-        ++at;
-      } else if (distance > 0 && distance % line_step == 0) {
-        at += distance / line_step;
-      } else {
-        return;
-      }
-      if (at >= lines) {
-        return;
-      }
-      line[static_cast<std::size_t>(count)] = static_cast<std::uint8_t>(at);
+/// Places rows in the lines of a register, the 16 lines from `line` on, which are line_step apart in memory.
+GRADUS_ALWAYS_INLINE void place_lines(const index_t* a_row, index_t rows, index_t line_step, index_t line,
+                                      placed_rows& to) noexcept {
+  for (const index_t end = line + lines; line < end && to.count < rows;) {
+    const index_t row = to.count++;
+    to.line[static_cast<std::size_t>(row)] = static_cast<std::uint8_t>(line);
+    const index_t distance = row + 1 < rows ? a_row[row + 1] - a_row[row] : 0;
+    if (distance == line_step) {
+      ++line;
+    } else if (distance > 0 && distance % line_step == 0) {
+      line += distance / line_step;
+    } else {
+      return;
     }
   }
-  [[nodiscard]] bool all() const noexcept { return count == lines; }
-};
-
-/// Implements tile_kernels::rows_of_lines.
-inline index_t rows_of_lines(const index_t* a_row, index_t rows, index_t line_step) {
-  placed_rows top;
-  placed_rows bottom;
-  top.place(a_row, rows, line_step);
-  bottom.place(a_row + top.count, rows - top.count, line_step);
-  return top.count + bottom.count;
 }
+
+/// Implements tile_kernels::place_rows.
+inline void place_rows(const index_t* a_row, index_t rows, index_t line_step, placed_rows& to) {
+  to.count = 0;
+  place_lines(a_row, rows, line_step, 0, to);
+  to.first = to.count;
+  place_lines(a_row, rows, line_step, lines, to);
+}
+
+/// Rows of a tile whose lines are in one register, from line `line` of the tile on.
+struct rows_of_register {
+  const std::uint8_t* lines_of_rows;
+  index_t count;
+  index_t line;
+
+  [[nodiscard]] bool all() const noexcept { return count == lines; }
+  [[nodiscard]] index_t operator[](index_t row) const noexcept { return lines_of_rows[row] - line; }
+};
 
 /// Loads the initial sums of some rows, `step` apart, in a register for each vector of columns.
 template <int First, int Vectors>
-GRADUS_ALWAYS_INLINE void load_sums(const float* from, index_t step, const placed_rows& rows) {
+GRADUS_ALWAYS_INLINE void load_sums(const float* from, index_t step, const rows_of_register& rows) {
   if (from == nullptr) {
     registers::zero<First>();
     if constexpr (Vectors == 2) {
@@ -263,8 +261,7 @@ GRADUS_ALWAYS_INLINE void load_sums(const float* from, index_t step, const place
   if (!rows.all()) {
     std::memset(spare, 0, sizeof(spare));
     for (index_t m = 0; m < rows.count; ++m) {
-      std::memcpy(spare + rows.line[static_cast<std::size_t>(m)] * Vectors * lines, from + m * step,
-                  Vectors * line_bytes);
+      std::memcpy(spare + rows[m] * Vectors * lines, from + m * step, Vectors * line_bytes);
     }
     from = spare;
     step = Vectors * lines;
@@ -276,16 +273,23 @@ GRADUS_ALWAYS_INLINE void load_sums(const float* from, index_t step, const place
 }
 
 template <int First, int Vectors>
-GRADUS_ALWAYS_INLINE void store_sums(float* to, index_t step, const placed_rows& rows) {
-  alignas(64) float spare[std::size_t{lines * Vectors * lines}];
-  float* const target = rows.all() ? to : spare;
-  const index_t target_step = rows.all() ? step : Vectors * lines;
-  registers::store<First>(target, 4 * target_step);
+GRADUS_ALWAYS_INLINE void store_lines(float* to, index_t step) {
+  registers::store<First>(to, 4 * step);
   if constexpr (Vectors == 2) {
-    registers::store<First + 1>(target + lines, 4 * target_step);
+    registers::store<First + 1>(to + lines, 4 * step);
   }
-  for (index_t m = 0; m < (rows.all() ? 0 : rows.count); ++m) {
-    std::memcpy(to + m * step, spare + rows.line[static_cast<std::size_t>(m)] * Vectors * lines, Vectors * line_bytes);
+}
+
+template <int First, int Vectors>
+GRADUS_ALWAYS_INLINE void store_sums(float* to, index_t step, const rows_of_register& rows) {
+  if (rows.all()) {
+    store_lines<First, Vectors>(to, step);
+    return;
+  }
+  alignas(64) float spare[std::size_t{lines * Vectors * lines}];
+  store_lines<First, Vectors>(spare, Vectors * lines);
+  for (index_t m = 0; m < rows.count; ++m) {
+    std::memcpy(to + m * step, spare + rows[m] * Vectors * lines, Vectors * line_bytes);
   }
 }
 
@@ -330,7 +334,10 @@ void add_rest(const float* top, const float* bottom, index_t line_step, const fl
 }
 
 template <class Stored, int Vectors, bool Both>
-void multiply_lines(const tile_call<float>& call, const placed_rows& top, const placed_rows& bottom) {
+void multiply_lines(const tile_call<float>& call) {
+  const placed_rows& placed = *call.placed;
+  const rows_of_register top{placed.line.data(), placed.first, 0};
+  const rows_of_register bottom{placed.line.data() + placed.first, placed.count - placed.first, lines};
   const index_t depth = depth_of(call.segment_length);
   const index_t rest = call.segment_length % depth;
   const index_t line_step = call.line_step;
@@ -357,24 +364,28 @@ void multiply_lines(const tile_call<float>& call, const placed_rows& top, const 
       }
     }
     b += call.b_skip;
-    store_sums<0, Vectors>(call.partial + column, call.sums_step, top);
-    if constexpr (Both) {
-      store_sums<2, Vectors>(call.partial + top.count * call.sums_step + column, call.sums_step, bottom);
+    float* const sums = call.partial + column;
+    if (call.whole_lines) {
+      store_lines<0, Vectors>(sums, call.sums_step);
+      if constexpr (Both) {
+        store_lines<2, Vectors>(sums + lines * call.sums_step, call.sums_step);
+      }
+    } else {
+      store_sums<0, Vectors>(sums, call.sums_step, top);
+      if constexpr (Both) {
+        store_sums<2, Vectors>(sums + top.count * call.sums_step, call.sums_step, bottom);
+      }
     }
   }
 }
 
-/// As multiply_pairs, for any number of rows that rows_of_lines() gives.
+/// As multiply_pairs, for any number of rows that place_rows() gives.
 template <class Stored, int Vectors>
 void multiply_tiles(const tile_call<float>& call) {
-  placed_rows top;
-  placed_rows bottom;
-  top.place(call.a_row, call.rows, call.line_step);
-  bottom.place(call.a_row + top.count, call.rows - top.count, call.line_step);
-  if (bottom.count > 0) {
-    multiply_lines<Stored, Vectors, true>(call, top, bottom);
+  if (call.placed->count > call.placed->first) {
+    multiply_lines<Stored, Vectors, true>(call);
   } else {
-    multiply_lines<Stored, Vectors, false>(call, top, bottom);
+    multiply_lines<Stored, Vectors, false>(call);
   }
 }
 
@@ -399,7 +410,7 @@ template <class Stored>
   kernels.group = 2;
   kernels.begin = &begin;
   kernels.end = &end;
-  kernels.rows_of_lines = &rows_of_lines;
+  kernels.place_rows = &place_rows;
   return kernels;
 }
 

@@ -334,9 +334,16 @@ void multiply_rows(const tile_kernels<computed<Element>>& kernels, tile_call<com
   index_t rows = 0;
   index_t fetched = 0;  // elements of panel.next
   const register_use<real> use{kernels, call.segment_length};
+  placed_rows placed;
+  call.placed = &placed;
+  call.whole_lines = kernels.place_rows != nullptr && panel.last;
   for (index_t row = 0; row < panel.rows; row += rows) {
-    rows = kernels.rows_of_lines != nullptr ? kernels.rows_of_lines(call.a_row, panel.rows - row, call.line_step)
-                                            : next_tile_rows(kernels, panel.rows - row);
+    if (kernels.place_rows != nullptr) {
+      kernels.place_rows(call.a_row, panel.rows - row, call.line_step, placed);
+      rows = placed.count;
+    } else {
+      rows = next_tile_rows(kernels, panel.rows - row);
+    }
     call.rows = rows;
     if (panel.packed_terms != 0) {
       call.a_step = rows;
@@ -384,14 +391,22 @@ void multiply_rows(const tile_kernels<computed<Element>>& kernels, tile_call<com
       run_tile(kernels, call, rows, kernels.lanes, spare);
     }
     if (panel.last && partial != nullptr) {
-      tile_output<Element> finished = output;
-      if (output.bias != nullptr && output.bias_of_rows) {
-        finished.bias = output.bias + row;
-      }
-      if (panel.c_column != nullptr) {
-        store_scattered(panel.tile, rows, panel.columns, padded, call.c_row, panel.c_column, finished);
-      } else {
-        store_rows(kernels, panel.tile, rows, padded, panel.columns, call.c_row, finished);
+      index_t count = rows;  // of rows in adjacent lines
+      for (index_t first = 0; first < rows; first += count) {
+        const index_t line_of_first = call.whole_lines ? placed.line[static_cast<std::size_t>(first)] : 0;
+        if (call.whole_lines) {
+          count = placed.adjacent(first);
+        }
+        const real* const sums_of_first = panel.tile + line_of_first * padded;
+        tile_output<Element> finished = output;
+        if (output.bias != nullptr && output.bias_of_rows) {
+          finished.bias = output.bias + row + first;
+        }
+        if (panel.c_column != nullptr) {
+          store_scattered(sums_of_first, count, panel.columns, padded, call.c_row + first, panel.c_column, finished);
+        } else {
+          store_rows(kernels, sums_of_first, count, padded, panel.columns, call.c_row + first, finished);
+        }
       }
     }
     if (panel.packed_terms != 0) {

@@ -57,6 +57,25 @@ struct tile_output {
   }
 };
 
+/// The largest number of rows of a tile, over all instruction sets.
+inline constexpr int most_tile_rows = 32;
+
+/// The rows of a tile of lines: where its registers have them. Lines between rows belong to none.
+struct placed_rows {
+  index_t count = 0;
+  index_t first = 0;  ///< of these, the rows in the first register
+  std::array<std::uint8_t, most_tile_rows> line{};
+
+  /// The number of rows from `row` on that are in adjacent lines.
+  [[nodiscard]] index_t adjacent(index_t row) const noexcept {
+    index_t end = row + 1;
+    while (end < count && line[static_cast<std::size_t>(end)] == line[static_cast<std::size_t>(end - 1)] + 1) {
+      ++end;
+    }
+    return end - row;
+  }
+};
+
 /// Computes a tile for each of some panels: sums(m, j) = sum over segments s and k of a(m, s, k) * b(s, k, j).
 ///
 ///   a(m, s, k) = a[a_row[m] + segments[s] + k * a_step]
@@ -71,8 +90,10 @@ struct tile_call {
   const Element* a = nullptr;
   const index_t* a_row = nullptr;
   index_t a_step = 1;
-  index_t rows = 0;       ///< of the tile
-  index_t line_step = 1;  ///< for tiles of lines: the distance of adjacent rows in a
+  index_t rows = 0;                     ///< of the tile
+  index_t line_step = 1;                ///< for tiles of lines: the distance of adjacent rows in a,
+  const placed_rows* placed = nullptr;  ///< the rows,
+  bool whole_lines = false;  ///< and whether `partial` gets all lines, those of no row too, instead of the rows
   const index_t* segments = nullptr;
   index_t segment_count = 0;
   index_t segment_length = 0;
@@ -151,9 +172,6 @@ struct products_call {
   index_t to_tap = 0;
 };
 
-/// The largest number of rows of a tile, over all instruction sets.
-inline constexpr int most_tile_rows = 32;
-
 /// Tiles by their number of rows; null: no tile of this height.
 template <class Element>
 using tile_table = std::array<void (*)(const tile_call<Element>&), most_tile_rows + 1>;
@@ -174,11 +192,12 @@ struct tile_kernels {
   /// these calls may the thread use the tiles.
   void (*begin)(index_t segment_length) = nullptr;
   void (*end)() = nullptr;
-  /// For tiles of lines, else null: how many of the next rows a tile takes. Such tiles have any number of rows, need
-  /// a_step == 1, and read whole lines: up to most_spare_lines lines behind the last row, whose results they drop.
-  index_t (*rows_of_lines)(const index_t* a_row, index_t rows, index_t line_step) = nullptr;
+  /// For tiles of lines, else null: places as many of the next rows as a tile takes. Such tiles have any number of
+  /// rows, need a_step == 1, and read whole lines: up to most_spare_lines lines behind the last row, whose results are
+  /// dropped.
+  void (*place_rows)(const index_t* a_row, index_t rows, index_t line_step, placed_rows& to) = nullptr;
   static constexpr index_t most_spare_lines = 15;
-  [[nodiscard]] index_t spare_lines() const noexcept { return rows_of_lines == nullptr ? 0 : most_spare_lines; }
+  [[nodiscard]] index_t spare_lines() const noexcept { return place_rows == nullptr ? 0 : most_spare_lines; }
   /// Stores rows of `count` sums, `pitch` apart, for any output.
   void (*finish)(const Element* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
                  const tile_output<Element>& output);
