@@ -63,6 +63,32 @@ void pair_run(const Element* from, index_t count, float* to) noexcept {
   }
 }
 
+/// to[j * pitch + i] = pair i of the terms from[j * step + k], k < count, for j < rows. Few terms are not worth the
+/// call of a copy.
+template <class Element>
+void pair_rows_of_terms(const Element* from, index_t step, index_t rows, index_t count, index_t pitch,
+                        float* to) noexcept {
+  constexpr index_t few = 8;
+  if (count == 1 && step == 1 && pitch == 1) {
+    interleave(from, nullptr, rows, to);
+    return;
+  }
+  for (index_t j = 0; j < rows; ++j, from += step, to += pitch) {
+    if (count >= few) {
+      pair_run(from, count, to);
+      continue;
+    }
+    index_t k = 0;
+    for (; k + 1 < count; k += 2) {
+      std::memcpy(to + k / 2, from + k, sizeof(*to));
+    }
+    if (k < count) {
+      const std::uint32_t last = from[k].bits();
+      std::memcpy(to + k / 2, &last, sizeof(last));
+    }
+  }
+}
+
 /// to[k * width + j] = pair k of the terms from[j * column_step + i * step], i < count, for j < columns.
 template <class Element>
 void pair_columns(const tile_kernels<float>& kernels, const Element* from, index_t column_step, index_t step,
@@ -141,6 +167,12 @@ void read_rows_of_terms(const tile_kernels<computed<Element>>& kernels, const El
   } else if (kernels.group == 1 && pitch == count) {
     read_rows(kernels, from, step, rows, count, to);
   } else {
+    if constexpr (storage_element<Element>) {
+      if (kernels.group > 1) {
+        pair_rows_of_terms(from, step, rows, count, pitch, to);
+        return;
+      }
+    }
     for (index_t j = 0; j < rows; ++j) {
       read_terms(kernels, from + j * step, count, to + j * pitch);
     }

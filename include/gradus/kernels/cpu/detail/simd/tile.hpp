@@ -3,12 +3,14 @@
 // The innermost loops of products: tiles of sums that stay in registers, compiled once for every instruction set.
 #pragma once
 
-#include <algorithm>  // std::copy_n, std::min
-#include <array>      // std::array
-#include <cstddef>    // std::size_t
-#include <cstdint>    // std::uint16_t, std::uint32_t
-#include <cstring>    // std::memcpy
-#include <utility>    // std::integer_sequence, std::make_integer_sequence
+#include <algorithm>    // std::copy_n, std::min
+#include <array>        // std::array
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint16_t, std::uint32_t
+#include <cstring>      // std::memcpy
+#include <limits>       // std::numeric_limits
+#include <type_traits>  // std::is_same_v
+#include <utility>      // std::integer_sequence, std::make_integer_sequence
 
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/element.hpp"
