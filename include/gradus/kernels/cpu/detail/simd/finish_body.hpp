@@ -72,24 +72,39 @@ struct results_of<bfloat16> {
   }
 };
 
-/// As finish, for an output with nothing but a bias of columns and a ReLU, which most rows of 16 bits have.
-template <class Real, class Element>
-void finish_simple(const Real* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
+/// As finish, for outputs with a bias, one addend, a ReLU and the mask of one, or some of these: what most rows of
+/// 16 bits have. What is the same for all rows is decided before them.
+template <bool Adds, bool Masks, class Real, class Element>
+void finish_common(const Real* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
                    const tile_output<Element>& output) {
   using vector = typename vector_of<Real>::type;
   using stored = typename vector_of<Real>::stored;
+  using results = results_of<Element>;
   constexpr index_t lanes = vector_of<Real>::lanes;
-  const vector none = -vector{};
-  const vector least = (output.act.relu ? Real{} : -std::numeric_limits<Real>::infinity()) - vector{};
+  const tile_output<Element> o = output;
+  const Real* const bias = o.bias_of_rows ? nullptr : o.bias;  // of columns
+  const Element* const added = o.accumulate ? o.c : o.residual;
+  const vector least = (o.act.relu ? Real{} : -std::numeric_limits<Real>::infinity()) - vector{};
   for (index_t m = 0; m < rows; ++m) {
-    Element* const to = output.c + c_row[m];
+    const vector of_row = o.bias != nullptr && o.bias_of_rows ? o.bias[m] - vector{} : -vector{};
+    const index_t first = c_row[m];
     for (index_t j = 0; j + lanes <= count; j += lanes) {
       vector value = *reinterpret_cast<const stored*>(sums + m * pitch + j);
-      value += output.bias == nullptr ? none : vector(*reinterpret_cast<const stored*>(output.bias + j));
-      results_of<Element>::store(least > value ? least : value, to + j);  // keeps a NaN
+      value += bias == nullptr ? of_row : vector(*reinterpret_cast<const stored*>(bias + j));
+      vector other;
+      if constexpr (Adds) {
+        results::load(added + first + j, other);
+        value += other;
+      }
+      value = least > value ? least : value;  // keeps a NaN
+      if constexpr (Masks) {
+        results::load(o.mask + first + j, other);
+        value = other > vector{} ? value : vector{};
+      }
+      results::store(value, o.c + first + j);
     }
     for (index_t j = count / lanes * lanes; j < count; ++j) {
-      output.store(sums[m * pitch + j], j, c_row[m] + j);
+      o.store(sums[m * pitch + j], o.bias_of_rows ? m : j, first + j);
     }
   }
 }
@@ -103,8 +118,14 @@ void finish(const Real* sums, index_t rows, index_t pitch, index_t count, const 
   using results = results_of<Element>;
   constexpr index_t lanes = vector_of<Real>::lanes;
   if constexpr (!std::is_same_v<Real, Element>) {
-    if (output.simple()) {
-      finish_simple(sums, rows, pitch, count, c_row, output);
+    const bool adds = output.residual != nullptr || output.accumulate;
+    const bool masks = output.mask != nullptr;
+    if (!output.act.other && !(masks && output.derivative.other) &&
+        !(output.residual != nullptr && output.accumulate)) {
+      const auto run =
+          adds ? (masks ? &finish_common<true, true, Real, Element> : &finish_common<true, false, Real, Element>)
+               : (masks ? &finish_common<false, true, Real, Element> : &finish_common<false, false, Real, Element>);
+      run(sums, rows, pitch, count, c_row, output);
       return;
     }
   }
