@@ -8,7 +8,7 @@
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 
-namespace gradus::detail {
+namespace gradus {
 
 /// A leaf of the instruction cpuid; zeros for a leaf that the processor does not have.
 struct cpuid_leaf {
@@ -26,5 +26,5 @@ struct cpuid_leaf {
   return (cpuid_leaf{1}.c & 1U << 29U) != 0;
 }
 
-}  // namespace gradus::detail
+}  // namespace gradus
 #endif

@@ -56,8 +56,7 @@ namespace detail {
 #if defined(__x86_64__) && defined(__linux__)
   constexpr unsigned tiles_of_bf16 = 1U << 22U | 1U << 24U;  // AMX-BF16 and AMX-TILE
   constexpr unsigned osxsave = 1U << 27U;
-  if ((gradus::detail::cpuid_leaf{1}.c & osxsave) == 0 ||
-      (gradus::detail::cpuid_leaf{7}.d & tiles_of_bf16) != tiles_of_bf16) {
+  if ((cpuid_leaf{1}.c & osxsave) == 0 || (cpuid_leaf{7}.d & tiles_of_bf16) != tiles_of_bf16) {
     return false;
   }
   unsigned enabled = 0;
@@ -83,8 +82,7 @@ namespace detail {
 [[nodiscard]] inline bool is_available(instruction_set which) noexcept {
 #if defined(GRADUS_X86_KERNELS)
   __builtin_cpu_init();
-  const bool avx2 =
-      __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && gradus::detail::has_f16c();
+  const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && has_f16c();
   switch (which) {
     case instruction_set::avx2:
       return avx2;
@@ -96,7 +94,7 @@ namespace detail {
     case instruction_set::amx_bf16:
       return is_available(instruction_set::avx512_bf16) && detail::has_tile_registers();
     case instruction_set::amx_fp16:
-      return is_available(instruction_set::amx_bf16) && (gradus::detail::cpuid_leaf{7, 1}.a & 1U << 21U) != 0;
+      return is_available(instruction_set::amx_bf16) && (cpuid_leaf{7, 1}.a & 1U << 21U) != 0;
     default:
       return true;
   }
@@ -132,7 +130,7 @@ inline constexpr instruction_set all_instruction_sets[] = {instruction_set::port
 [[nodiscard]] inline bool has_fast_pairs() noexcept {
 #if defined(__x86_64__)
   constexpr unsigned avx512_fp16 = 1U << 23U;
-  return gradus::detail::cpuid_leaf{0}.b != signature_INTEL_ebx || (gradus::detail::cpuid_leaf{7}.d & avx512_fp16) == 0;
+  return cpuid_leaf{0}.b != signature_INTEL_ebx || (gradus::detail::cpuid_leaf{7}.d & avx512_fp16) == 0;
 #else
   return false;
 #endif
