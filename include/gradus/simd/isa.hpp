@@ -130,7 +130,7 @@ inline constexpr instruction_set all_instruction_sets[] = {instruction_set::port
 [[nodiscard]] inline bool has_fast_pairs() noexcept {
 #if defined(__x86_64__)
   constexpr unsigned avx512_fp16 = 1U << 23U;
-  return cpuid_leaf{0}.b != signature_INTEL_ebx || (gradus::detail::cpuid_leaf{7}.d & avx512_fp16) == 0;
+  return cpuid_leaf{0}.b != signature_INTEL_ebx || (cpuid_leaf{7}.d & avx512_fp16) == 0;
 #else
   return false;
 #endif
