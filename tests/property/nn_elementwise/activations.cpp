@@ -118,6 +118,14 @@ BOOST_AUTO_TEST_CASE(infinities_stay_where_they_are) {
   BOOST_TEST(std::isnan(at(nn::gelu{}, std::nan("")).output[0]));
 }
 
+BOOST_AUTO_TEST_CASE(elu_keeps_the_digits_of_small_numbers) {
+  for (const double x : {-1e-20, -1e-8, -1e-3, -0.25, -0.999, -1.0, -1.001, -3.0}) {
+    const auto got = run_layer(nn::elu{.alpha = 0.5}, {{x}}, std::vector<double>{1.0});
+    BOOST_TEST(std::abs(got.output[0] / (0.5 * std::expm1(x)) - 1) < 1e-14, x << ": " << got.output[0]);
+    BOOST_TEST(std::abs(got.gradients[0][0] / (0.5 * std::exp(x)) - 1) < 1e-14, x << ": " << got.gradients[0][0]);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(layers_keep_their_contract) {
   const auto require = [](const std::vector<gradus::conformance::result>& results) {
     for (const gradus::conformance::result& each : results) {

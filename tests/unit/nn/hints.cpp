@@ -4,11 +4,13 @@
 #include <boost/test/unit_test.hpp>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "gradus/nn/layers.hpp"
+#include "gradus/nn/layers/activations.hpp"
 #include "gradus/nn/layers/conv_transpose2d.hpp"
 #include "gradus/nn/layers/crop2d.hpp"
 #include "gradus/nn/layers/group_norm.hpp"
@@ -140,6 +142,12 @@ BOOST_AUTO_TEST_CASE(options_that_are_missing_or_do_not_fit) {
   expect_advice([&] { net.add("d", nn::add{}, {image, x}); }, {"project the shortcut with a 1 x 1 convolution"});
   const nn::value small = net.add("small", nn::conv2d{.out_channels = 6, .kernel = {5, 5}}, image);
   expect_advice([&] { net.add("d", nn::add{}, {small, x}); }, {"the branches need one size: padding::same()"});
+  expect_advice([&] { net.add("d", nn::add{}, {net.add("flat", nn::flatten{}, x), x}); }, {"before nn::flatten"});
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  expect_advice([&] { net.add("d", nn::elu{.alpha = none}, x); }, {"elu: expected a finite alpha, got nan"});
+  expect_advice([&] { net.add("d", nn::softplus{.beta = 0}, x); }, {"a beta that is not 0"});
+  expect_advice([&] { net.add("d", nn::softplus{.threshold = none}, x); }, {"and a threshold, got 1 and nan"});
+  expect_advice([&] { net.add("d", nn::local_response_norm{.alpha = -5}, x); }, {"a finite alpha of at least 0"});
   expect_advice(
       [&] {
         net.add("d", nn::multiply{}, {image, x});

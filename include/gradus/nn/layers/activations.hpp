@@ -8,6 +8,8 @@
 #include <utility>      // std::declval
 
 #include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/finite.hpp"
 #include "gradus/nn/initializer.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/layers/elementwise.hpp"
@@ -22,6 +24,12 @@ template <class Options>
 [[nodiscard]] auto with_kind(Options options, std::string_view kind) {
   options.kind = kind;
   return options;
+}
+
+inline void require_finite(std::string_view kind, std::string_view option, double value) {
+  if (!is_finite(value)) {
+    raise<configuration_error>(kind, {"a finite ", option}, {value});
+  }
 }
 
 /// The options that the member `function()` of an activation returns.
@@ -40,14 +48,18 @@ class activation_layer final : public function_options<Description>::template la
 
 /// The exponential linear unit: x for x > 0, else alpha * (exp(x) - 1). The derivative at 0 is alpha. (Clevert et al.
 /// 2016)
+/// @throws configuration_error (network::add) when alpha is not a finite number
 struct elu {
   double alpha = 1.0;  ///< minus the limit at -inf
 
   /// The function as a layer.
   [[nodiscard]] auto function() const {
+    detail::require_finite("elu", "alpha", alpha);
     return detail::with_kind(elementwise([a = alpha](auto x) {
                                const auto negative = where(x > 0, 0, x);  // exp stays finite
-                               return where(x > 0, x, a * (exp(negative) - 1));
+                               // exp(x) - 1 without loss of digits near 0, where it is 2 t / (1 - t) of t = tanh(x / 2)
+                               const auto near = gradus::tanh(0.5 * where(x > -1, negative, -1));
+                               return where(x > 0, x, a * where(x > -1, 2 * near / (1 - near), exp(negative) - 1));
                              }),
                              "elu");
   }
@@ -117,12 +129,17 @@ struct sigmoid {
 };
 
 /// log(1 + exp(beta * x)) / beta; x where beta * x is above the threshold, with the derivative 1.
+/// @throws configuration_error (network::add) when beta is 0 or not finite, or the threshold is not a number
 struct softplus {
   double beta = 1.0;        ///< steepness, not 0
   double threshold = 20.0;  ///< the function is the identity above threshold / beta
 
   /// The function as a layer.
   [[nodiscard]] auto function() const {
+    detail::require_finite("softplus", "beta", beta);
+    if (beta == 0 || threshold != threshold) {
+      raise<configuration_error>("softplus", "a beta that is not 0, and a threshold", {beta, " and ", threshold});
+    }
     return detail::with_kind(elementwise([b = beta, limit = threshold](auto x) {
                                const auto steep = b * x;
                                return where(steep > limit, x, gradus::softplus(steep) / b);

@@ -45,7 +45,8 @@ class add_base : public layer_base {
     require_inputs(kind(), 2, inputs.size());
     if (inputs[0] != inputs[1]) {
       raise<shape_error>(kind(), "two values of one shape", {describe(inputs[0]), " and ", describe(inputs[1])},
-                         inputs[0].channels != inputs[1].channels
+                         inputs[0].size() == inputs[1].size() ? "add images before nn::flatten"
+                         : inputs[0].channels != inputs[1].channels
                              ? "project the shortcut with a 1 x 1 convolution of the same stride"
                              : "the branches need one size: padding::same() keeps that of the input");
     }

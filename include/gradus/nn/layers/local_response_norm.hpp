@@ -7,6 +7,8 @@
 #include <string_view>  // std::string_view
 
 #include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/finite.hpp"
 #include "gradus/kernels/local_response_norm.hpp"
 #include "gradus/nn/layer.hpp"
 
@@ -25,7 +27,8 @@ namespace gradus::nn {
 ///              - 2 * alpha * beta * x(c) * sum of g(j) * x(j) / s(j)^(beta + 1) over |j - c| <= radius
 ///
 /// `alpha` multiplies the sum, as in TensorFlow; PyTorch's alpha is (2 * radius + 1) times this one.
-/// @throws configuration_error (network::add) when radius is negative or k is not above 0
+/// @throws configuration_error (network::add) when radius or alpha is negative, k is not above 0, or alpha or beta is
+/// not finite
 /// @throws shape_error (network::add) for a flattened image
 struct local_response_norm {
   index_t radius = 2;   ///< channels on each side
@@ -53,6 +56,10 @@ class local_response_norm_base : public layer_base {
     require_at_least(kind(), "radius", 0, options_.radius);
     if (!(options_.k > 0)) {
       raise<configuration_error>(kind(), "k above 0", {options_.k});
+    }
+    if (!(options_.alpha >= 0) || !is_finite(options_.alpha) || !is_finite(options_.beta)) {
+      raise<configuration_error>(kind(), "a finite alpha of at least 0 and a finite beta",
+                                 {options_.alpha, " and ", options_.beta});
     }
     require_image(kind(), inputs[0], "normalize before nn::flatten");
     return inputs[0];
