@@ -87,6 +87,29 @@ struct npy_examples {
       array.read(i * one.c * pixels + c, pixels, pixel_stride, planes + c * pixels);
     }
   }
+  /// Writes `count` elements of example i, from element `first` of its planes on.
+  void read(index_t i, index_t first, index_t count, double* to) const noexcept {
+    const index_t pixels = one.h * one.w;
+    if (pixel_stride == 1) {
+      array.read(i * one.c * pixels + first, count, to);
+      return;
+    }
+    for (const index_t end = first + count; first < end;) {
+      const index_t c = first / pixels;
+      const index_t part = std::min(end, (c + 1) * pixels) - first;
+      array.read((i * pixels + first - c * pixels) * one.c + c, part, pixel_stride, to);
+      to += part;
+      first += part;
+    }
+  }
+
+  /// True if elements of the type Element do not hold all numbers of the file's type.
+  template <class Element>
+  [[nodiscard]] bool rounded_to() const noexcept {
+    return with_npy_type(array.type(), [](auto element) {
+      return std::numeric_limits<decltype(element)>::digits > std::numeric_limits<Element>::digits;
+    });
+  }
 };
 
 /// A hash of an array: of its shape, its type, and all of its bytes or, in a large file, of evenly spread pages.
@@ -173,9 +196,20 @@ class npy {
   /// Writes input i, plane after plane. @pre 0 <= i < size()
   template <class Element>
   void read(index_t i, Element* planes) const noexcept {
-    inputs_.read(i, planes);
-    if (normalizes_) {
-      normalize(planes);
+    const index_t elements = inputs_.one.size();
+    if (!normalizes_) {
+      inputs_.read(i, planes);
+    } else if (!inputs_.rounded_to<Element>()) {
+      inputs_.read(i, planes);
+      normalize(planes, 0, elements, planes);
+    } else {  // the mean is subtracted before the digits behind it are lost
+      constexpr index_t piece = 512;
+      double numbers[piece];
+      for (index_t first = 0; first < elements; first += piece) {
+        const index_t count = std::min(piece, elements - first);
+        inputs_.read(i, first, count, numbers);
+        normalize(numbers, first, count, planes + first);
+      }
     }
   }
 
@@ -266,8 +300,10 @@ class npy {
           continue;
         }
         if (label < 0 || label >= limit) {
+          const bool unsigned_label = array.type() == npy_type::uint64;
           refuse({"labels from 0 to ", limit - 1},
-                 {"label ", label, " of example ", (first + k) / (targets_.one.h * targets_.one.w)},
+                 {"label ", unsigned_label ? std::to_string(static_cast<std::uint64_t>(label)) : std::to_string(label),
+                  " of example ", (first + k) / (targets_.one.h * targets_.one.w)},
                  "check npy_options::classes and npy_options::ignored_label");
         }
         largest = std::max(largest, label);
@@ -278,15 +314,17 @@ class npy {
     }
   }
 
-  template <class Element>
-  void normalize(Element* planes) const noexcept {
+  /// Normalizes `count` elements, from element `first` of an example's planes on.
+  template <class From, class Element>
+  void normalize(const From* from, index_t first, index_t count, Element* to) const noexcept {
     const normalization& values = options_.normalize;
     const index_t pixels = inputs_.one.h * inputs_.one.w;
-    for (index_t c = 0; c < inputs_.one.c; ++c) {
+    index_t k = 0;
+    for (index_t c = first / pixels; k < count; ++c) {
       const double mean = values.mean.empty() ? 0.0 : values.mean[static_cast<std::size_t>(c)];
       const double deviation = values.deviation.empty() ? 1.0 : values.deviation[static_cast<std::size_t>(c)];
-      for (index_t k = 0; k < pixels; ++k, ++planes) {
-        *planes = static_cast<Element>((values.scale * static_cast<double>(*planes) - mean) / deviation);
+      for (const index_t end = std::min(count, (c + 1) * pixels - first); k < end; ++k) {
+        to[k] = static_cast<Element>((values.scale * static_cast<double>(from[k]) - mean) / deviation);
       }
     }
   }

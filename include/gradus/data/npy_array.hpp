@@ -196,7 +196,7 @@ class npy_array {
   /// @param path  of a .npy file, or of an array in a .npz file of np.savez: "set.npz/x"
   /// @param map  false: reads the file into memory (mapped_file)
   /// @throws format_error if the file cannot be read, is not .npy, has elements of another type, or has
-  /// fewer or more bytes than its header declares
+  /// fewer or more bytes than its header declares; in a .npz file, also if they do not have its checksum: all are read
   explicit npy_array(const std::string& path, bool map = true, error_location where = error_location::current()) try
       : path_{path}, file_{file_of(path), map}, content_{file_.bytes()} {
     const std::string operation = gradus::join({"npy '", path, "'"});

@@ -140,14 +140,14 @@ template <class Dataset>
     std::vector<std::int32_t> labels;
     if (options.stratified) {
       labels.resize(static_cast<std::size_t>(size));
-      if constexpr (detail::has_labels<Dataset>) {
-        for (index_t i = 0; i < size; ++i) {
-          labels[static_cast<std::size_t>(i)] = set.label(i);
-        }
-      } else if constexpr (detail::has_label_maps<Dataset>) {
+      if constexpr (detail::has_label_maps<Dataset>) {
         detail::require_one_label(set.label_map());
         for (index_t i = 0; i < size; ++i) {
           set.read_labels(i, &labels[static_cast<std::size_t>(i)]);
+        }
+      } else if constexpr (detail::has_labels<Dataset>) {
+        for (index_t i = 0; i < size; ++i) {
+          labels[static_cast<std::size_t>(i)] = set.label(i);
         }
       } else {
         detail::require_one_label({});

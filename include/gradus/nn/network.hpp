@@ -82,7 +82,7 @@ class network final : public network_base<Element, Device> {
   /// A network without layers.
   /// @param device  outlives the network
   /// @param input   the shape of one example
-  /// @throws shape_error when an extent is below 1
+  /// @throws shape_error when an extent is below 1, or an example has more than 2^48 elements
   network(borrowed<Device> device, value_shape input, error_location where = error_location::current()) try
       : base{device, input} {
   } catch (error& failure) {

@@ -182,7 +182,7 @@ struct packet {
     }
     const type low = derivative.slope == 0 ? type{} : derivative.slope * value;
     value = output > type{} ? value : low;
-    return output >= broadcast(derivative.cap) ? type{} : value;
+    return output > broadcast(derivative.below_cap) ? type{} : value;
   }
 
   /// The square root, correctly rounded.

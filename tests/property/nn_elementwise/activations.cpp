@@ -3,6 +3,7 @@
 // Activation functions against PyTorch's definitions of values and derivatives, in double.
 #include <boost/test/unit_test.hpp>
 
+#include <cfenv>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -37,8 +38,10 @@ void check(const char* what, const Options& options, const Definition& definitio
                               1e-3,    0.4,   1.0,   2.0,   3.0,  3.5,  6.0,  12.0, 19.0, 20.5,  50.0,  90.0, 1000.0}) {
       x.push_back(static_cast<Element>(each));
     }
+    std::feclearexcept(FE_ALL_EXCEPT);
     const auto got =
         run_layer(options, std::vector<std::vector<Element>>{x}, std::vector<Element>(x.size(), Element{2}));
+    BOOST_TEST(std::fetestexcept(FE_INVALID) == 0, what << " raises FE_INVALID, which programs trap");
     for (std::size_t i = 0; i < x.size(); ++i) {
       const expected right = definition(static_cast<double>(x[i]));
       BOOST_TEST(std::abs(static_cast<double>(got.output[i]) - right.value) <= tolerance * (1 + std::abs(right.value)),

@@ -4,6 +4,7 @@
 // behind a layer that knows only ReLU.
 #include <boost/test/unit_test.hpp>
 
+#include <cfenv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -121,7 +122,9 @@ void check_case(const numbers_by_name& expected, const std::string& name, const 
     }
   }
   const std::vector<std::int32_t> labels{2, 0};
+  std::feclearexcept(FE_ALL_EXCEPT);
   const double loss = net.train_step(x, labels, {}).loss / 2;
+  BOOST_TEST(std::fetestexcept(FE_INVALID) == 0, "a step raises FE_INVALID, which programs trap");
   const auto close = [&](double got, double right, const std::string& what) {
     BOOST_TEST(std::abs(got - right) <= 1e-10 * (1 + std::abs(right)),
                name << " " << what << ": " << got << ", not " << right);

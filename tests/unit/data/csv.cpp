@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gradus/data/loader.hpp"
+#include "gradus/data/random_split.hpp"
 
 namespace {
 
@@ -116,6 +117,34 @@ BOOST_AUTO_TEST_CASE(inputs_are_normalized_and_loaded) {
   const auto* batch = loader.next();
   BOOST_TEST(batch->images(1, 1, 0, 0) == 1.0F);
   BOOST_TEST(batch->labels[1] == 1);
+}
+
+BOOST_AUTO_TEST_CASE(real_targets_are_loaded) {
+  const csv_file file{"a,b,y,z\n1,2,0.5,-1\n4,5,0.25,-2\n"};
+  const data::csv set{file.path(), {.targets = {"y", "z"}}};
+  gradus::cpu device{{.intra_op_threads = 1}};
+  data::loader<float, gradus::nhwc> loader{device, set, {.global_batch_size = 2, .shuffle = false}};
+  loader.start_epoch(0);
+  const auto* batch = loader.next();
+  BOOST_TEST(batch->labels.empty());
+  BOOST_TEST((batch->targets.extent(0) == 2 && batch->targets.extent(1) == 2));
+  BOOST_TEST((batch->targets(0, 0, 0, 0) == 0.5F && batch->targets(0, 1, 0, 0) == -1.0F));
+  BOOST_TEST((batch->targets(1, 0, 0, 0) == 0.25F && batch->targets(1, 1, 0, 0) == -2.0F));
+  BOOST_CHECK_THROW((void)data::random_split(set, std::vector{0.5, 0.5}, {.stratified = true}),
+                    gradus::configuration_error);
+}
+
+BOOST_AUTO_TEST_CASE(words_are_loaded_as_classes) {
+  const csv_file file{"x,species\n1,setosa\n2,rose\n3,setosa\n4,rose\n"};
+  const data::csv set{file.path()};
+  const auto parts = data::random_split(set, std::vector{0.5, 0.5}, {.stratified = true});
+  gradus::cpu device{{.intra_op_threads = 1}};
+  data::loader<float, gradus::nhwc> loader{device, parts[0], {.global_batch_size = 2, .shuffle = false}};
+  loader.start_epoch(0);
+  const auto* batch = loader.next();
+  BOOST_TEST(batch->labels.size() == 2U);
+  BOOST_TEST(batch->labels[0] + batch->labels[1] == 1);
+  BOOST_TEST(batch->targets.size() == 0);
 }
 
 BOOST_AUTO_TEST_CASE(what_does_not_fit_is_named_with_its_position) {

@@ -202,7 +202,7 @@ BOOST_AUTO_TEST_CASE(any_order_of_axes_and_bytes_is_read) {
   GRADUS_CHECK_MESSAGE(idx_files::message_of<format_error>([&] {
                          const data::npy refused{numpy_file("fortran_axes.npy"), far};
                        }),
-                       {"expected labels from 0 to"});
+                       {"expected labels from 0 to", "label 18446744073709551615 of example 1"});
 }
 
 BOOST_AUTO_TEST_CASE(arrays_of_an_archive_are_read_by_name) {
@@ -221,6 +221,13 @@ BOOST_AUTO_TEST_CASE(arrays_of_an_archive_are_read_by_name) {
     folder.write("cut.npz", {whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)});
     GRADUS_CHECK_MESSAGE(message_of_npy((folder.path() / "cut.npz/x").string()), {"npy '", "cut.npz/x': expected "});
   }
+  auto flipped = whole;
+  flipped[30 + 5 + 128 + 3] ^= 1U;  // in the first number of the first array
+  folder.write("flipped.npz", flipped);
+  GRADUS_CHECK_MESSAGE(
+      message_of_npy((folder.path() / "flipped.npz/x").string()),
+      {"flipped.npz/x': expected the checksum of the array 'x' in the archive, got other bytes", "copy it again"});
+  BOOST_TEST(message_of_npy((folder.path() / "flipped.npz/y").string()) == "no exception");
   for (std::size_t at = 0; at < whole.size(); ++at) {  // no changed byte leads out of the file
     for (const std::uint8_t changed : {std::uint8_t{0xff}, std::uint8_t{0}}) {
       auto damaged = whole;
@@ -433,6 +440,40 @@ BOOST_AUTO_TEST_CASE(bytes_are_normalized_as_those_in_memory) {
                          const data::npy set{x, y, {.normalize{.mean = {1}}}};
                        }),
                        {"a mean for each of 2 channels"});
+}
+
+BOOST_AUTO_TEST_CASE(a_large_mean_is_subtracted_before_numbers_are_rounded) {
+  const npy_folder folder;
+  const auto y = folder.write("y.npy", numbers_from_zero<std::uint8_t>(1), {1});
+  const index_t pixels = 700;  // more than are read at a time
+  std::vector<double> x(static_cast<std::size_t>(2 * pixels));
+  std::vector<std::int64_t> whole(x.size());
+  std::vector<double> last(x.size());
+  std::vector<float> expected(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t c = i / 700;
+    const std::size_t pixel = i % 700;
+    whole[i] = (c == 0 ? 1000000000 : 3000000000) + static_cast<std::int64_t>(pixel);
+    x[i] = static_cast<double>(whole[i]);
+    last[pixel * 2 + c] = x[i];
+    expected[i] = static_cast<float>((static_cast<double>(pixel) - 1.5) / (c == 0 ? 1 : 2));
+  }
+  const data::normalization normalize{.scale = 1, .mean = {1e9 + 1.5, 3e9 + 1.5}, .deviation = {1, 2}};
+  const auto read = [&](const std::string& path, bool channels_last) {
+    const data::npy set{path, y, {.normalize = normalize, .channels_last = channels_last}};
+    std::vector<float> planes(x.size());
+    set.read(0, planes.data());
+    return planes;
+  };
+  BOOST_TEST(read(folder.write("f8.npy", x, {1, 2, 7, 100}), false) == expected, boost::test_tools::per_element());
+  BOOST_TEST(read(folder.write("i8.npy", whole, {1, 2, 7, 100}), false) == expected, boost::test_tools::per_element());
+  BOOST_TEST(read(folder.write("last.npy", last, {1, 7, 100, 2}), true) == expected, boost::test_tools::per_element());
+  const data::npy columns{folder.write("columns.npy", std::vector<double>{1e9, 1e9 + 1, 1e9 + 2, 1e9 + 3}, {1, 4}),
+                          y,
+                          {.normalize = {.scale = 1, .mean = std::vector(4, 1e9 + 1.5)}}};
+  std::vector<float> features(4);
+  columns.read(0, features.data());
+  BOOST_TEST(features == (std::vector<float>{-1.5F, -0.5F, 0.5F, 1.5F}), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(loaders_give_what_they_give_of_arrays_in_memory) {

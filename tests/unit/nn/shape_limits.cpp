@@ -14,6 +14,8 @@
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/layers/conv_transpose2d.hpp"
+#include "gradus/nn/layers/crop2d.hpp"
+#include "gradus/nn/layers/group_norm.hpp"
 #include "gradus/nn/layers/layer_norm.hpp"
 #include "gradus/nn/layers/pad2d.hpp"
 #include "gradus/nn/layers/shaping.hpp"
@@ -117,10 +119,49 @@ BOOST_AUTO_TEST_CASE(products_of_extents_that_do_not_fit_are_refused) {
   require_refused(nn::upsample2d{.scale = far}, "a number of elements that fits 64 bits");
   require_refused(nn::upsample2d{.size = far}, "an output of 1 to");
   require_refused(nn::max_pool2d{.kernel = three, .stride = far}, "a stride of at most");
+  require_refused(nn::max_pool2d{.kernel = far, .padding = nn::padding::same()}, "a kernel of at most");
+  require_refused(nn::average_pool2d{.kernel = {huge, 1}, .stride = 1, .padding = nn::padding::same()},
+                  "a kernel of at most");
   require_refused(nn::average_pool2d{.kernel = three, .stride = far}, "a stride of at most");
   require_refused(nn::conv_transpose2d{.out_channels = 2, .kernel = three, .stride = far}, "a stride of at most");
   require_refused(nn::conv_transpose2d{.out_channels = 2, .kernel = three, .padding = all_sides},
                   "a padding of at most");
+}
+
+BOOST_AUTO_TEST_CASE(crops_behind_the_image_are_refused) {
+  constexpr index_t most = std::numeric_limits<index_t>::max();
+  require_refused(nn::crop2d{.left = most, .size = {4, 4}}, "an image of at least 4 x 9223372036854775807 pixels");
+  require_refused(nn::crop2d{.top = most - 3, .size = {4, 4}}, "an image of at least 9223372036854775807 x 4 pixels");
+  require_refused(nn::crop2d{.top = 1, .size = {most, most}}, "9223372036854775807 x 9223372036854775807 pixels");
+  require_refused(nn::crop2d{.top = 3, .size = {4, 4}}, "an image of at least 7 x 4 pixels");
+  require_refused(nn::slice{.rows = {most, most}}, "rows within [0, 6)");
+  BOOST_TEST(refusal(nn::crop2d{.top = 2, .left = 2, .size = {4, 4}}) == "compiled");
+}
+
+BOOST_AUTO_TEST_CASE(an_input_of_more_elements_than_memory_is_refused) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  for (const nn::value_shape& in : {nn::value_shape{huge, 1, 1}, nn::value_shape{half, half, half}}) {
+    try {
+      const limited_network net{device, in};
+      BOOST_ERROR("no exception");
+    } catch (const gradus::shape_error& failure) {
+      BOOST_TEST(std::string{failure.what()}.find("an input of at most 281474976710656 elements") != std::string::npos,
+                 failure.what());
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(divisors_of_many_channels_are_not_all_listed) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  limited_network net{device, {index_t{1} << 48U, 1, 1}};
+  try {
+    (void)net.add("norm", nn::group_norm{.groups = 3}, net.input());
+    BOOST_ERROR("no exception");
+  } catch (const gradus::shape_error& failure) {
+    BOOST_TEST(std::string{failure.what()}.find(
+                   "one of 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, ...") != std::string::npos,
+               failure.what());
+  }
 }
 
 BOOST_AUTO_TEST_CASE(strides_whose_planning_would_not_end_are_refused) {
@@ -131,6 +172,11 @@ BOOST_AUTO_TEST_CASE(strides_whose_planning_would_not_end_are_refused) {
   require_refused(nn::conv2d{.out_channels = 2, .kernel = {3, 3}, .stride = far}, "rows times columns");
   BOOST_TEST(refusal(nn::conv_transpose2d{.out_channels = 2, .kernel = {3, 3}, .stride = some}) == "compiled");
   BOOST_TEST(refusal(nn::conv2d{.out_channels = 2, .kernel = {3, 3}, .stride = some}) == "compiled");
+  // Poolings are not planned so.
+  gradus::cpu device{{.intra_op_threads = 1}};
+  limited_network net{device, {1, 512, 384}};
+  const nn::value pooled = net.add("mean", nn::global_average_pool2d{}, net.input());
+  BOOST_TEST((net.shape(pooled) == nn::value_shape{1, 1, 1}));
 }
 
 BOOST_AUTO_TEST_CASE(a_batch_of_more_elements_than_memory_is_refused) {

@@ -87,6 +87,7 @@ class conv2d_base : public layer_base {
     const size2d image{in.height, in.width};
     const size2d reach = dilated_kernel(kind(), options_.kernel, options_.dilation);
     auto window = slide(kind(), image, reach, options_.stride, options_.padding);
+    require_planned_strides(kind(), options_.stride);
     size2d extents = image;
     if (options_.padding_mode != padding_mode::zeros) {
       padded_ = pad_around(kind(), in, reach, options_.stride, options_.padding, options_.padding_mode);

@@ -5,6 +5,7 @@
 
 #include <algorithm>    // std::max
 #include <array>        // std::array
+#include <limits>       // std::numeric_limits
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
@@ -138,17 +139,24 @@ class crop2d_base : public region_base {
       first_.height = top_;
       first_.width = left_;
     }
-    if (first_.height + part_.height > in.height || first_.width + part_.width > in.width) {
-      raise<shape_error>(
-          kind(), {"an image of at least ", first_.height + part_.height, " x ", first_.width + part_.width, " pixels"},
-          describe(in),
-          inputs.size() == 2 ? "the first input is cropped to the size of the second: write {larger, smaller}"
+    const index_t rows = end_of(first_.height, part_.height);
+    const index_t columns = end_of(first_.width, part_.width);
+    if (rows > in.height || columns > in.width) {
+      raise<shape_error>(kind(), {"an image of at least ", rows, " x ", columns, " pixels"}, describe(in),
+                         inputs.size() == 2
+                             ? "the first input is cropped to the size of the second: write {larger, smaller}"
                              : "take a smaller size, top or left");
     }
     return part_;
   }
 
  private:
+  /// first + extent, or the largest number where they do not fit.
+  [[nodiscard]] static index_t end_of(index_t first, index_t extent) noexcept {
+    constexpr index_t most = std::numeric_limits<index_t>::max();
+    return first > most - extent ? most : first + extent;
+  }
+
   index_t top_;
   index_t left_;
   size2d size_;

@@ -3,6 +3,7 @@
 // The layers group_norm and instance_norm: normalization by statistics of each example.
 #pragma once
 
+#include <algorithm>    // std::min
 #include <cstddef>      // std::byte, std::size_t
 #include <limits>       // std::numeric_limits
 #include <span>         // std::span
@@ -62,12 +63,14 @@ class set_norm_base : public layer_base {
     require_at_least(kind(), "groups", 1, parameters_.groups == no_groups ? 0 : parameters_.groups,
                      "nn::instance_norm has one channel in each group");
     if (shape_.channels % parameters_.groups != 0) {
+      constexpr index_t most = 4096;  // the input of a network has any number of channels
       std::string divisors;
-      for (index_t groups = 1; groups <= shape_.channels; ++groups) {
+      for (index_t groups = 1; groups <= std::min(shape_.channels, most); ++groups) {
         if (shape_.channels % groups == 0) {
           append_text(divisors, {divisors.empty() ? "" : ", ", groups});
         }
       }
+      divisors += shape_.channels > most ? ", ..." : "";
       raise<shape_error>(kind(), {"groups that divide ", shape_.channels, " channels"}, {parameters_.groups},
                          {"write nn::group_norm{.groups = ...} with one of ", divisors,
                           "; without .groups it has 32, as in its paper"});

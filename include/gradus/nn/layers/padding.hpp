@@ -223,7 +223,7 @@ GRADUS_INLINE sliding_extents slide(std::string_view operation, size2d input, si
   if (stride.height < 1 || stride.width < 1) {
     raise<configuration_error>(operation, "a stride of at least 1 x 1", {stride.height, " x ", stride.width});
   }
-  require_planned_strides(operation, stride);
+  require_few_steps(operation, "stride", stride.height, stride.width);
   require_few_steps(operation, "padding", std::max(pad.top(), pad.bottom()), std::max(pad.left(), pad.right()));
   const sliding_axis rows =
       slide(operation, input.height, kernel.height, stride.height, pad.rule(), pad.top(), pad.bottom());

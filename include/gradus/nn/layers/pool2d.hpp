@@ -188,6 +188,7 @@ class max_pool2d_base : public pooling_base {
   [[nodiscard]] std::string_view kind() const noexcept override { return "max_pool2d"; }
 
   value_shape infer(std::span<const value_shape> inputs) override {
+    require_few_steps(kind(), "kernel", options_.kernel.height, options_.kernel.width);
     geometry_ = pool_geometry(kind(), inputs,
                               {.kernel = options_.kernel,
                                .stride = options_.stride,
@@ -232,6 +233,7 @@ class average_pool2d_base : public pooling_base {
   [[nodiscard]] std::string_view kind() const noexcept override { return "average_pool2d"; }
 
   value_shape infer(std::span<const value_shape> inputs) override {
+    require_few_steps(kind(), "kernel", options_.kernel.height, options_.kernel.width);
     geometry_ = pool_geometry(kind(), inputs,
                               {.kernel = options_.kernel,
                                .stride = options_.stride,

@@ -45,7 +45,7 @@ class graph {
   using node = graph_node;  ///< a layer with its inputs, parameters and buffers
 
   /// @param input  the shape of one example
-  /// @throws shape_error when an extent is below 1
+  /// @throws shape_error when an extent is below 1, or an example has more than 2^48 elements
   explicit graph(const value_shape& input);
 
   // ---- building
@@ -259,6 +259,10 @@ GRADUS_INLINE_CONSTRUCTOR graph::graph(const value_shape& input) {
   if (input.channels < 1 || input.height < 1 || input.width < 1) {
     raise<shape_error>("network", "an input of at least 1 channel, row and column",
                        {input.channels, " channels, ", input.height, " rows and ", input.width, " columns"});
+  }
+  if (!detail::has_few_elements(input.batch(1))) {  // sums and products of extents and options then fit 64 bits
+    raise<shape_error>("network", {"an input of at most ", detail::most_elements, " elements"},
+                       to_string(input.batch(1)));
   }
   shapes_.push_back(input);
 }

@@ -49,13 +49,13 @@ template <class Plane, class Dataset>
   dataset_properties properties{.size = static_cast<index_t>(set.size()),
                                 .example = set.example(),
                                 .hash = static_cast<std::uint64_t>(set.hash())};
-  if constexpr (has_labels<Dataset>) {
-    properties.classes = static_cast<int>(set.classes());
-    properties.labels = 1;
-  } else if constexpr (has_label_maps<Dataset>) {
+  if constexpr (has_label_maps<Dataset>) {  // also beside label(): only the map says that there are no labels
     const image_extents map = set.label_map();
     properties.classes = static_cast<int>(set.classes());
     properties.labels = map.h * map.w;
+  } else if constexpr (has_labels<Dataset>) {
+    properties.classes = static_cast<int>(set.classes());
+    properties.labels = 1;
   }
   if constexpr (has_real_targets<Dataset, Plane>) {
     properties.target = set.target();
@@ -83,12 +83,12 @@ template <class Plane, class Dataset>
 template <class Plane, class Dataset, bool Varied>
 void read_targets(const void* erased, index_t i, [[maybe_unused]] std::uint64_t epoch, const target_memory<Plane>& to) {
   const auto& from = *static_cast<const Dataset*>(erased);
-  if constexpr (has_labels<Dataset>) {
-    *to.labels = from.label(i);
-  } else if constexpr (Varied && varies_label_maps<Dataset>) {
+  if constexpr (Varied && varies_label_maps<Dataset>) {
     from.read_labels(i, epoch, to.labels);
   } else if constexpr (has_label_maps<Dataset>) {
     from.read_labels(i, to.labels);
+  } else if constexpr (has_labels<Dataset>) {
+    *to.labels = from.label(i);
   }
   if constexpr (Varied && varies_real_targets<Dataset, Plane>) {
     from.read_target(i, epoch, to.values);

@@ -11,6 +11,7 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/data/detail/npy/crc32.hpp"
 
 namespace gradus::data::detail {
 
@@ -51,7 +52,7 @@ class zip_numbers {
 };
 
 /// The .npy file of the array `name` in a .npz file (PKWARE: ".ZIP File Format Specification", with zip64).
-/// @throws format_error if the archive has no such array or compresses it
+/// @throws format_error if the archive has no such array or compresses it, or its bytes have another checksum
 [[nodiscard]] inline std::span<const std::uint8_t> npz_member(const std::string& operation,
                                                               std::span<const std::uint8_t> file,
                                                               std::string_view name) {
@@ -103,7 +104,13 @@ class zip_numbers {
         extra += 4 + numbers.at(extra + 2, 2);
       }
       numbers.require_mark(local, 0x04034b50U);
-      return numbers.part(local + 30 + numbers.at(local + 26, 2) + numbers.at(local + 28, 2), size);
+      const std::span<const std::uint8_t> content =
+          numbers.part(local + 30 + numbers.at(local + 26, 2) + numbers.at(local + 28, 2), size);
+      if (crc32(content) != numbers.at(entry + 16, 4)) {
+        raise<format_error>(operation, {"the checksum of the array '", name, "' in the archive"}, "other bytes",
+                            "the file is damaged: copy it again");
+      }
+      return content;
     }
     if (names.size() < 200) {
       names += gradus::join({names.empty() ? "'" : ", '", printable(found), "'"});

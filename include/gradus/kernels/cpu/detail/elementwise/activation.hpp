@@ -3,6 +3,7 @@
 // Activations and their derivatives as the kernels of the CPU hold them.
 #pragma once
 
+#include <cmath>   // std::nextafter
 #include <limits>  // std::numeric_limits
 
 #include "gradus/core/config.hpp"
@@ -57,20 +58,22 @@ template <class Real>
 struct held_derivative {
   bool other = false;  ///< not that of ReLU: the numbers say which
   Real slope = 0;
-  Real cap = std::numeric_limits<Real>::quiet_NaN();  ///< NaN: no value is at the cap, infinity neither
+  /// The largest number that is not at the cap; infinity: none is, infinity neither. A NaN would say so, too, but its
+  /// comparisons raise FE_INVALID, which programs trap.
+  Real below_cap = std::numeric_limits<Real>::infinity();
 
   held_derivative() = default;
   explicit held_derivative(const activation& act) noexcept
       : other{act != activation::relu}, slope{static_cast<Real>(act.slope)} {
     if (act.cap < std::numeric_limits<double>::infinity()) {
-      cap = static_cast<Real>(act.cap);
+      below_cap = std::nextafter(static_cast<Real>(act.cap), Real{0});
     }
   }
 
   /// The activation.
   [[nodiscard]] activation original() const noexcept {
-    constexpr double none = std::numeric_limits<double>::infinity();
-    return {static_cast<double>(slope), cap == cap ? static_cast<double>(cap) : none};
+    constexpr Real none = std::numeric_limits<Real>::infinity();
+    return {static_cast<double>(slope), static_cast<double>(std::nextafter(below_cap, none))};
   }
 
   /// `value` times the derivative where the function is `output`, for numbers or vectors, if `other`. Where the
@@ -79,7 +82,7 @@ struct held_derivative {
   [[nodiscard]] GRADUS_ALWAYS_INLINE Value with_parameters(Value output, Value value) const noexcept {
     const Value low = slope == 0 ? Value{} : slope * value;
     value = output > Value{} ? value : low;
-    return output >= cap - Value{} ? Value{} : value;
+    return output > below_cap - Value{} ? Value{} : value;
   }
 
   /// `value` times the derivative where the function is `output`.

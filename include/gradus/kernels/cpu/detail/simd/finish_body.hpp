@@ -20,7 +20,7 @@ template <class Element, class Value>
 GRADUS_ALWAYS_INLINE Value with_parameters(const held_derivative<Element>& derivative, Value output, Value value) {
   const Value low = derivative.slope == 0 ? Value{} : derivative.slope * value;
   value = output > Value{} ? value : low;
-  return output >= derivative.cap - Value{} ? Value{} : value;
+  return output > derivative.below_cap - Value{} ? Value{} : value;
 }
 
 // Vectors are passed by reference: without AVX-512, GCC warns that others have another convention.

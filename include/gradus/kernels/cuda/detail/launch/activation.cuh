@@ -3,6 +3,7 @@
 // Activations and their derivatives as CUDA kernels hold them.
 #pragma once
 
+#include <cmath>   // std::nextafter
 #include <limits>  // std::numeric_limits
 
 #include "gradus/kernels/activation.hpp"
@@ -31,12 +32,12 @@ struct device_activation {
 template <class Real>
 struct device_derivative {
   Real slope = 0;
-  Real cap = std::numeric_limits<Real>::quiet_NaN();  // NaN: no value is at the cap, infinity neither
+  Real below_cap = std::numeric_limits<Real>::infinity();  // as in held_derivative
 
   device_derivative() = default;
   explicit device_derivative(const activation& act) : slope{static_cast<Real>(act.slope)} {
     if (act.cap < std::numeric_limits<double>::infinity()) {
-      cap = static_cast<Real>(act.cap);
+      below_cap = std::nextafter(static_cast<Real>(act.cap), Real{0});
     }
   }
 
@@ -44,7 +45,7 @@ struct device_derivative {
   template <class Value>
   __device__ Value times(Real output, Value value) const {
     if (output > Real{0}) {
-      return output >= cap ? Value{0} : value;
+      return output > below_cap ? Value{0} : value;
     }
     return slope == Real{0} ? Value{0} : static_cast<Value>(slope) * value;
   }
