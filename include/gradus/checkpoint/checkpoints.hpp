@@ -68,7 +68,9 @@ struct checkpoint_options {
   std::string memory_folder = {};
   std::uint64_t memory_every = 0;  ///< steps from one save in memory to the next; it divides `every`
   /// SIGTERM and SIGUSR1 make all ranks save after the same step, and then throw train::interrupted. Ranks compare
-  /// whether a signal has come after each step; with servers that do not wait for all workers, where they save.
+  /// whether a signal has come after each step and each epoch; with servers that do not wait for all workers, where
+  /// they save. From the first step on to the end of the training these signals do not reach the handlers of the
+  /// program, which get them again at the end, with their flags and masks; also one that has come after the last epoch.
   bool signals = true;
   /// Called with the text of a save that has failed; null: rank 0 writes it to stderr. The training goes on.
   std::function<void(const std::string&)> on_error = {};
@@ -136,6 +138,9 @@ class checkpoints {
     }
   }
 
+  /// From here to on_finish, signals are noted.
+  void on_start(const run_information& /*run*/) { listen(); }
+
   /// Saves when it is time, and after a signal.
   /// @throws interrupted after a signal
   template <class Trainer>
@@ -152,9 +157,7 @@ class checkpoints {
     const int number = options_.signals && (due || !group_->independent()) ? agreed_signal() : 0;
     if (number != 0) {
       save(trainer, false, true);
-      wait_for_save();
-      report_saves();
-      throw interrupted{number, done, where_};
+      end_by_signal(number, done);
     }
     if (due) {
       // By the step, not by the number of saves: that begins again when a training goes on from memory.
@@ -162,7 +165,8 @@ class checkpoints {
     }
   }
 
-  /// Saves at the end of an epoch, if there is no `every`, or if it is the best.
+  /// Saves at the end of an epoch, if there is no `every`, or if it is the best, and after a signal.
+  /// @throws interrupted after a signal
   template <class Trainer>
   void on_epoch(Trainer& trainer, epoch_report& report) {
     if (folder_.empty()) {
@@ -171,16 +175,19 @@ class checkpoints {
     open(trainer);
     report_saves();
     const bool better = take_metric(report);
-    if (options_.every == 0 || better) {
-      const int number = options_.signals && group_->independent() ? agreed_signal() : 0;
+    const bool due = options_.every == 0 || better;
+    const int number = options_.signals && (due || !group_->independent()) ? agreed_signal() : 0;
+    if (due || number != 0) {
       save(trainer, better, true);
-      if (number != 0) {
-        throw interrupted{number, static_cast<std::uint64_t>(trainer.steps()), where_};
-      }
+    }
+    if (number != 0) {
+      end_by_signal(number, static_cast<std::uint64_t>(trainer.steps()));
     }
   }
 
-  /// Waits for the save that is under way. Called by all ranks, unless they train independently of each other.
+  /// Waits for the save that is under way, and gives the signals back to the handlers that they had before. A signal
+  /// that has come since the last on_epoch comes again, for these handlers. Called by all ranks, unless they train
+  /// independently of each other.
   void on_finish() {
     if (writer_ != nullptr) {
       if (group_->independent()) {
@@ -190,6 +197,7 @@ class checkpoints {
       }
       report_saves();
     }
+    signals_.reset();
   }
 
   /// Lets a trainer that is made with an optimizer_step write behind the steps, on a duplicate of this communicator. It
@@ -218,8 +226,23 @@ class checkpoints {
   }
 
  private:
+  void listen() {
+    if (signals_ == nullptr && options_.signals && !folder_.empty()) {
+      signals_ = std::make_unique<detail::end_signals>();
+    }
+  }
+
+  /// Waits for the save of the last step. @throws interrupted
+  [[noreturn]] void end_by_signal(int number, std::uint64_t steps) {
+    wait_for_save();
+    report_saves();
+    detail::end_signals::heed();
+    throw interrupted{number, steps, where_};
+  }
+
   template <class Trainer>
   void open(Trainer& trainer) {
+    listen();
     if (writer_ != nullptr) {
       return;
     }
@@ -353,8 +376,7 @@ class checkpoints {
   std::string folder_;
   checkpoint_options options_;
   error_location where_;
-  std::unique_ptr<detail::end_signals> signals_ =
-      options_.signals && !folder_.empty() ? std::make_unique<detail::end_signals>() : nullptr;
+  std::unique_ptr<detail::end_signals> signals_;  // while a training goes on
   std::unique_ptr<detail::blocking_communicator> group_;
   training_state state_;
   detail::state_content content_;
