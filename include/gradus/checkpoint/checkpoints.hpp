@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>       // std::chrono::milliseconds, std::chrono::minutes, std::chrono::seconds
+#include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint64_t
 #include <cstdio>       // std::fprintf
 #include <functional>   // std::function
@@ -57,7 +58,8 @@ struct checkpoint_cost {
   io::checkpoint_save_report save = {};  ///< how it ended, and how long it took behind the steps
 };
 
-/// Options of train::checkpoints. The same on all ranks, except for memory_folder.
+/// Options of train::checkpoints. The same on all ranks, except for memory_folder: fit compares those that decide when
+/// ranks save before its first step.
 struct checkpoint_options {
   std::uint64_t every = 0;             ///< steps from one save to the next; 0: at the end of each epoch
   int keep = 3;                        ///< the newest checkpoints that are kept; at least 1
@@ -136,6 +138,17 @@ class checkpoints {
                                   "', memory_every = ", options_.memory_every, ", every = ", options_.every},
                                  {}, where);
     }
+  }
+
+  /// What decides whether a rank takes part in a save; fit compares it between ranks.
+  [[nodiscard]] std::string agreement() const {
+    if (folder_.empty()) {
+      return {};
+    }
+    constexpr std::string_view best[] = {"none", "loss", "accuracy"};
+    return gradus::join({"checkpoints{'", folder_, "', {.every = ", options_.every, ", .keep = ", options_.keep,
+                         ", .best = ", best[static_cast<std::size_t>(options_.best)], ", .memory_every = ",
+                         options_.memory_every, ", .signals = ", options_.signals ? "true" : "false", "}}"});
   }
 
   /// From here to on_finish, signals are noted.
