@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>       // std::chrono::milliseconds, std::chrono::minutes, std::chrono::seconds
+#include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint64_t
 #include <cstdio>       // std::fprintf
 #include <functional>   // std::function
@@ -57,7 +58,8 @@ struct checkpoint_cost {
   io::checkpoint_save_report save = {};  ///< how it ended, and how long it took behind the steps
 };
 
-/// Options of train::checkpoints. The same on all ranks, except for memory_folder.
+/// Options of train::checkpoints. The same on all ranks, except for memory_folder: fit compares those that decide when
+/// ranks save before its first step.
 struct checkpoint_options {
   std::uint64_t every = 0;             ///< steps from one save to the next; 0: at the end of each epoch
   int keep = 3;                        ///< the newest checkpoints that are kept; at least 1
@@ -68,7 +70,9 @@ struct checkpoint_options {
   std::string memory_folder = {};
   std::uint64_t memory_every = 0;  ///< steps from one save in memory to the next; it divides `every`
   /// SIGTERM and SIGUSR1 make all ranks save after the same step, and then throw train::interrupted. Ranks compare
-  /// whether a signal has come after each step; with servers that do not wait for all workers, where they save.
+  /// whether a signal has come after each step and each epoch; with servers that do not wait for all workers, where
+  /// they save. From the first step on to the end of the training these signals do not reach the handlers of the
+  /// program, which get them again at the end, with their flags and masks; also one that has come after the last epoch.
   bool signals = true;
   /// Called with the text of a save that has failed; null: rank 0 writes it to stderr. The training goes on.
   std::function<void(const std::string&)> on_error = {};
@@ -136,6 +140,20 @@ class checkpoints {
     }
   }
 
+  /// What decides whether a rank takes part in a save; fit compares it between ranks.
+  [[nodiscard]] std::string agreement() const {
+    if (folder_.empty()) {
+      return {};
+    }
+    constexpr std::string_view best[] = {"none", "loss", "accuracy"};
+    return gradus::join({"checkpoints{'", folder_, "', {.every = ", options_.every, ", .keep = ", options_.keep,
+                         ", .best = ", best[static_cast<std::size_t>(options_.best)], ", .memory_every = ",
+                         options_.memory_every, ", .signals = ", options_.signals ? "true" : "false", "}}"});
+  }
+
+  /// From here to on_finish, signals are noted.
+  void on_start(const run_information& /*run*/) { listen(); }
+
   /// Saves when it is time, and after a signal.
   /// @throws interrupted after a signal
   template <class Trainer>
@@ -152,9 +170,7 @@ class checkpoints {
     const int number = options_.signals && (due || !group_->independent()) ? agreed_signal() : 0;
     if (number != 0) {
       save(trainer, false, true);
-      wait_for_save();
-      report_saves();
-      throw interrupted{number, done, where_};
+      end_by_signal(number, done);
     }
     if (due) {
       // By the step, not by the number of saves: that begins again when a training goes on from memory.
@@ -162,7 +178,8 @@ class checkpoints {
     }
   }
 
-  /// Saves at the end of an epoch, if there is no `every`, or if it is the best.
+  /// Saves at the end of an epoch, if there is no `every`, or if it is the best, and after a signal.
+  /// @throws interrupted after a signal
   template <class Trainer>
   void on_epoch(Trainer& trainer, epoch_report& report) {
     if (folder_.empty()) {
@@ -171,16 +188,19 @@ class checkpoints {
     open(trainer);
     report_saves();
     const bool better = take_metric(report);
-    if (options_.every == 0 || better) {
-      const int number = options_.signals && group_->independent() ? agreed_signal() : 0;
+    const bool due = options_.every == 0 || better;
+    const int number = options_.signals && (due || !group_->independent()) ? agreed_signal() : 0;
+    if (due || number != 0) {
       save(trainer, better, true);
-      if (number != 0) {
-        throw interrupted{number, static_cast<std::uint64_t>(trainer.steps()), where_};
-      }
+    }
+    if (number != 0) {
+      end_by_signal(number, static_cast<std::uint64_t>(trainer.steps()));
     }
   }
 
-  /// Waits for the save that is under way. Called by all ranks, unless they train independently of each other.
+  /// Waits for the save that is under way, and gives the signals back to the handlers that they had before. A signal
+  /// that has come since the last on_epoch comes again, for these handlers. Called by all ranks, unless they train
+  /// independently of each other.
   void on_finish() {
     if (writer_ != nullptr) {
       if (group_->independent()) {
@@ -190,6 +210,7 @@ class checkpoints {
       }
       report_saves();
     }
+    signals_.reset();
   }
 
   /// Lets a trainer that is made with an optimizer_step write behind the steps, on a duplicate of this communicator. It
@@ -218,8 +239,23 @@ class checkpoints {
   }
 
  private:
+  void listen() {
+    if (signals_ == nullptr && options_.signals && !folder_.empty()) {
+      signals_ = std::make_unique<detail::end_signals>();
+    }
+  }
+
+  /// Waits for the save of the last step. @throws interrupted
+  [[noreturn]] void end_by_signal(int number, std::uint64_t steps) {
+    wait_for_save();
+    report_saves();
+    detail::end_signals::heed();
+    throw interrupted{number, steps, where_};
+  }
+
   template <class Trainer>
   void open(Trainer& trainer) {
+    listen();
     if (writer_ != nullptr) {
       return;
     }
@@ -353,8 +389,7 @@ class checkpoints {
   std::string folder_;
   checkpoint_options options_;
   error_location where_;
-  std::unique_ptr<detail::end_signals> signals_ =
-      options_.signals && !folder_.empty() ? std::make_unique<detail::end_signals>() : nullptr;
+  std::unique_ptr<detail::end_signals> signals_;  // while a training goes on
   std::unique_ptr<detail::blocking_communicator> group_;
   training_state state_;
   detail::state_content content_;

@@ -402,14 +402,18 @@ inline void detail::send_in_parts_of(int elements, mpi& world) noexcept {
 
 template <class Function>
 decltype(auto) mpi_environment::run(Function&& function) {
+  of_all_ranks_ = false;
   try {
     mpi world{*this};
     return std::forward<Function>(function)(world);
+  } catch (const error_of_all_ranks&) {
+    of_all_ranks_ = true;
+    throw;
   } catch (const std::exception& failure) {
-    fail(failure.what());
+    fail_by_exception(failure.what());
     throw;
   } catch (...) {
-    fail("an exception that is not a std::exception");
+    fail_by_exception("an exception that is not a std::exception");
     throw;
   }
 }

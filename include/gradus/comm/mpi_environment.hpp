@@ -6,9 +6,11 @@
 #include <mpi.h>
 
 #include <chrono>           // std::chrono::milliseconds
+#include <cstdio>           // std::fprintf
 #include <exception>        // std::exception, std::uncaught_exceptions
 #include <memory>           // std::make_shared, std::shared_ptr
 #include <source_location>  // std::source_location
+#include <string>           // std::string
 #include <string_view>      // std::string_view
 
 #include "gradus/comm/detail/mpi/check.hpp"
@@ -18,6 +20,7 @@
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm {
 
@@ -49,7 +52,9 @@ struct mpi_options {
 /// in the function of `run`, an exception that destroys the environment, `fail`, a time limit. After a failure the
 /// other ranks are notified. When the environment is destroyed, it gives them the time `grace` to end with their own
 /// message. Then it ends the job by MPI_Abort, because MPI cannot be finalized while communications are under way. An
-/// exception that is not caught in main may destroy no objects at all: use `run`, or catch it in main.
+/// exception that is not caught in main may destroy no objects at all: use `run`, or catch it in main. Make the
+/// environment before the try block: within it, the job ends before the catch clause. The destructor then writes the
+/// text of the exception to the standard error output if it has left `run`, and else that the text is lost.
 ///
 /// MPI errors on MPI_COMM_WORLD and MPI_COMM_SELF are returned instead of fatal: a program that calls MPI itself has to
 /// check the results of its calls.
@@ -82,7 +87,11 @@ class mpi_environment {
       return;
     }
     process_->look_at_unfinished();
-    if (std::uncaught_exceptions() > exceptions_at_start_) {
+    const bool unwinding = std::uncaught_exceptions() > exceptions_at_start_ && !of_all_ranks_;
+    if (unwinding && owner_) {
+      tell_exception();  // MPI_Abort comes before the catch clause
+    }
+    if (unwinding) {
       process_->fail("an exception ended its program");
     }
     process_->look_for_notices(std::string_view{"the end of its program"});
@@ -114,7 +123,8 @@ class mpi_environment {
   void fail(std::string_view reason) noexcept { process_->fail(reason); }
 
   /// Calls function(world) with a communicator of all ranks and returns its result. If it throws, reports the reason to
-  /// the other ranks before the exception leaves.
+  /// the other ranks before the exception leaves. An error_of_all_ranks, such as train::interrupted, is no failure of a
+  /// rank: it leaves, and the destructor finalizes MPI as at the end of any program.
   template <class Function>
   decltype(auto) run(Function&& function);  // in mpi.hpp
 
@@ -148,10 +158,36 @@ class mpi_environment {
     detail::call_at_finalize(process_);
   }
 
+  /// An exception leaves run. `text` goes to the other ranks, and is kept for tell_exception.
+  void fail_by_exception(const char* text) noexcept {
+    try {
+      left_run_ = printable(text);
+    } catch (...) {
+      left_run_.clear();
+    }
+    process_->fail(text);
+  }
+  /// Writes to the standard error output what is known of the exception that destroys the environment.
+  void tell_exception() const noexcept;
+
   mpi_options options_;
   int exceptions_at_start_;
+  bool of_all_ranks_ = false;  // the last exception that has left run
+  std::string left_run_;       // the text of that exception
   bool owner_ = false;
   std::shared_ptr<detail::mpi_process> process_;
 };
+
+inline void mpi_environment::tell_exception() const noexcept {
+  constexpr const char* early = "ends before its exception is caught: the mpi_environment is within the try block";
+  if (left_run_.empty()) {
+    std::fprintf(stderr,
+                 "gradus: rank %d %s, so the text of the exception is lost. Make the environment before the try "
+                 "block, or call environment.run(...)\n",
+                 rank(), early);
+  } else {
+    std::fprintf(stderr, "gradus: rank %d %s; make it before. The exception: %s\n", rank(), early, left_run_.c_str());
+  }
+}
 
 }  // namespace gradus::comm

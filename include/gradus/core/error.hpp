@@ -178,6 +178,16 @@ class communication_error : public error {
       : error{operation, expected, actual, hint, where} {}
 };
 
+/// What all ranks of a communicator throw at the same point. No rank waits for one that has left, so the communicator
+/// goes on working: comm::mpi_environment::run does not end the job. Derive from it where the ranks have agreed.
+class error_of_all_ranks : public error {
+ public:
+  /// Builds the message from its parts, as error does.
+  explicit error_of_all_ranks(message_part operation, message_part expected, message_part actual,
+                              message_part hint = {}, error_location where = error_location::current())
+      : error{operation, expected, actual, hint, where} {}
+};
+
 /// The value of an option is invalid, or options contradict each other.
 class configuration_error : public error {
  public:

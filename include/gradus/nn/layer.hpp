@@ -235,6 +235,9 @@ class layer_base {
   /// from the shapes of its values and parameters. A layer that tells nothing cannot be exported. @pre infer was called
   virtual void attributes(attribute_visitor& /*visit*/) const {}
 
+  /// Tells `visit` the options that matter in training only, such as the rate of nn::dropout. @pre infer was called
+  virtual void training_attributes(attribute_visitor& /*visit*/) const {}
+
   /// The parameters. @pre infer was called
   [[nodiscard]] virtual std::vector<parameter_description> parameters() const { return {}; }
 

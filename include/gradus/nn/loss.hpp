@@ -25,6 +25,7 @@
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/layout/mapping.hpp"
+#include "gradus/nn/layer.hpp"
 #include "gradus/nn/network/image_batch.hpp"
 #include "gradus/nn/targets.hpp"
 #include "gradus/nn/value.hpp"
@@ -56,6 +57,9 @@ class loss_base {
   /// Which targets compute reads: by default a class for each example. The network checks that a batch has them, and
   /// no others. @pre infer was called
   [[nodiscard]] virtual target_description targets() const { return {.labels = 1}; }
+
+  /// Tells `visit` the options. Checkpoints of a training are compared by them.
+  virtual void attributes(attribute_visitor& /*visit*/) const {}
 
   /// Returns the sums over the batch. Unless `gradient` is without memory, writes scale * d(sum of losses)/d(scores) to
   /// it.
@@ -169,6 +173,17 @@ class cross_entropy : public loss_base<Element, Device> {
       class_weights_.emplace(device, extents<1>{shape_.channels});
       device.copy_from_host(class_weights_->data(), weights.data(), weights.size() * sizeof(number));
     }
+  }
+
+  void attributes(attribute_visitor& visit) const override {
+    visit.real("label_smoothing", options_.label_smoothing);
+    for (const double weight : options_.class_weights) {
+      visit.real("class_weight", weight);
+    }
+    if (options_.ignored_label) {
+      visit.integer("ignored_label", *options_.ignored_label);
+    }
+    visit.text("reduction", options_.reduction == label_reduction::pixels ? "pixels" : "valid");
   }
 
   /// With an ignored label, a data set may count it as a class: then the number of classes is not compared.

@@ -26,6 +26,7 @@
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/layout/mapping.hpp"
+#include "gradus/nn/layer.hpp"
 #include "gradus/nn/loss.hpp"
 #include "gradus/nn/network/image_batch.hpp"
 #include "gradus/nn/targets.hpp"
@@ -76,6 +77,12 @@ class formula_loss_of : public loss_base<Element, Device> {
   void infer(const value_shape& scores) override { shape_ = {scores.channels, scores.height, scores.width}; }
 
   [[nodiscard]] target_description targets() const override { return {.labels = 0, .values = shape_}; }
+
+  void attributes(attribute_visitor& visit) const override {
+    for (const double each : function_.numbers()) {
+      visit.real("number", each);
+    }
+  }
 
   kernels::loss_sums compute(const image_batch<const Element, Device>& scores,
                              const nn::targets<Element, Device>& batch_targets, double scale,
@@ -247,6 +254,12 @@ class binary_cross_entropy_with_logits::loss final : public loss_function<Elemen
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "binary_cross_entropy_with_logits"; }
 
+  void attributes(attribute_visitor& visit) const override {
+    for (const double weight : weights_) {
+      visit.real("positive_weight", weight);
+    }
+  }
+
   void infer(const value_shape& scores) override {
     detail::require_positive_weights(weights_, scores);
     shape_ = scores;
@@ -349,6 +362,8 @@ class cosine_similarity::loss final : public loss_function<Element, Layout, Devi
   }
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "cosine_similarity"; }
+
+  void attributes(attribute_visitor& visit) const override { visit.real("epsilon", epsilon_); }
 
   void infer(const value_shape& scores) override { shape_ = scores; }
 

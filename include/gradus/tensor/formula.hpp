@@ -14,6 +14,7 @@
 #include <array>        // std::array
 #include <concepts>     // std::derived_from
 #include <cstddef>      // std::size_t
+#include <span>         // std::span
 #include <type_traits>  // std::conditional_t, std::is_invocable_v, std::remove_cvref_t
 #include <utility>      // std::index_sequence, std::make_index_sequence
 #include <vector>       // std::vector
@@ -263,6 +264,11 @@ class loss_formula {
 
   /// Takes the numbers of a formula.
   explicit loss_formula(const Node& node) : constants_{detail::constants_of<source>(node)} {}
+
+  /// The numbers of the formula.
+  [[nodiscard]] std::span<const double> numbers() const noexcept {
+    return {constants_.numbers.data(), static_cast<std::size_t>(constants_.used)};
+  }
 
   /// The evaluator, a vector at a time: of the numbers of an instruction set.
   template <class Numbers>

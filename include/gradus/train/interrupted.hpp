@@ -12,7 +12,7 @@ namespace gradus::train {
 
 /// A training has saved a checkpoint because of a signal, and ends. Every rank throws it after the same step, so the
 /// communicator goes on working.
-class interrupted : public error {
+class interrupted : public error_of_all_ranks {
  public:
   /// What main returns, so that a scheduler starts the job again: EX_TEMPFAIL of sysexits.h.
   static constexpr int exit_code = 75;
@@ -28,11 +28,11 @@ class interrupted : public error {
 namespace gradus::train {
 
 GRADUS_INLINE_CONSTRUCTOR interrupted::interrupted(int number, std::uint64_t step, error_location where)
-    : error{"training",
-            {},
-            {"signal ", number, " has come: a checkpoint of step ", step, " is saved"},
-            "start the program again: trainer.resume(folder) goes on from it",
-            where} {}
+    : error_of_all_ranks{"training",
+                         {},
+                         {"signal ", number, " has come: a checkpoint of step ", step, " is saved"},
+                         "start the program again: trainer.resume(folder) goes on from it",
+                         where} {}
 
 }  // namespace gradus::train
 #endif

@@ -40,6 +40,9 @@ namespace gradus::train {
 struct restore_options {
   /// The update rule has the hyper-parameters of the state; false: it is of the same kind only.
   bool same_rule_options = true;
+  /// The layers and the loss have the kinds, inputs and options of the state; false: only the names and shapes of
+  /// parameters are compared, for a training that goes on with another loss, or other options of its layers.
+  bool same_layers = true;
   /// The loader of the next fit gives the data set, batches and seed of the state; false, at the end of an epoch: it
   /// may give others.
   bool same_loader = true;
@@ -60,6 +63,7 @@ void take_constant_properties(const training_parts<Network>& training, training_
   state.set_property("strategy", std::string_view{strategy}.substr(0, strategy.find_first_of(" \n")));
   state.set_property("ranks", join({training.group->size()}));
   state.set_property("seed", join({training.network->seed()}));
+  state.set_property("layers", training.network->describe_computation());
   if (training.workers != nullptr) {
     state.set_property("virtual workers", join({training.workers->all}));
   }
@@ -233,8 +237,9 @@ void capture(Trainer& trainer, training_state& state, error_location where = err
 ///
 /// @param source  a training_state, the states of all ranks (state_parts), or a file; all ranks give the same
 /// @throws shape_error with the names of arrays that are missing, unexpected or of another shape
-/// @throws configuration_error for another rule, its hyper-parameters, or another seed, or if reproducible training is
-///         to go on within an epoch of a training with another number of virtual workers, or none
+/// @throws configuration_error for another rule, its hyper-parameters, another seed, or the first layer that differs (a
+///         state that an earlier version wrote has no options of layers, or none at all), or if reproducible training
+///         is to go on within an epoch of a training with another number of virtual workers, or none
 /// @throws format_error if the source is no state of a training
 template <class Trainer>
 void restore(Trainer& trainer, const state_source& source, const restore_options& options = {},
@@ -242,7 +247,8 @@ void restore(Trainer& trainer, const state_source& source, const restore_options
   at_call(where, [&] {
     const auto training = detail::trainer_access::parts_of(trainer);
     using network = std::remove_reference_t<decltype(*training.network)>;
-    detail::restorer<network> work{training, source, options.same_rule_options, options.same_loader};
+    detail::restorer<network> work{training, source, options.same_rule_options, options.same_layers,
+                                   options.same_loader};
     detail::all_or_none(*training.group, detail::restoring, [&] { work.check(); });
     try {
       work.settle();

@@ -41,7 +41,7 @@ class session_of final : public any_session {
         where_{options.where},
         callbacks_{std::forward<Callbacks>(callbacks)...},
         replicas_{of.network()},
-        progress_{of.progress(), *of.group_, properties()},
+        progress_{of.progress(), *of.group_, properties(), agreement(std::index_sequence_for<Callbacks...>{})},
         data_{of.execution().training(*of.group_, of.network(), source_)} {}
 
   steps_report train(index_t most, std::optional<std::chrono::nanoseconds> budget, error_location where) override {
@@ -66,6 +66,12 @@ class session_of final : public any_session {
             .loader = description_,
             .where = where_,
             .replicas = trainer_->end_->replicates() ? &replicas_ : nullptr};
+  }
+
+  template <std::size_t... Position>
+  [[nodiscard]] std::string agreement(std::index_sequence<Position...> /*of*/) {
+    return agreement_of(
+        {typename trainer<Network>::template adapter<Callbacks>{std::get<Position>(callbacks_), trainer_}.self()...});
   }
 
   template <class Body>

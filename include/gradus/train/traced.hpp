@@ -321,6 +321,7 @@ class traced_callbacks final : public any_callback {
       each->load_state(state);
     }
   }
+  [[nodiscard]] std::string agreement() const override { return agreement_of(callbacks_); }
 
  private:
   callback_list callbacks_;

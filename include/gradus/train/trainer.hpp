@@ -97,6 +97,7 @@ using default_strategy = std::conditional_t<
 ///   on_step(const step_report&) or on_step(trainer&, const step_report&)
 ///   on_epoch(epoch_report&) or on_epoch(trainer&, epoch_report&), which may return flow; on all ranks, in order
 ///   on_finish()
+///   std::string agreement() const, a text that fit compares between ranks before its first step
 /// which return nothing else and may evaluate, on fit's loader too, or a function of a const step_report& or an
 /// epoch_report&: [](const epoch_report& epoch) { ... }. What would never be called does not compile. Networks of
 /// float16 are best trained with the loss scaled (optim::update). A step allocates nothing and sends nothing but what
@@ -170,18 +171,22 @@ class trainer final : public detail::trainer_base<Network> {
 
   /// Begins a training that goes on in calls of train_steps and train_for, between which the program does other things.
   /// The program includes gradus/train/stepwise.hpp. Called by all ranks. The loader must outlive it, and so must
-  /// callbacks with a name; others are kept. It ends by finish, and with another start or fit.
+  /// callbacks with a name; others are moved and kept. train::checkpoints cannot be moved: it has a name. It ends by
+  /// finish, and with another start or fit.
   /// @throws configuration_error when options make no sense, or ranks differ
   template <class Loader, class... Callbacks>
   void start(Loader&& loader, const stepwise_options& options, Callbacks&&... callbacks) {
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
     static_assert((detail::explain_callback<std::remove_reference_t<Callbacks>, trainer>() && ...));
+    static_assert((detail::explain_kept<Callbacks>() && ...));
     static_assert(
         requires { start_training(*this, loader, options, std::forward<Callbacks>(callbacks)...); },
         "gradus: to train step by step, include gradus/train/stepwise.hpp");
-    finish(options.where);
-    session_ = start_training(*this, borrowed(std::forward<Loader>(loader)).get(), options,
-                              std::forward<Callbacks>(callbacks)...);
+    if constexpr ((detail::keepable<Callbacks> && ...)) {
+      finish(options.where);
+      session_ = start_training(*this, borrowed(std::forward<Loader>(loader)).get(), options,
+                                std::forward<Callbacks>(callbacks)...);
+    }
   }
   /// Makes `steps` steps of the training that start has begun; fewer if it ends. Then the weights are those of the last
   /// one, for any use. Called by all ranks with the same number.

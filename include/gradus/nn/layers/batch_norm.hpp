@@ -128,6 +128,7 @@ class batch_norm_base : public layer_base {
     visit.operation("batch_norm");
     visit.real("epsilon", options_.epsilon);
   }
+  void training_attributes(attribute_visitor& visit) const override { visit.real("momentum", options_.momentum); }
 
  protected:
   batch_norm options_;

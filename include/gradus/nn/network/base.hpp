@@ -21,6 +21,7 @@
 #include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/elementwise.hpp"
 #include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/detail/network/computation_text.hpp"
 #include "gradus/nn/detail/network/empty_step.hpp"
 #include "gradus/nn/detail/network/use.hpp"
 #include "gradus/nn/layer.hpp"
@@ -55,6 +56,18 @@ class network_base : public compiled_network<Element, Device> {
   /// The kind of the loss in messages, such as "softmax_cross_entropy"; empty without a loss.
   [[nodiscard]] std::string_view loss_kind() const noexcept {
     return loss_ == nullptr ? std::string_view{} : loss_->kind();
+  }
+  /// A text with one line for each layer and one for the loss: name, kind, output shape, inputs and, in braces, the
+  /// options that the layer tells. Checkpoints have it. Which layers are frozen is not in it.
+  [[nodiscard]] GRADUS_COLD std::string describe_computation() const {
+    std::string text = graph_.describe_computation();
+    if (loss_ != nullptr) {
+      append_text(text, {"loss ", loss_->kind(), " {options"});
+      detail::attribute_text options{text};
+      loss_->attributes(options);
+      text += "}\n";
+    }
+    return text;
   }
 
  protected:

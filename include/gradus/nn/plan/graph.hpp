@@ -21,6 +21,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/name_pattern.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/nn/detail/network/computation_text.hpp"
 #include "gradus/nn/detail/network/graph_errors.hpp"
 #include "gradus/nn/detail/network/graph_text.hpp"
 #include "gradus/nn/detail/network/name_index.hpp"
@@ -174,6 +175,12 @@ class graph {
   /// A text with one line for each layer (name, kind, output shape, parameters, multiply-adds) and the totals.
   [[nodiscard]] GRADUS_COLD std::string describe() const {
     return detail::graph_text(nodes(), shapes_, append_groups_);
+  }
+
+  /// A text with one line for each layer: its name, kind, output shape, inputs and, in braces, its options. Networks
+  /// with equal texts compute the same from the same values of parameters.
+  [[nodiscard]] GRADUS_COLD std::string describe_computation() const {
+    return detail::computation_text(nodes(), shapes_);
   }
 
   /// "layer 'conv1' (conv2d)"

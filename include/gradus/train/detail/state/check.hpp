@@ -12,6 +12,7 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/core/version.hpp"
 #include "gradus/io/element_type.hpp"
 #include "gradus/io/stored_array.hpp"
 #include "gradus/train/training_state.hpp"
@@ -144,6 +145,34 @@ inline void require_arrays(const state_source& source, const training_state& wan
   if (!text.empty()) {
     raise<shape_error>(restoring, "the arrays of this network and update rule", text,
                        "the state is one of another network or rule");
+  }
+}
+
+/// Compares what the layers of the state compute with those of this network, line by line. A state of an earlier
+/// version may have no such text, and that of another version may tell other options.
+/// @throws configuration_error with the first layer that differs
+inline void require_layers(const state_source& source, std::string_view own) {
+  const std::string* const all = source.property("layers");
+  if (all == nullptr) {
+    return;
+  }
+  const std::string* const written_by = source.property("gradus version");
+  const bool same_version = written_by != nullptr && *written_by == version;
+  const auto take_line = [&](std::string_view& rest) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(rest.size() == line.size() ? line.size() : line.size() + 1);
+    return same_version ? line : line.substr(0, line.find(" {"));
+  };
+  for (std::string_view theirs = *all; !theirs.empty() || !own.empty();) {
+    const std::string_view saved = take_line(theirs);
+    const std::string_view here = take_line(own);
+    if (saved != here) {
+      raise<configuration_error>(restoring, {"the layers of the state: ", saved.empty() ? "no more" : saved},
+                                 here.empty() ? "no more" : here,
+                                 "build the network as the one that was saved. io::load_weights takes only the "
+                                 "weights, and train::restore with "
+                                 "{.same_layers = false} a state by the names and shapes of parameters");
+    }
   }
 }
 

@@ -80,10 +80,11 @@ class restorer {
 
  public:
   restorer(const training_parts<Network>& training, const state_source& source, bool same_rule_options,
-           bool same_loader)
+           bool same_layers, bool same_loader)
       : training_{&training},
         source_{&source},
         same_rule_options_{same_rule_options},
+        same_layers_{same_layers},
         same_loader_{same_loader},
         group_{training.group} {}
 
@@ -102,6 +103,9 @@ class restorer {
     }
     plan_state(*training_, wanted_);
     require_arrays(*source_, wanted_);
+    if (same_layers_) {
+      require_layers(*source_, training_->network->describe_computation());
+    }
     require_property(*source_, "seed", join({training_->network->seed()}),
                      "compile the network with this seed: the random numbers of its layers follow from it");
     position_ = {.steps = number_of(*source_, "steps"),
@@ -409,6 +413,7 @@ class restorer {
   const training_parts<Network>* training_;
   const state_source* source_;
   bool same_rule_options_;
+  bool same_layers_;
   bool same_loader_;
   comm::link* group_;
   training_state wanted_;

@@ -83,8 +83,9 @@ struct fit_properties {
   any_replicas* replicas = nullptr;  // to compare before the first step
 };
 
+/// @param agreement  what the callbacks of all ranks have in common
 /// @throws configuration_error when options make no sense or ranks differ
-void require_same_fit(comm::link& group, const fit_properties& fit);
+void require_same_fit(comm::link& group, const fit_properties& fit, const std::string& agreement);
 
 }  // namespace gradus::train::detail
 
@@ -102,7 +103,7 @@ GRADUS_COLD GRADUS_INLINE void take_shard(comm::link& group, void (*refuse)(comm
   });
 }
 
-GRADUS_INLINE void require_same_fit(comm::link& group, const fit_properties& fit) {
+GRADUS_INLINE void require_same_fit(comm::link& group, const fit_properties& fit, const std::string& agreement) {
   check_on_all(group, refuse_fit, fit.where, [&] {
     if (fit.run.epochs < 0) {
       raise<configuration_error>("trainer.fit", "epochs of at least 0", {fit.run.epochs});
@@ -111,7 +112,8 @@ GRADUS_INLINE void require_same_fit(comm::link& group, const fit_properties& fit
   const comm::property properties[] = {{"arguments", valid_arguments},
                                        {"epochs", gradus::join({fit.run.epochs})},
                                        {"learning rate", fit.learning_rate.description()},
-                                       {"loader", fit.loader}};
+                                       {"loader", fit.loader},
+                                       {"callbacks", agreement.empty() ? "none that ranks compare" : agreement}};
   comm::require_agreement(group, "trainer.fit", properties);
 }
 

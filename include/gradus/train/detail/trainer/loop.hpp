@@ -21,6 +21,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/network/memory.hpp"
 #include "gradus/nn/network/step_hooks.hpp"
@@ -57,6 +58,8 @@ class any_callback {
   virtual void on_finish() = 0;
   virtual void save_state(callback_state& state) = 0;
   virtual void load_state(callback_state& state) = 0;
+  /// What all ranks have in common; empty: nothing.
+  [[nodiscard]] virtual std::string agreement() const = 0;
 
   [[nodiscard]] any_callback* self() noexcept { return this; }  // of a temporary, within one expression
 
@@ -65,6 +68,9 @@ class any_callback {
 };
 
 using callback_list = std::initializer_list<any_callback*>;
+
+/// What the callbacks of all ranks have in common.
+[[nodiscard]] std::string agreement_of(callback_list callbacks);
 
 /// If a rank fails, it sends its reason to the others.
 /// @param statistics  of the network; all ranks take over those of rank 0
@@ -123,8 +129,8 @@ class loop {
  private:
   friend class stepwise;
 
-  void check(comm::link& group, const fit_properties& fit) const {
-    require_same_fit(group, fit);
+  void check(comm::link& group, const fit_properties& fit, const std::string& agreement) const {
+    require_same_fit(group, fit, agreement);
     require_loader_of_state(fit);
     require_same_replicas(group, fit);
   }
@@ -258,6 +264,15 @@ GRADUS_INLINE evaluation_report evaluate(batch_runner& data, comm::link& group, 
           .seconds = seconds_since(began)};
 }
 
+GRADUS_COLD GRADUS_INLINE std::string agreement_of(callback_list callbacks) {
+  std::string all;
+  for (const any_callback* const each : callbacks) {
+    const std::string own = each->agreement();
+    append_text(all, {all.empty() || own.empty() ? "" : ", ", own});
+  }
+  return all;
+}
+
 GRADUS_INLINE const callback_state& loop::callbacks() {
   if (callbacks_ != nullptr) {
     remembered_.clear();
@@ -279,7 +294,7 @@ GRADUS_INLINE void loop::go_to(const training_position& position, const std::str
 
 GRADUS_INLINE void loop::fit(batch_runner& data, optimizer_step& update, comm::link& group, const fit_properties& fit,
                              callback_list callbacks) {
-  check(group, fit);
+  check(group, fit, agreement_of(callbacks));
   try {
     at_call(fit.where, [&, this] { run_epochs(data, update, group, fit, callbacks); });
   } catch (const interrupted&) {  // all ranks end alike

@@ -3,6 +3,7 @@
 // The typed parts of a training behind the interfaces of its loops.
 #pragma once
 
+#include <concepts>     // std::convertible_to
 #include <cstdint>      // std::uint64_t
 #include <optional>     // std::optional
 #include <string>       // std::string
@@ -177,6 +178,10 @@ template <class Callback>
 concept loads_state = requires(Callback& callback, callback_state& state) {
   callback.load_state(state);
 };
+template <class Callback>
+concept has_agreement = requires(const Callback& callback) {
+  { callback.agreement() } -> std::convertible_to<std::string>;
+};
 
 // Members of these names, if there is exactly one of the name.
 template <class Callback>
@@ -294,6 +299,19 @@ consteval bool explain_callback() {
   return true;
 }
 
+/// Whether a training that outlives the call can have the callback. @tparam Callback  a reference if it has a name
+template <class Callback>
+concept keepable = std::is_lvalue_reference_v<Callback> || std::is_move_constructible_v<Callback>;
+
+/// Says so if it cannot. Always true when it compiles.
+template <class Callback>
+consteval bool explain_kept() {
+  static_assert(keepable<Callback>,
+                "gradus: the training outlives the call of start, and this callback cannot be moved into it: give it a "
+                "name that lives as long: train::checkpoints saved{folder}; trainer.start(loader, options, saved);");
+  return true;
+}
+
 /// @tparam Trainer  void for a callback that does not ask for it
 template <class Callback, class Trainer>
 class callback_of final : public any_callback {
@@ -338,6 +356,13 @@ class callback_of final : public any_callback {
   void load_state([[maybe_unused]] callback_state& state) override {
     if constexpr (loads_state<Callback>) {
       callback_->load_state(state);
+    }
+  }
+  [[nodiscard]] std::string agreement() const override {
+    if constexpr (has_agreement<Callback>) {
+      return callback_->agreement();
+    } else {
+      return {};
     }
   }
 

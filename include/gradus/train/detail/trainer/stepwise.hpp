@@ -6,6 +6,7 @@
 #include <chrono>     // std::chrono::nanoseconds
 #include <exception>  // std::exception
 #include <optional>   // std::optional
+#include <string>     // std::string
 
 #include "gradus/comm/link.hpp"
 #include "gradus/core/error.hpp"
@@ -22,9 +23,12 @@ namespace gradus::train::detail {
 /// does.
 class stepwise {
  public:
-  /// Called by all ranks. @throws configuration_error when options make no sense, or ranks differ
-  stepwise(loop& progress, comm::link& group, const fit_properties& fit) : loop_{&progress} {
-    loop_->check(group, fit);
+  /// Called by all ranks.
+  /// @param agreement  what the callbacks of all ranks have in common
+  /// @throws configuration_error when options make no sense, or ranks differ
+  stepwise(loop& progress, comm::link& group, const fit_properties& fit, const std::string& agreement)
+      : loop_{&progress} {
+    loop_->check(group, fit, agreement);
   }
 
   /// What the arguments of a call are in all of them.
