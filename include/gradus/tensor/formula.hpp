@@ -14,6 +14,7 @@
 #include <array>        // std::array
 #include <concepts>     // std::derived_from
 #include <cstddef>      // std::size_t
+#include <span>         // std::span
 #include <type_traits>  // std::conditional_t, std::is_invocable_v, std::remove_cvref_t
 #include <utility>      // std::index_sequence, std::make_index_sequence
 #include <vector>       // std::vector
@@ -22,50 +23,10 @@
 #include "gradus/tensor/detail/formula/evaluate.hpp"
 #include "gradus/tensor/detail/formula/nodes.hpp"
 #include "gradus/tensor/detail/formula/program.hpp"
+#include "gradus/tensor/formula_step.hpp"
 #include "gradus/tensor/operand.hpp"
 
 namespace gradus {
-
-/// What a step of a formula computes, as the function of tensor/functions.hpp or the operator of the same name.
-enum class formula_operation : signed char {
-  number = -2,    ///< formula_step::number
-  variable = -1,  ///< the argument operands[0] of the function
-  add,
-  subtract,
-  multiply,
-  divide,
-  negate,
-  minimum,
-  maximum,
-  clamp,
-  exp,
-  log,
-  sqrt,
-  tanh,
-  sigmoid,
-  erf,
-  softplus,
-  relu,
-  abs,
-  square,
-  pow,
-  where,   ///< of a condition and two numbers
-  masked,  ///< of a condition and a number: where(condition, number, 0)
-  equal,
-  not_equal,
-  less,
-  less_equal,
-  logical_and,
-  logical_or,
-  logical_not
-};
-
-/// One step of a formula as data.
-struct formula_step {
-  formula_operation operation = formula_operation::variable;  ///< what it computes
-  std::array<int, 3> operands{-1, -1, -1};  ///< earlier steps in the list, or of a variable its number; -1: none
-  double number = 0;                        ///< of formula_operation::number
-};
 
 namespace detail {
 
@@ -263,6 +224,9 @@ class loss_formula {
 
   /// Takes the numbers of a formula.
   explicit loss_formula(const Node& node) : constants_{detail::constants_of<source>(node)} {}
+
+  /// The numbers of the function, and of its derivatives.
+  [[nodiscard]] std::span<const double> numbers() const noexcept { return constants_.numbers; }
 
   /// The evaluator, a vector at a time: of the numbers of an instruction set.
   template <class Numbers>

@@ -66,6 +66,12 @@ class dropout_base : public layer_base {
 
   [[nodiscard]] std::string_view random_name() const noexcept override { return options_.name; }
 
+  void attributes(attribute_visitor& visit) const override {
+    visit.operation(kind());
+    visit.real("rate", options_.rate);
+    visit.text("name", options_.name);
+  }
+
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,

@@ -57,6 +57,17 @@ class network_base : public compiled_network<Element, Device> {
     return loss_ == nullptr ? std::string_view{} : loss_->kind();
   }
 
+  /// A text with one line for each option of a layer or of the loss, "layer 'drop' (dropout): rate = 0.1", as far as
+  /// they tell them (layer_base::attributes, loss_base::attributes). Ranks that train together have the same.
+  [[nodiscard]] GRADUS_COLD std::string describe_options() const {
+    auto options = graph_.describe_options();
+    if (loss_ != nullptr) {
+      options.begin_loss(loss_->kind());
+      loss_->attributes(options);
+    }
+    return options.text();
+  }
+
  protected:
   using typename base::batch_type;
   using loss_type = loss_base<Element, Device>;   ///< the loss

@@ -24,6 +24,7 @@
 #include "gradus/nn/detail/network/graph_errors.hpp"
 #include "gradus/nn/detail/network/graph_text.hpp"
 #include "gradus/nn/detail/network/name_index.hpp"
+#include "gradus/nn/detail/network/option_text.hpp"
 #include "gradus/nn/detail/network/unknown_names.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/network/parameter_options.hpp"
@@ -175,6 +176,10 @@ class graph {
   [[nodiscard]] GRADUS_COLD std::string describe() const {
     return detail::graph_text(nodes(), shapes_, append_groups_);
   }
+
+  /// A line for each option that a layer tells, "layer 'drop' (dropout): rate = 0.1", to which those of a loss may be
+  /// added.
+  [[nodiscard]] GRADUS_COLD detail::option_text describe_options() const { return detail::option_text{nodes()}; }
 
   /// "layer 'conv1' (conv2d)"
   [[nodiscard]] std::string describe(std::size_t layer) const {
