@@ -377,7 +377,8 @@ GRADUS_INLINE bool loop::run_step(batch_runner& data, optimizer_step& update, co
                                  .loss_scale = update.scale_of_loss()};
   const kernels::loss_sums part = data.train_step(options, update);
   if (!is_finite(part.loss)) {
-    raise_not_finite(data.first_not_finite(options), options, group.rank(), report.epoch, part.loss, rate);
+    raise_not_finite(data.first_not_finite(options), options, group.rank(), group.size(), report.epoch, part.loss,
+                     rate);
   }
   const auto before_exchange = clock::now();
   update.update({rate, position_.steps});
