@@ -198,12 +198,14 @@ void take_state(const training_parts<Network>& training, training_state& state) 
 /// @endcode
 ///
 /// @param state  its earlier content is replaced, except for properties of other names
-/// @throws configuration_error when a buffer of the rule has elements of an unknown type
+/// @throws configuration_error when a buffer of the rule has elements of an unknown type, or while the averages of the
+///         weights are in their place (trainer.swap_average)
 /// @throws communication_error if a rank fails or does not call it
 template <class Trainer>
 void capture(Trainer& trainer, training_state& state, error_location where = error_location::current()) {
   at_call(where, [&] {
     const auto training = detail::trainer_access::parts_of(trainer);
+    training.progress->require_weights("train::capture", where);
     try {
       detail::take_state(training, state);
     } catch (const std::exception& failure) {

@@ -111,6 +111,13 @@ class loop {
   /// Whether go_to would change what a running fit does.
   [[nodiscard]] bool running() const noexcept { return callbacks_ != nullptr; }
 
+  /// The averages of the weights have been exchanged with the weights. No step follows before they are again.
+  void averages_were_exchanged() noexcept { averages_ = !averages_; }
+  /// @throws configuration_error if the network has the averages of its weights
+  void require_weights(std::string_view operation, error_location where) const {
+    require_own_weights(operation, averages_, where);
+  }
+
   /// The loader of the fit that goes on has begun other epochs in a callback: it goes back to the batch that comes
   /// next.
   void loader_was_used() noexcept { loader_was_used_ = true; }
@@ -124,7 +131,7 @@ class loop {
   friend class stepwise;
 
   void check(comm::link& group, const fit_properties& fit) const {
-    require_same_fit(group, fit);
+    require_same_fit(group, fit, averages_);
     require_loader_of_state(fit);
     require_same_replicas(group, fit);
   }
@@ -219,6 +226,7 @@ class loop {
   training_position position_;
   const callback_list* callbacks_ = nullptr;  // of the fit that goes on
   bool loader_was_used_ = false;              // by callbacks of the step
+  bool averages_ = false;                     // in the place of the weights
   std::string loader_;                        // of the last fit
   std::string learning_rate_;
   // Of a state from which the next fit goes on.
@@ -275,6 +283,7 @@ GRADUS_INLINE void loop::go_to(const training_position& position, const std::str
   resumes_ = true;
   expected_loader_ = loader;
   remembered_ = std::move(remembered);
+  averages_ = false;
 }
 
 GRADUS_INLINE void loop::fit(batch_runner& data, optimizer_step& update, comm::link& group, const fit_properties& fit,
@@ -361,6 +370,7 @@ GRADUS_INLINE bool loop::run_step(batch_runner& data, optimizer_step& update, co
   const run_information& run = fit.run;
   epoch_report& report = own.report;
   batch_counts batch;
+  require_weights("trainer.fit", fit.where);  // a callback may have exchanged them
   const auto before_input = clock::now();
   const bool more = data.next(batch);
   report.input_seconds += seconds_since(before_input);
