@@ -191,7 +191,7 @@ class layer_base {
   virtual value_shape infer(std::span<const value_shape> inputs) = 0;
 
   /// Tells `visit` the operation that the layer computes outside training, and its options without those that follow
-  /// from the shapes of its values and parameters. Options that matter in training only are told too. A layer that
+  /// from the shapes of its values and parameters. Options that matter in training only belong to it. A layer that
   /// tells nothing cannot be exported, and its options are not compared between ranks. @pre infer was called
   virtual void attributes(attribute_visitor& /*visit*/) const {}
 

@@ -280,7 +280,7 @@ GRADUS_INLINE void require_cross_entropy(std::string_view kind, const softmax_cr
   }
 }
 
-GRADUS_COLD GRADUS_INLINE void tell_cross_entropy(attribute_visitor& visit, const softmax_cross_entropy& options) {
+GRADUS_INLINE void tell_cross_entropy(attribute_visitor& visit, const softmax_cross_entropy& options) {
   visit.real("label_smoothing", options.label_smoothing);
   for (std::size_t k = 0; k < options.class_weights.size(); ++k) {
     visit.real(gradus::join({"class_weights[", k, "]"}), options.class_weights[k]);

@@ -5,6 +5,8 @@
 
 #include <array>  // std::array
 
+#include "gradus/core/config.hpp"
+
 namespace gradus {
 
 /// What a step of a formula computes, as the function of tensor/functions.hpp or the operator of the same name.

@@ -59,7 +59,7 @@ class network_base : public compiled_network<Element, Device> {
 
   /// A text with one line for each option of a layer or of the loss, "layer 'drop' (dropout): rate = 0.1", as far as
   /// they tell them (layer_base::attributes, loss_base::attributes). Ranks that train together have the same.
-  [[nodiscard]] GRADUS_COLD std::string describe_options() const {
+  [[nodiscard]] std::string describe_options() const {
     auto options = graph_.describe_options();
     if (loss_ != nullptr) {
       options.begin_loss(loss_->kind());

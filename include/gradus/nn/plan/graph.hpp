@@ -179,7 +179,7 @@ class graph {
 
   /// A line for each option that a layer tells, "layer 'drop' (dropout): rate = 0.1", to which those of a loss may be
   /// added.
-  [[nodiscard]] GRADUS_COLD detail::option_text describe_options() const { return detail::option_text{nodes()}; }
+  [[nodiscard]] detail::option_text describe_options() const { return detail::option_text{nodes()}; }
 
   /// "layer 'conv1' (conv2d)"
   [[nodiscard]] std::string describe(std::size_t layer) const {

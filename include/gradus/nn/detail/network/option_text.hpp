@@ -45,27 +45,27 @@ class option_text final : public attribute_visitor {
 #ifdef GRADUS_HAS_DEFINITIONS
 namespace gradus::nn::detail {
 
-GRADUS_COLD GRADUS_INLINE_CONSTRUCTOR option_text::option_text(std::span<const graph_node> nodes) {
+GRADUS_INLINE_CONSTRUCTOR option_text::option_text(std::span<const graph_node> nodes) {
   for (const graph_node& each : nodes) {
     of_ = gradus::join({"layer '", each.name, "' (", each.layer->kind(), "): "});
     each.layer->attributes(*this);
   }
 }
 
-GRADUS_COLD GRADUS_INLINE void option_text::begin_loss(std::string_view kind) {
+GRADUS_INLINE void option_text::begin_loss(std::string_view kind) {
   append_text(lines_, {"loss: ", kind, "\n"});
   of_ = gradus::join({"loss (", kind, "): "});
 }
 
-GRADUS_COLD GRADUS_INLINE void option_text::operation(std::string_view name) {
+GRADUS_INLINE void option_text::operation(std::string_view name) {
   text("operation", name);
 }
 
-GRADUS_COLD GRADUS_INLINE void option_text::integer(std::string_view name, index_t value) {
+GRADUS_INLINE void option_text::integer(std::string_view name, index_t value) {
   append_text(lines_, {of_, name, " = ", value, "\n"});
 }
 
-GRADUS_COLD GRADUS_INLINE void option_text::integers(std::string_view name, std::span<const index_t> values) {
+GRADUS_INLINE void option_text::integers(std::string_view name, std::span<const index_t> values) {
   append_text(lines_, {of_, name, " = {"});
   for (const index_t& value : values) {
     append_text(lines_, {&value == values.data() ? "" : ", ", value});
@@ -73,15 +73,15 @@ GRADUS_COLD GRADUS_INLINE void option_text::integers(std::string_view name, std:
   lines_ += "}\n";
 }
 
-GRADUS_COLD GRADUS_INLINE void option_text::real(std::string_view name, double value) {
+GRADUS_INLINE void option_text::real(std::string_view name, double value) {
   append_text(lines_, {of_, name, " = ", value, "\n"});
 }
 
-GRADUS_COLD GRADUS_INLINE void option_text::text(std::string_view name, std::string_view value) {
+GRADUS_INLINE void option_text::text(std::string_view name, std::string_view value) {
   append_text(lines_, {of_, name, " = ", value, "\n"});
 }
 
-GRADUS_COLD GRADUS_INLINE void option_text::formula(std::span<const formula_step> steps) {
+GRADUS_INLINE void option_text::formula(std::span<const formula_step> steps) {
   for (const formula_step& step : steps) {
     if (step.operation == formula_operation::number) {
       append_text(lines_, {of_, "number of the function = ", step.number, "\n"});
