@@ -87,12 +87,13 @@ template <class Limits>
 
 /// A call of training.
 template <class Limits>
-gradus_status train_on(std::string_view function, gradus_trainer* handle, gradus_data* data, gradus_report* report,
+gradus_status train_on(rank_call function, gradus_trainer* handle, gradus_data* data, gradus_report* report,
                        const Limits& limits) noexcept {
-  return on_trainer(function, handle, [&](trainer& of) {
+  return on_trainer(name_of(function), handle, [&](trainer& of) {
     std::shared_ptr<data_set> set;
     std::optional<in_use> use;
-    const gradus_report done = of.work->fit([&] { return request_of(of, data, set, use, limits); }, of.settings);
+    const gradus_report done = of.work->fit(
+        function, [&] { return request_of(of, data, set, use, limits); }, of.settings);
     if (report != nullptr) {
       *report = done;
     }
@@ -836,13 +837,12 @@ gradus_status gradus_trainer_steps(gradus_trainer* handle, uint64_t* steps) {
 }
 
 gradus_status gradus_trainer_step(gradus_trainer* handle, gradus_data* data, gradus_report* report) {
-  return train_on("gradus_trainer_step", handle, data, report,
-                  [] { return call_limits{.steps = 1, .own_examples = true}; });
+  return train_on(rank_call::step, handle, data, report, [] { return call_limits{.steps = 1, .own_examples = true}; });
 }
 
 gradus_status gradus_trainer_train_steps(gradus_trainer* handle, gradus_data* data, int64_t steps,
                                          gradus_report* report) {
-  return train_on("gradus_trainer_train_steps", handle, data, report, [&] {
+  return train_on(rank_call::train_steps, handle, data, report, [&] {
     if (steps < 0) {
       refuse("steps of at least 0", {steps});
     }
@@ -852,7 +852,7 @@ gradus_status gradus_trainer_train_steps(gradus_trainer* handle, gradus_data* da
 
 gradus_status gradus_trainer_train_for(gradus_trainer* handle, gradus_data* data, double milliseconds,
                                        gradus_report* report) {
-  return train_on("gradus_trainer_train_for", handle, data, report, [&] {
+  return train_on(rank_call::train_for, handle, data, report, [&] {
     if (!(milliseconds >= 0)) {
       refuse("milliseconds of at least 0", {milliseconds});
     }
@@ -862,7 +862,7 @@ gradus_status gradus_trainer_train_for(gradus_trainer* handle, gradus_data* data
 
 gradus_status gradus_trainer_train_epochs(gradus_trainer* handle, gradus_data* data, int64_t epochs,
                                           gradus_report* report) {
-  return train_on("gradus_trainer_train_epochs", handle, data, report, [&] {
+  return train_on(rank_call::train_epochs, handle, data, report, [&] {
     if (epochs < 0 || epochs > (int64_t{1} << 31)) {
       refuse("epochs from 0 to 2^31", {epochs});
     }
@@ -871,7 +871,7 @@ gradus_status gradus_trainer_train_epochs(gradus_trainer* handle, gradus_data* d
 }
 
 gradus_status gradus_trainer_evaluate(gradus_trainer* handle, gradus_data* data, gradus_report* report) {
-  return on_trainer("gradus_trainer_evaluate", handle, [&](trainer& of) {
+  return on_trainer(name_of(rank_call::evaluate), handle, [&](trainer& of) {
     std::shared_ptr<data_set> set;
     std::optional<in_use> use;
     const gradus_report done = of.work->evaluate(

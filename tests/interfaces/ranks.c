@@ -128,6 +128,23 @@ int main(int count, char** arguments) {
   }
   REFUSED(GRADUS_CONFIGURATION_ERROR, "", gradus_trainer_train_steps(of_all, all, rank + 1, &report));
 
+  /* Ranks in different functions get an error that names both, and training goes on. */
+  if (rank == 1) {
+    REFUSED(GRADUS_CONFIGURATION_ERROR, "gradus_trainer_step on rank 0, gradus_trainer_train_steps on this rank",
+            gradus_trainer_train_steps(of_all, all, 1, &report));
+  } else {
+    REFUSED(GRADUS_CONFIGURATION_ERROR, "gradus_trainer_train_steps on rank 1, gradus_trainer_step on this rank",
+            gradus_trainer_step(of_all, own, &report));
+  }
+  if (rank == 1) {
+    REFUSED(GRADUS_CONFIGURATION_ERROR, "gradus_trainer_train_for on rank 0, gradus_trainer_evaluate on this rank",
+            gradus_trainer_evaluate(of_all, all, &report));
+  } else {
+    REFUSED(GRADUS_CONFIGURATION_ERROR, "gradus_trainer_evaluate on rank 1, gradus_trainer_train_for on this rank",
+            gradus_trainer_train_for(of_all, all, 1, &report));
+  }
+  OK(gradus_trainer_step(of_all, own, &report));
+
   /* The time of one rank and the callback of one rank end the call on all, after the same step. */
   uint64_t steps[2] = {0, 0};
   OK(gradus_trainer_train_for(of_all, all, rank == 0 ? 30 : 60000, &report));

@@ -3,7 +3,6 @@
 // The run-time interface of a layer and the arguments of its forward and backward pass.
 #pragma once
 
-#include <array>        // std::array
 #include <concepts>     // std::constructible_from, std::derived_from
 #include <cstddef>      // std::size_t, std::byte
 #include <cstdint>      // std::uint64_t
@@ -23,15 +22,12 @@
 #include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/conv2d.hpp"
 #include "gradus/layout/layout_policy.hpp"
+#include "gradus/nn/attribute_visitor.hpp"
 #include "gradus/nn/network/image_batch.hpp"
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/value.hpp"
 #include "gradus/tensor/instances.hpp"
 #include "gradus/tensor/tensor_view.hpp"
-
-namespace gradus {
-struct formula_step;
-}
 
 namespace gradus::nn {
 
@@ -177,43 +173,6 @@ struct backward_arguments {
   const step_context& context;     ///< position in training
 };
 
-/// Receives what a layer computes, as layer_base::attributes describes it: io::save_onnx does. Names are those of the
-/// options of layers.
-class attribute_visitor {
- public:
-  /// The operation: "conv2d". Comes first. A layer of a program names its own, "company::rotate": save_onnx writes it
-  /// as the operator `rotate` of the domain `company`, whose inputs are the layer's inputs, parameters and buffers.
-  virtual void operation(std::string_view name) = 0;
-  /// A number, or true or false as 1 and 0.
-  virtual void integer(std::string_view name, index_t value) = 0;
-  /// Several numbers.
-  virtual void integers(std::string_view name, std::span<const index_t> values) = 0;
-  /// A real number.
-  virtual void real(std::string_view name, double value) = 0;
-  /// One of several choices, by its name.
-  virtual void text(std::string_view name, std::string_view value) = 0;
-  /// The steps of an element-wise function of the inputs, then the parameters (tensor/formula.hpp).
-  virtual void formula(std::span<const formula_step> steps) = 0;
-
-  /// integers: {height, width} of a size2d.
-  template <class Size>
-  void size(std::string_view name, const Size& value) {
-    integers(name, std::array<index_t, 2>{value.height, value.width});
-  }
-  /// text for padding::same(), else integers: {top, left, bottom, right}.
-  template <class Padding>
-  void padding(std::string_view name, const Padding& value) {
-    if (value.rule() == Padding::kind::same) {
-      text(name, "same");
-    } else {
-      integers(name, std::array<index_t, 4>{value.top(), value.left(), value.bottom(), value.right()});
-    }
-  }
-
- protected:
-  ~attribute_visitor() = default;
-};
-
 /// The part of a layer that does not depend on element type, layout and device: its shapes, parameters and traits. It
 /// is compiled once for all of them.
 class layer_base {
@@ -232,11 +191,10 @@ class layer_base {
   virtual value_shape infer(std::span<const value_shape> inputs) = 0;
 
   /// Tells `visit` the operation that the layer computes outside training, and its options without those that follow
-  /// from the shapes of its values and parameters. A layer that tells nothing cannot be exported. @pre infer was called
+  /// from the shapes of its values and parameters. Options that matter in training only belong to it. A layer that
+  /// tells nothing cannot be exported, and its options are not compared between ranks or with those of a checkpoint.
+  /// @pre infer was called
   virtual void attributes(attribute_visitor& /*visit*/) const {}
-
-  /// Tells `visit` the options that matter in training only, such as the rate of nn::dropout. @pre infer was called
-  virtual void training_attributes(attribute_visitor& /*visit*/) const {}
 
   /// The parameters. @pre infer was called
   [[nodiscard]] virtual std::vector<parameter_description> parameters() const { return {}; }

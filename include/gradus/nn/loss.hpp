@@ -25,7 +25,7 @@
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/layout/mapping.hpp"
-#include "gradus/nn/layer.hpp"
+#include "gradus/nn/attribute_visitor.hpp"
 #include "gradus/nn/network/image_batch.hpp"
 #include "gradus/nn/targets.hpp"
 #include "gradus/nn/value.hpp"
@@ -51,15 +51,16 @@ class loss_base {
   /// @throws shape_error when the loss cannot use scores of this shape
   virtual void infer(const value_shape& scores) = 0;
 
+  /// Tells `visit` the options of the loss. Ranks that train together compare them, and so do checkpoints; those of a
+  /// loss that tells nothing are not compared. @pre infer was called
+  virtual void attributes(attribute_visitor& /*visit*/) const {}
+
   /// Called once after infer, with the device that runs the network: the place to take memory.
   virtual void prepare(Device& /*device*/) {}
 
   /// Which targets compute reads: by default a class for each example. The network checks that a batch has them, and
   /// no others. @pre infer was called
   [[nodiscard]] virtual target_description targets() const { return {.labels = 1}; }
-
-  /// Tells `visit` the options. Checkpoints of a training are compared by them.
-  virtual void attributes(attribute_visitor& /*visit*/) const {}
 
   /// Returns the sums over the batch. Unless `gradient` is without memory, writes scale * d(sum of losses)/d(scores) to
   /// it.
@@ -141,6 +142,9 @@ namespace detail {
 /// @throws shape_error, configuration_error when the options do not fit the scores
 void require_cross_entropy(std::string_view kind, const softmax_cross_entropy& options, const value_shape& scores);
 
+/// As loss_base::attributes.
+void tell_cross_entropy(attribute_visitor& visit, const softmax_cross_entropy& options);
+
 /// @throws shape_error when a label is not in [0, classes)
 void require_labels(std::string_view kind, std::span<const std::int32_t> labels, index_t classes,
                     const std::optional<std::int32_t>& ignored);
@@ -167,23 +171,14 @@ class cross_entropy : public loss_base<Element, Device> {
     shape_ = scores;
   }
 
+  void attributes(attribute_visitor& visit) const override { tell_cross_entropy(visit, options_); }
+
   void prepare(Device& device) override {
     if (!options_.class_weights.empty()) {
       std::vector<number> weights(options_.class_weights.begin(), options_.class_weights.end());
       class_weights_.emplace(device, extents<1>{shape_.channels});
       device.copy_from_host(class_weights_->data(), weights.data(), weights.size() * sizeof(number));
     }
-  }
-
-  void attributes(attribute_visitor& visit) const override {
-    visit.real("label_smoothing", options_.label_smoothing);
-    for (const double weight : options_.class_weights) {
-      visit.real("class_weight", weight);
-    }
-    if (options_.ignored_label) {
-      visit.integer("ignored_label", *options_.ignored_label);
-    }
-    visit.text("reduction", options_.reduction == label_reduction::pixels ? "pixels" : "valid");
   }
 
   /// With an ignored label, a data set may count it as a class: then the number of classes is not compared.
@@ -283,6 +278,17 @@ GRADUS_INLINE void require_cross_entropy(std::string_view kind, const softmax_cr
       raise<configuration_error>(kind, "finite class weights of at least 0", {weight});
     }
   }
+}
+
+GRADUS_INLINE void tell_cross_entropy(attribute_visitor& visit, const softmax_cross_entropy& options) {
+  visit.real("label_smoothing", options.label_smoothing);
+  for (std::size_t k = 0; k < options.class_weights.size(); ++k) {
+    visit.real(gradus::join({"class_weights[", k, "]"}), options.class_weights[k]);
+  }
+  if (options.ignored_label) {
+    visit.integer("ignored_label", *options.ignored_label);
+  }
+  visit.text("reduction", options.reduction == label_reduction::valid ? "valid" : "pixels");
 }
 
 GRADUS_NEVER_INLINE GRADUS_INLINE void require_labels(std::string_view kind, std::span<const std::int32_t> labels,

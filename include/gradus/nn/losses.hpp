@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cmath>             // std::isfinite
+#include <cstddef>           // std::size_t
 #include <initializer_list>  // std::initializer_list
 #include <optional>          // std::optional
+#include <span>              // std::span
 #include <string_view>       // std::string_view
 #include <utility>           // std::declval, std::move
 #include <vector>            // std::vector
@@ -16,6 +18,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
 #include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/channel_softmax.hpp"
 #include "gradus/kernels/cosine.hpp"
@@ -26,7 +29,7 @@
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/layout/mapping.hpp"
-#include "gradus/nn/layer.hpp"
+#include "gradus/nn/attribute_visitor.hpp"
 #include "gradus/nn/loss.hpp"
 #include "gradus/nn/network/image_batch.hpp"
 #include "gradus/nn/targets.hpp"
@@ -64,6 +67,13 @@ struct loss_of_options {
 
 namespace detail {
 
+/// Tells several numbers: "positive_weight[2]".
+inline void tell_numbers(attribute_visitor& visit, std::string_view name, std::span<const double> numbers) {
+  for (std::size_t k = 0; k < numbers.size(); ++k) {
+    visit.real(gradus::join({name, "[", k, "]"}), numbers[k]);
+  }
+}
+
 template <class Formula, class Element, class Device>
 class formula_loss_of : public loss_base<Element, Device> {
   static_assert(kernels::explain_formula_loss<Device, Element>());
@@ -76,13 +86,11 @@ class formula_loss_of : public loss_base<Element, Device> {
 
   void infer(const value_shape& scores) override { shape_ = {scores.channels, scores.height, scores.width}; }
 
-  [[nodiscard]] target_description targets() const override { return {.labels = 0, .values = shape_}; }
-
   void attributes(attribute_visitor& visit) const override {
-    for (const double each : function_.numbers()) {
-      visit.real("number", each);
-    }
+    tell_numbers(visit, "numbers of the function", function_.numbers());
   }
+
+  [[nodiscard]] target_description targets() const override { return {.labels = 0, .values = shape_}; }
 
   kernels::loss_sums compute(const image_batch<const Element, Device>& scores,
                              const nn::targets<Element, Device>& batch_targets, double scale,
@@ -254,16 +262,12 @@ class binary_cross_entropy_with_logits::loss final : public loss_function<Elemen
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "binary_cross_entropy_with_logits"; }
 
-  void attributes(attribute_visitor& visit) const override {
-    for (const double weight : weights_) {
-      visit.real("positive_weight", weight);
-    }
-  }
-
   void infer(const value_shape& scores) override {
     detail::require_positive_weights(weights_, scores);
     shape_ = scores;
   }
+
+  void attributes(attribute_visitor& visit) const override { detail::tell_numbers(visit, "positive_weight", weights_); }
 
   void prepare(Device& device) override {
     if (weights_.size() > 1) {
@@ -363,9 +367,9 @@ class cosine_similarity::loss final : public loss_function<Element, Layout, Devi
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "cosine_similarity"; }
 
-  void attributes(attribute_visitor& visit) const override { visit.real("epsilon", epsilon_); }
-
   void infer(const value_shape& scores) override { shape_ = scores; }
+
+  void attributes(attribute_visitor& visit) const override { visit.real("epsilon", epsilon_); }
 
   [[nodiscard]] target_description targets() const override {
     return {.labels = 0, .values = {shape_.channels, shape_.height, shape_.width}};

@@ -106,6 +106,8 @@ class captured_network {
   [[nodiscard]] auto buffer_values() const noexcept { return network_->buffer_values(); }
   /// As network::describe.
   [[nodiscard]] std::string describe() const { return network_->describe(); }
+  /// As network::describe_options.
+  [[nodiscard]] std::string describe_options() const { return network_->describe_options(); }
 
  private:
   kernels::loss_sums run_step(const const_view& images, const targets_type& batch_targets,

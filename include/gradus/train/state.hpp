@@ -63,7 +63,7 @@ void take_constant_properties(const training_parts<Network>& training, training_
   state.set_property("strategy", std::string_view{strategy}.substr(0, strategy.find_first_of(" \n")));
   state.set_property("ranks", join({training.group->size()}));
   state.set_property("seed", join({training.network->seed()}));
-  state.set_property("layers", training.network->describe_computation());
+  state.set_property("layers", training.network->describe_options());
   if (training.workers != nullptr) {
     state.set_property("virtual workers", join({training.workers->all}));
   }
@@ -202,12 +202,14 @@ void take_state(const training_parts<Network>& training, training_state& state) 
 /// @endcode
 ///
 /// @param state  its earlier content is replaced, except for properties of other names
-/// @throws configuration_error when a buffer of the rule has elements of an unknown type
+/// @throws configuration_error when a buffer of the rule has elements of an unknown type, or while the averages of the
+///         weights are in their place (trainer.swap_average)
 /// @throws communication_error if a rank fails or does not call it
 template <class Trainer>
 void capture(Trainer& trainer, training_state& state, error_location where = error_location::current()) {
   at_call(where, [&] {
     const auto training = detail::trainer_access::parts_of(trainer);
+    training.progress->require_weights("train::capture", where);
     try {
       detail::take_state(training, state);
     } catch (const std::exception& failure) {

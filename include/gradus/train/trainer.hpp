@@ -277,13 +277,15 @@ class trainer final : public detail::trainer_base<Network> {
     return own->state();
   }
   /// Exchanges the averages of the weights (optim::update::average) with the weights, to evaluate or to save them; and
-  /// back, before the next step. On all ranks, between calls of fit or in on_epoch.
+  /// back, before the next step. On all ranks, between calls of fit or in on_epoch. Until then fit and train::capture
+  /// throw configuration_error.
   /// @throws configuration_error if the update keeps no average
   void swap_average(error_location where = error_location::current()) {
     at_call(where, [&, this] {
       optim::parameter_update<element>& all = rule(where);
       end_->complete_update();
       all.swap_average(this->network().trained_values());
+      this->progress().averages_were_exchanged();
     });
   }
   /// What the strategy keeps: its plan, and what it has counted.

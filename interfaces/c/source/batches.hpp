@@ -106,9 +106,8 @@ class call_batches {
     if (limits_.own_examples) {
       limits_.steps = 1;
       reserve(data_.count());
-      // Behind "shared by" is what ranks compare, but not what a training that goes on must have.
-      description_ =
-          gradus::join({"examples of each rank's own, shared by ", ranks, " ranks", stops ? ", with a callback" : ""});
+      description_ = gradus::join({own_settings(settings), ", shared by ", ranks, " ranks, samples of each rank's own",
+                                   stops ? ", with a callback" : ""});
       return;
     }
     if (settings.global_batch_size < 1) {
@@ -137,12 +136,9 @@ class call_batches {
     pass_ = step / per_pass;
     next_ = static_cast<index_t>(step % per_pass);
     reserve(largest_);
-    description_ = gradus::join(
-        {data_.count(), " samples of ", image_.channels, "x", image_.height, "x", image_.width, ", batches of ",
-         settings.global_batch_size,
-         settings.shuffle ? gradus::join({", shuffled with seed ", settings.seed}) : std::string{", in order"},
-         ", shared by ", ranks, " ranks, ", limits_.steps, " steps", limits_.milliseconds ? " within a time" : "",
-         stops ? ", with a callback" : ""});
+    description_ = gradus::join({own_settings(settings), ", shared by ", ranks, " ranks, ", data_.count(),
+                                 " samples of all, ", limits_.steps, " steps",
+                                 limits_.milliseconds ? " within a time" : "", stops ? ", with a callback" : ""});
     if (ranks > 1) {  // some of the content
       std::uint64_t hash = hash_of(data_.inputs, 0xcbf29ce484222325U);
       hash = hash_of(data_.labels, hash_of(data_.targets, hash));
@@ -220,6 +216,15 @@ class call_batches {
   }
 
  private:
+  /// What all calls of a trainer have in common: a training that goes on from a checkpoint must have it. Behind it,
+  /// after "shared by", comes what ranks compare in one call. The next call may have another one.
+  [[nodiscard]] std::string own_settings(const call_settings& settings) const {
+    return gradus::join(
+        {"samples of ", image_.channels, "x", image_.height, "x", image_.width, ", batches of ",
+         settings.global_batch_size,
+         settings.shuffle ? gradus::join({", shuffled with seed ", settings.seed}) : std::string{", in order"}});
+  }
+
   /// Whether the time is over or a callback stops, on some rank.
   [[nodiscard]] bool over() {
     bool ends = stop_;

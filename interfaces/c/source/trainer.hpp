@@ -3,13 +3,17 @@
 // Training behind the C interface: calls of some steps each.
 #pragma once
 
+#include <cmath>        // std::abs
+#include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint64_t
 #include <exception>    // std::current_exception, std::exception_ptr, std::rethrow_exception
 #include <functional>   // std::function
 #include <memory>       // std::make_unique, std::shared_ptr, std::unique_ptr
 #include <string>       // std::string
+#include <string_view>  // std::string_view
 #include <type_traits>  // std::remove_cvref_t
 #include <utility>      // std::move
+#include <vector>       // std::vector
 
 #include "arrays.hpp"
 #include "batches.hpp"
@@ -47,6 +51,15 @@ struct rate_of_step {
   [[nodiscard]] std::string description() const { return "a function of the program"; }
 };
 
+/// The functions that all ranks call together. Ranks compare them before they exchange anything else.
+enum class rank_call : unsigned char { step, train_steps, train_for, train_epochs, evaluate };
+
+[[nodiscard]] constexpr std::string_view name_of(rank_call function) noexcept {
+  constexpr std::string_view names[] = {"gradus_trainer_step", "gradus_trainer_train_steps", "gradus_trainer_train_for",
+                                        "gradus_trainer_train_epochs", "gradus_trainer_evaluate"};
+  return names[static_cast<std::size_t>(function)];
+}
+
 /// Gives the data of a call as the network reads it, and how long it goes on.
 using request_taker = std::function<call_request()>;
 
@@ -60,7 +73,7 @@ class any_training {
 
   [[nodiscard]] virtual std::uint64_t steps() const = 0;
   [[nodiscard]] virtual nn::target_description needed() const = 0;
-  virtual gradus_report fit(const request_taker& take, const call_settings& settings) = 0;
+  virtual gradus_report fit(rank_call function, const request_taker& take, const call_settings& settings) = 0;
   virtual gradus_report evaluate(const request_taker& take, const call_settings& settings) = 0;
   virtual void set_checkpoints(const std::string& folder, const gradus_checkpoint_options& options) = 0;
   virtual bool resume(const std::string& folder) = 0;
@@ -84,9 +97,9 @@ class training final : public any_training {
     return const_cast<trainer_type&>(trainer_).network().target_description();
   }
 
-  gradus_report fit(const request_taker& take, const call_settings& settings) override {
+  gradus_report fit(rank_call function, const request_taker& take, const call_settings& settings) override {
     const bool calls = settings.callback != nullptr;
-    agree([&] { batches_.prepare(take(), settings, calls, group(), trainer_.steps()); });
+    agree(function, [&] { batches_.prepare(take(), settings, calls, group(), trainer_.steps()); });
     batches_.exchange_counts();
     gradus_report report{};
     const auto on_step = [&](const train::step_report& step) {
@@ -128,7 +141,7 @@ class training final : public any_training {
     in_order.shuffle = false;
     in_order.global_batch_size =
         trainer_.network().max_batch_size() * static_cast<index_t>(trainer_.communicator().size());
-    agree([&] { evaluation_.prepare({take().data, {.passes = 1}}, in_order, false, group(), 0); });
+    agree(rank_call::evaluate, [&] { evaluation_.prepare({take().data, {.passes = 1}}, in_order, false, group(), 0); });
     const train::evaluation_report measured = trainer_.evaluate(evaluation_);
     return {.steps = evaluation_.steps(),
             .examples = measured.examples,
@@ -160,26 +173,39 @@ class training final : public any_training {
   [[nodiscard]] gradus::comm::link& group() { return trainer_.communicator().link(); }
 
   /// Calls body(). If it throws on one rank, all throw, so that no rank waits for one that has refused its arguments.
+  /// So do all where ranks are in different functions, which would exchange different things.
   template <class Body>
-  void agree(const Body& body) {
-    double failed[] = {0};
+  void agree(rank_call function, const Body& body) {
     std::exception_ptr own;
     try {
       body();
     } catch (...) {
       own = std::current_exception();
-      failed[0] = 1;
     }
-    if (group().size() > 1) {
-      group().sum(failed);
+    const auto ranks = static_cast<std::size_t>(group().size());
+    const auto rank = static_cast<std::size_t>(group().rank());
+    std::vector<double> calls(ranks, 0.0);  // the function of each rank: the number from 1, below 0 if it refuses
+    calls[rank] = (static_cast<double>(function) + 1) * (own == nullptr ? 1 : -1);
+    if (ranks > 1) {
+      group().sum(calls);
+    }
+    int failed = 0;
+    for (std::size_t other = 0; other < ranks; ++other) {
+      const auto theirs = static_cast<rank_call>(std::abs(calls[other]) - 1);
+      if (theirs != function) {
+        throw failure{GRADUS_CONFIGURATION_ERROR,
+                      "one function that all ranks of the trainer call",
+                      {name_of(theirs), " on rank ", other, ", ", name_of(function), " on this rank"}};
+      }
+      failed += calls[other] < 0 ? 1 : 0;
     }
     if (own != nullptr) {
       std::rethrow_exception(own);
     }
-    if (failed[0] > 0) {
+    if (failed > 0) {
       throw failure{GRADUS_CONFIGURATION_ERROR,
                     "arguments that all ranks take",
-                    {"those of ", failed[0], " other ranks, which refuse theirs"},
+                    {"those of ", failed, " other ranks, which refuse theirs"},
                     "their messages say why"};
     }
   }

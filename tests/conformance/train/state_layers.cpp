@@ -123,16 +123,13 @@ BOOST_AUTO_TEST_CASE(the_first_layer_that_differs_is_named) {
   train::training_state state;
   take_state(state);
   const std::string circular = refusal(state, {.padding = gradus::kernels::padding_mode::circular});
-  BOOST_TEST(says(circular, "train::restore: expected the layers of the state: conv conv2d"));
-  BOOST_TEST(says(circular, "padding_mode = zeros"));
-  BOOST_TEST(says(circular, "got conv conv2d"));
-  BOOST_TEST(says(circular, "padding_mode = circular"));
-  BOOST_TEST(says(refusal(state, {.tanh = true}), "got act tanh"));
-  BOOST_TEST(says(refusal(state, {.slope = 0.2}), "got act leaky_relu"));
-  BOOST_TEST(says(refusal(state, {.no_activation = true}), "got drop dropout"));
-  BOOST_TEST(says(refusal(state, {.rate = 0.5}), "rate = 0.5"));
-  BOOST_TEST(
-      says(refusal(state, {.smoothing = 0.1}), "got loss softmax_cross_entropy {options, label_smoothing = 0.1"));
+  BOOST_TEST(says(circular, "expected the layers of the state: layer 'conv' (conv2d): padding_mode = zeros"));
+  BOOST_TEST(says(circular, "got layer 'conv' (conv2d): padding_mode = circular"));
+  BOOST_TEST(says(refusal(state, {.tanh = true}), "got 'act' is tanh of 'conv'"));
+  BOOST_TEST(says(refusal(state, {.slope = 0.2}), "got layer 'act' (leaky_relu): negative_slope = 0.2"));
+  BOOST_TEST(says(refusal(state, {.no_activation = true}), "got 'drop' is dropout of 'conv'"));
+  BOOST_TEST(says(refusal(state, {.rate = 0.5}), "got layer 'drop' (dropout): rate = 0.5"));
+  BOOST_TEST(says(refusal(state, {.smoothing = 0.1}), "got loss (softmax_cross_entropy): label_smoothing = 0.1"));
 }
 
 BOOST_AUTO_TEST_CASE(the_same_layers_go_on_in_another_layout_and_frozen) {
@@ -140,8 +137,7 @@ BOOST_AUTO_TEST_CASE(the_same_layers_go_on_in_another_layout_and_frozen) {
   take_state(state);
   BOOST_TEST(refusal(state, {}) == "");
   BOOST_TEST(refusal<gradus::nchw>(state, {}) == "");
-  BOOST_TEST(training_of_layers<gradus::nhwc>{{.frozen = true}}.net.describe_computation() ==
-             *state.property("layers"));
+  BOOST_TEST(training_of_layers<gradus::nhwc>{{.frozen = true}}.net.describe_options() == *state.property("layers"));
 }
 
 BOOST_AUTO_TEST_CASE(other_layers_go_on_where_the_program_says_so) {
@@ -157,7 +153,7 @@ BOOST_AUTO_TEST_CASE(states_of_earlier_versions_are_compared_by_what_they_have) 
   const std::string version = "0.0.1";
   const state_with_property earlier{state, "gradus version", &version};
   BOOST_TEST(refusal(earlier, {.slope = 0.2, .rate = 0.5}) == "");
-  BOOST_TEST(says(refusal(earlier, {.tanh = true}), "got act tanh"));
+  BOOST_TEST(says(refusal(earlier, {.tanh = true}), "got 'act' is tanh"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -127,6 +127,20 @@ BOOST_AUTO_TEST_CASE(the_learning_rate_is_named_where_the_data_is_finite) {
              messages[0]);
 }
 
+// What is not finite in the batch of one rank makes the parameters of all ranks so, and may be found by the others
+// first.
+BOOST_AUTO_TEST_CASE(a_rank_says_nothing_of_the_batches_of_the_others) {
+  std::string all;
+  for (const std::string& message : messages_of_training(2, shard_of_rank, {}, 1e30)) {
+    all += message + "\n";
+  }
+  for (const char* const part : {"Or the batch of another rank had a number that is not finite",
+                                 "All inputs and targets of the batch of this rank are finite"}) {
+    BOOST_TEST(all.find(part) != std::string::npos, all);
+  }
+  BOOST_TEST(all.find("of the batch are finite") == std::string::npos, all);
+}
+
 // Numbers that the network is given by hand.
 BOOST_AUTO_TEST_CASE(targets_and_weights_are_looked_at_where_they_are_given) {
   gradus::cpu device{{.intra_op_threads = 1}};

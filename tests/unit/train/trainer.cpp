@@ -28,6 +28,7 @@
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/sharded_update.hpp"
 #include "gradus/train/progress.hpp"
+#include "gradus/train/state.hpp"
 
 namespace {
 
@@ -182,6 +183,56 @@ BOOST_AUTO_TEST_CASE(the_first_layer_that_is_not_finite_is_named) {
     BOOST_TEST((message.find("layer '") != std::string::npos || message.find("parameter ") != std::string::npos),
                message);
     require_text(message, "Hint: a smaller learning rate");
+  }
+}
+
+// Steps would train the averages, and a state would have both under each other's name.
+BOOST_AUTO_TEST_CASE(no_step_and_no_state_is_made_of_the_averages_of_the_weights) {
+  const auto messages_of = [](int ranks) {
+    return gradus::comm::run_ranks(ranks, [&](gradus::comm::threads& world) {
+      gradus::cpu device{{.intra_op_threads = 1}};
+      gradus::data::loader<float, gradus::nhwc> loader{
+          device, gradus_test::small_dataset(), {.global_batch_size = 8, .seed = 1}};
+      network net{device, {2, 9, 8}};
+      gradus_test::build_training_network(net);
+      net.compile({.max_batch_size = 8, .seed = 1});
+      train::trainer trainer{net, optim::update{.rule = optim::sgd{}, .average = 0.9}, world};
+      const train::fit_options options{.epochs = 1, .learning_rate = 0.05};
+      trainer.fit(loader, options);
+      train::training_state state;
+      std::vector<std::string> refused;
+      const auto expect = [&](const auto& body) {
+        try {
+          body();
+          refused.emplace_back("no error");
+        } catch (const gradus::configuration_error& failure) {
+          refused.emplace_back(failure.what());
+        }
+      };
+      trainer.swap_average();
+      expect([&] { trainer.fit(loader, options); });
+      expect([&] { train::capture(trainer, state); });
+      trainer.swap_average();
+      train::capture(trainer, state);
+      trainer.fit(loader, options);
+      if (world.size() == 1) {  // whose state has all
+        trainer.swap_average();
+        train::restore(trainer, state);  // the weights of the state, and its averages
+      }
+      expect([&] {
+        trainer.fit(loader, {.epochs = 3, .learning_rate = 0.05},
+                    [&](const train::epoch_report& /*epoch*/) { trainer.swap_average(); });
+      });
+      return refused;
+    });
+  };
+  for (const int ranks : {1, 2}) {
+    for (const std::vector<std::string>& refused : messages_of(ranks)) {
+      BOOST_REQUIRE(refused.size() == 3U);
+      require_text(refused[0], "trainer.fit: expected the weights that are trained, got their averages in their place");
+      require_text(refused[1], "train::capture: expected the weights that are trained, got their averages");
+      require_text(refused[2], "trainer.fit: expected the weights that are trained, got their averages");
+    }
   }
 }
 

@@ -127,8 +127,8 @@ class batch_norm_base : public layer_base {
   void attributes(attribute_visitor& visit) const override {
     visit.operation("batch_norm");
     visit.real("epsilon", options_.epsilon);
+    visit.real("momentum", options_.momentum);
   }
-  void training_attributes(attribute_visitor& visit) const override { visit.real("momentum", options_.momentum); }
 
  protected:
   batch_norm options_;

@@ -66,7 +66,8 @@ class dropout_base : public layer_base {
 
   [[nodiscard]] std::string_view random_name() const noexcept override { return options_.name; }
 
-  void training_attributes(attribute_visitor& visit) const override {
+  void attributes(attribute_visitor& visit) const override {
+    visit.operation(kind());
     visit.real("rate", options_.rate);
     visit.text("name", options_.name);
   }

@@ -21,7 +21,6 @@
 #include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/elementwise.hpp"
 #include "gradus/kernels/softmax.hpp"
-#include "gradus/nn/detail/network/computation_text.hpp"
 #include "gradus/nn/detail/network/empty_step.hpp"
 #include "gradus/nn/detail/network/use.hpp"
 #include "gradus/nn/layer.hpp"
@@ -57,17 +56,16 @@ class network_base : public compiled_network<Element, Device> {
   [[nodiscard]] std::string_view loss_kind() const noexcept {
     return loss_ == nullptr ? std::string_view{} : loss_->kind();
   }
-  /// A text with one line for each layer and one for the loss: name, kind, output shape, inputs and, in braces, the
-  /// options that the layer tells. Checkpoints have it. Which layers are frozen is not in it.
-  [[nodiscard]] GRADUS_COLD std::string describe_computation() const {
-    std::string text = graph_.describe_computation();
+  /// What the layers and the loss compute, as text with a line for each, "'drop' is dropout of 'relu', (3, 8, 8)", and
+  /// one for each option that it tells (layer_base::attributes), "layer 'drop' (dropout): rate = 0.1". Ranks that train
+  /// together have the same text, and so has a training that goes on from a checkpoint. Frozen layers are not in it.
+  [[nodiscard]] std::string describe_options() const {
+    auto options = graph_.describe_options();
     if (loss_ != nullptr) {
-      append_text(text, {"loss ", loss_->kind(), " {options"});
-      detail::attribute_text options{text};
+      options.begin_loss(loss_->kind());
       loss_->attributes(options);
-      text += "}\n";
     }
-    return text;
+    return options.text();
   }
 
  protected:

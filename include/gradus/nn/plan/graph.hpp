@@ -21,10 +21,10 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/name_pattern.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/nn/detail/network/computation_text.hpp"
 #include "gradus/nn/detail/network/graph_errors.hpp"
 #include "gradus/nn/detail/network/graph_text.hpp"
 #include "gradus/nn/detail/network/name_index.hpp"
+#include "gradus/nn/detail/network/option_text.hpp"
 #include "gradus/nn/detail/network/unknown_names.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/network/parameter_options.hpp"
@@ -177,11 +177,9 @@ class graph {
     return detail::graph_text(nodes(), shapes_, append_groups_);
   }
 
-  /// A text with one line for each layer: its name, kind, output shape, inputs and, in braces, its options. Networks
-  /// with equal texts compute the same from the same values of parameters.
-  [[nodiscard]] GRADUS_COLD std::string describe_computation() const {
-    return detail::computation_text(nodes(), shapes_);
-  }
+  /// What the layers compute, as text: a line for each layer and one for each of its options, to which those of a loss
+  /// may be added.
+  [[nodiscard]] detail::option_text describe_options() const { return detail::option_text{nodes(), shapes_}; }
 
   /// "layer 'conv1' (conv2d)"
   [[nodiscard]] std::string describe(std::size_t layer) const {

@@ -150,7 +150,8 @@ inline void require_arrays(const state_source& source, const training_state& wan
 
 /// Compares what the layers of the state compute with those of this network, line by line. A state of an earlier
 /// version may have no such text, and that of another version may tell other options.
-/// @throws configuration_error with the first layer that differs
+/// @param own  network::describe_options()
+/// @throws configuration_error with the first line that differs
 inline void require_layers(const state_source& source, std::string_view own) {
   const std::string* const all = source.property("layers");
   if (all == nullptr) {
@@ -159,9 +160,14 @@ inline void require_layers(const state_source& source, std::string_view own) {
   const std::string* const written_by = source.property("gradus version");
   const bool same_version = written_by != nullptr && *written_by == version;
   const auto take_line = [&](std::string_view& rest) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(rest.size() == line.size() ? line.size() : line.size() + 1);
-    return same_version ? line : line.substr(0, line.find(" {"));
+    while (!rest.empty()) {
+      const std::string_view line = rest.substr(0, rest.find('\n'));
+      rest.remove_prefix(rest.size() == line.size() ? line.size() : line.size() + 1);
+      if (same_version || !(line.starts_with("layer ") || line.starts_with("loss ("))) {  // not an option
+        return line;
+      }
+    }
+    return std::string_view{};
   };
   for (std::string_view theirs = *all; !theirs.empty() || !own.empty();) {
     const std::string_view saved = take_line(theirs);

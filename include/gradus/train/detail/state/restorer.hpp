@@ -104,7 +104,7 @@ class restorer {
     plan_state(*training_, wanted_);
     require_arrays(*source_, wanted_);
     if (same_layers_) {
-      require_layers(*source_, training_->network->describe_computation());
+      require_layers(*source_, training_->network->describe_options());
     }
     require_property(*source_, "seed", join({training_->network->seed()}),
                      "compile the network with this seed: the random numbers of its layers follow from it");

@@ -83,9 +83,14 @@ struct fit_properties {
   any_replicas* replicas = nullptr;  // to compare before the first step
 };
 
+/// @param averages  in place of the weights, as trainer.swap_average leaves them
+/// @throws configuration_error if it is true
+void require_own_weights(std::string_view operation, bool averages, error_location where);
+
+/// @param averages   in place of the weights
 /// @param agreement  what the callbacks of all ranks have in common
-/// @throws configuration_error when options make no sense or ranks differ
-void require_same_fit(comm::link& group, const fit_properties& fit, const std::string& agreement);
+/// @throws configuration_error when options make no sense, ranks differ, or the network has the averages of its weights
+void require_same_fit(comm::link& group, const fit_properties& fit, bool averages, const std::string& agreement);
 
 }  // namespace gradus::train::detail
 
@@ -103,11 +108,20 @@ GRADUS_COLD GRADUS_INLINE void take_shard(comm::link& group, void (*refuse)(comm
   });
 }
 
-GRADUS_INLINE void require_same_fit(comm::link& group, const fit_properties& fit, const std::string& agreement) {
+GRADUS_INLINE void require_own_weights(std::string_view operation, bool averages, error_location where) {
+  if (averages) {
+    raise<configuration_error>(operation, "the weights that are trained", "their averages in their place",
+                               "call trainer.swap_average() a second time, which brings the weights back", where);
+  }
+}
+
+GRADUS_INLINE void require_same_fit(comm::link& group, const fit_properties& fit, bool averages,
+                                    const std::string& agreement) {
   check_on_all(group, refuse_fit, fit.where, [&] {
     if (fit.run.epochs < 0) {
       raise<configuration_error>("trainer.fit", "epochs of at least 0", {fit.run.epochs});
     }
+    require_own_weights("trainer.fit", averages, fit.where);
   });
   const comm::property properties[] = {{"arguments", valid_arguments},
                                        {"epochs", gradus::join({fit.run.epochs})},

@@ -117,6 +117,13 @@ class loop {
   /// Whether go_to would change what a running fit does.
   [[nodiscard]] bool running() const noexcept { return callbacks_ != nullptr; }
 
+  /// The averages of the weights have been exchanged with the weights. No step follows before they are again.
+  void averages_were_exchanged() noexcept { averages_ = !averages_; }
+  /// @throws configuration_error if the network has the averages of its weights
+  void require_weights(std::string_view operation, error_location where) const {
+    require_own_weights(operation, averages_, where);
+  }
+
   /// The loader of the fit that goes on has begun other epochs in a callback: it goes back to the batch that comes
   /// next.
   void loader_was_used() noexcept { loader_was_used_ = true; }
@@ -130,7 +137,7 @@ class loop {
   friend class stepwise;
 
   void check(comm::link& group, const fit_properties& fit, const std::string& agreement) const {
-    require_same_fit(group, fit, agreement);
+    require_same_fit(group, fit, averages_, agreement);
     require_loader_of_state(fit);
     require_same_replicas(group, fit);
   }
@@ -225,6 +232,7 @@ class loop {
   training_position position_;
   const callback_list* callbacks_ = nullptr;  // of the fit that goes on
   bool loader_was_used_ = false;              // by callbacks of the step
+  bool averages_ = false;                     // in the place of the weights
   std::string loader_;                        // of the last fit
   std::string learning_rate_;
   // Of a state from which the next fit goes on.
@@ -290,6 +298,7 @@ GRADUS_INLINE void loop::go_to(const training_position& position, const std::str
   resumes_ = true;
   expected_loader_ = loader;
   remembered_ = std::move(remembered);
+  averages_ = false;
 }
 
 GRADUS_INLINE void loop::fit(batch_runner& data, optimizer_step& update, comm::link& group, const fit_properties& fit,
@@ -376,6 +385,7 @@ GRADUS_INLINE bool loop::run_step(batch_runner& data, optimizer_step& update, co
   const run_information& run = fit.run;
   epoch_report& report = own.report;
   batch_counts batch;
+  require_weights("trainer.fit", fit.where);  // a callback may have exchanged them
   const auto before_input = clock::now();
   const bool more = data.next(batch);
   report.input_seconds += seconds_since(before_input);
@@ -392,7 +402,8 @@ GRADUS_INLINE bool loop::run_step(batch_runner& data, optimizer_step& update, co
                                  .loss_scale = update.scale_of_loss()};
   const kernels::loss_sums part = data.train_step(options, update);
   if (!is_finite(part.loss)) {
-    raise_not_finite(data.first_not_finite(options), options, group.rank(), report.epoch, part.loss, rate);
+    raise_not_finite(data.first_not_finite(options), options, group.rank(), group.size(), report.epoch, part.loss,
+                     rate);
   }
   const auto before_exchange = clock::now();
   update.update({rate, position_.steps});

@@ -17,19 +17,20 @@ namespace gradus::train::detail {
 
 /// Reports a loss that is not finite.
 /// @param first  the first value that is not finite; an example's number counts from options.first_example
+/// @param ranks  that train together
 /// @param epoch  counted from 0
 /// @param rate   the learning rate of the step
 /// @throws numeric_error always
-[[noreturn]] void raise_not_finite(const nn::non_finite& first, const nn::step_options& options, int rank, int epoch,
-                                   double loss, double rate);
+[[noreturn]] void raise_not_finite(const nn::non_finite& first, const nn::step_options& options, int rank, int ranks,
+                                   int epoch, double loss, double rate);
 
 }  // namespace gradus::train::detail
 
 #ifdef GRADUS_HAS_DEFINITIONS
 namespace gradus::train::detail {
 
-GRADUS_INLINE void raise_not_finite(const nn::non_finite& first, const nn::step_options& options, int rank, int epoch,
-                                    double loss, double rate) {
+GRADUS_INLINE void raise_not_finite(const nn::non_finite& first, const nn::step_options& options, int rank, int ranks,
+                                    int epoch, double loss, double rate) {
   std::string what = first.where.empty() ? "the loss itself" : first.where;
   std::string hint;
   if (first.example >= 0) {
@@ -40,8 +41,16 @@ GRADUS_INLINE void raise_not_finite(const nn::non_finite& first, const nn::step_
   } else {
     char shown_rate[32];
     format_text(shown_rate, sizeof(shown_rate), "%g", rate);
-    append_text(hint, {"a smaller learning rate than ", shown_rate,
-                       ", or a warm-up. All inputs and targets of the batch are finite; look for very large ones"});
+    append_text(hint, {"a smaller learning rate than ", shown_rate, ", or a warm-up"});
+    if (ranks > 1) {
+      hint +=
+          ". Or the batch of another rank had a number that is not finite, which comes to this rank with the "
+          "gradients: the error of that rank names it";
+    }
+    if (!first.where.starts_with("parameter ")) {  // else the batch was not looked at
+      append_text(hint, {". All inputs and targets of the batch ", ranks > 1 ? "of this rank " : "",
+                         "are finite; look for very large ones"});
+    }
   }
   hint += ". The network has the parameters of this step: begin again with a new one";
   raise<numeric_error>({"training step ", options.step, " (epoch ", epoch + 1, ", rank ", rank, ")"}, "a finite loss",

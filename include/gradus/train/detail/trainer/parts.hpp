@@ -384,6 +384,7 @@ class callback_of final : public any_callback {
 /// What all ranks must have in common.
 struct composition {
   std::string network;
+  std::string options;  // of layers and the loss
   std::string_view element;
   std::string_view layout;
   std::uint64_t seed;
@@ -401,6 +402,7 @@ namespace gradus::train::detail {
 
 GRADUS_COLD GRADUS_INLINE void require_same_composition(comm::link& group, const composition& own) {
   const comm::property properties[] = {{"network", own.network},
+                                       {"options of layers and of the loss", own.options},
                                        {"element type", std::string{own.element}},
                                        {"layout", std::string{own.layout}},
                                        {"seed", gradus::join({own.seed})},

@@ -204,6 +204,7 @@ class trainer_base {
   /// @throws configuration_error when ranks differ
   void require_same(comm::link& group, const std::string& rule, const std::string& strategy) {
     require_same_composition(group, {.network = network_->describe(),
+                                     .options = network_->describe_options(),
                                      .element = element_name<typename Network::element_type>,
                                      .layout = Network::layout_type::name,
                                      .seed = network_->seed(),
