@@ -5,7 +5,8 @@
  *
  * Status. Every function that can fail returns GRADUS_OK or another gradus_status, and then gradus_last_error() is a
  * text that says what was expected, what came and what to do. No C++ exception leaves a function. After a failure the
- * objects are as before the call, unless the function says otherwise, and outputs are not written.
+ * objects are as before the call, unless the function says otherwise, and outputs are not written. The functions that
+ * train keep the updates before the failed one.
  *
  * Handles. A function gradus_X_create makes a handle, gradus_X_free ends it (of null: does nothing). A handle that has
  * been freed is recognized, and refused with GRADUS_INVALID_HANDLE. An object lives as long as another one needs it: a
@@ -378,7 +379,8 @@ typedef int (*gradus_step_callback)(const gradus_step_report* report, void* cont
 typedef double (*gradus_schedule)(uint64_t step, void* context);
 
 /* comm may be null: one process. All ranks of comm call it; they get the weights of rank 0. The network is compiled and
- * has a loss. */
+ * has a loss. A rank that refuses its arguments does not meet the others: they wait for it until the time limit of comm
+ * (gradus_comm_set_time_limit). */
 GRADUS_C_API gradus_status gradus_trainer_create(gradus_network* network, const gradus_trainer_options* options,
                                                  gradus_comm* comm, gradus_trainer** trainer);
 GRADUS_C_API gradus_status gradus_trainer_free(gradus_trainer* trainer);
@@ -390,7 +392,11 @@ GRADUS_C_API gradus_status gradus_trainer_set_step_callback(gradus_trainer* trai
 /* Steps since the training began, those before a resume included. */
 GRADUS_C_API gradus_status gradus_trainer_steps(gradus_trainer* trainer, uint64_t* steps);
 
-/* The functions that train are called by all ranks. report may be null.
+/* The functions that train are called by all ranks, all the same one. report may be null.
+ *
+ * After a failure the updates of the call before the failed one stay: gradus_trainer_steps counts them. Arguments that
+ * a rank refuses, and ranks that differ in the function or its arguments, are found before the first update: all ranks
+ * get an error, and may go on. After another failure on a communicator of several ranks, the trainer can train no more.
  *
  * One update by all samples of `data`, which are this rank's own: ranks may bring different numbers, also none (a data
  * set whose array has 0 samples). The update is that of one process that has the samples of all. */
@@ -419,7 +425,9 @@ typedef struct gradus_checkpoint_options {
 GRADUS_C_API gradus_status gradus_trainer_set_checkpoints(gradus_trainer* trainer, const char* folder,
                                                           const gradus_checkpoint_options* options);
 /* Goes on from the newest valid checkpoint of a folder, before the first step. found (may be null): 1, or 0 where the
- * folder has none, and the training begins. */
+ * folder has none, and the training begins. The trainer has the same global_batch_size, seed and no_shuffle. The calls
+ * that follow, and their samples, may be any; the calls of the undisturbed training make the same updates, to the
+ * bit. */
 GRADUS_C_API gradus_status gradus_trainer_resume(gradus_trainer* trainer, const char* folder, int32_t* found);
 /* The weights as gradus_network_save_weights writes them; called by all ranks, rank 0 writes. */
 GRADUS_C_API gradus_status gradus_trainer_save_weights(gradus_trainer* trainer, const char* path);

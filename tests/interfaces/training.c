@@ -187,6 +187,78 @@ static void test_same_steps(const char* folder) {
   OK(gradus_data_free(data));
 }
 
+/* As many samples as `count`, from the first one. */
+static void set_count(gradus_data* data, int64_t count) {
+  OK(gradus_data_set(data, "state",
+                     &(gradus_array){.data = inputs,
+                                     .element = GRADUS_FLOAT,
+                                     .rank = 4,
+                                     .shape = (const int64_t[]){count, CHANNELS, ROWS, COLUMNS}}));
+  OK(gradus_data_set(
+      data, "rate",
+      &(gradus_array){
+          .data = targets, .element = GRADUS_FLOAT, .rank = 3, .shape = (const int64_t[]){count, ROWS, COLUMNS}}));
+}
+
+/* A training whose calls and samples change goes on as without the interruption, also within a call; another batch size
+ * is refused. */
+static void test_changing_calls(const char* folder) {
+  gradus_data* data = make_data();
+  gradus_network* whole = make_network(GRADUS_FLOAT, 0);
+  gradus_trainer* trainer = make_trainer(whole);
+  OK(gradus_trainer_train_steps(trainer, data, 3, NULL));
+  set_count(data, 5);
+  OK(gradus_trainer_step(trainer, data, NULL));
+  set_count(data, 16);
+  OK(gradus_trainer_train_steps(trainer, data, 3, NULL));
+  OK(gradus_trainer_free(trainer));
+
+  char path[2][512];
+  for (int k = 0; k < 2; ++k) {
+    snprintf(path[k], sizeof(path[k]), "%s.%d", folder, k);
+    set_count(data, SAMPLES);
+    gradus_network* net = make_network(GRADUS_FLOAT, 0);
+    trainer = make_trainer(net);
+    OK(gradus_trainer_set_checkpoints(trainer, path[k], &(gradus_checkpoint_options){.every = k == 0 ? 4 : 3}));
+    OK(gradus_trainer_train_steps(trainer, data, k == 0 ? 3 : 4, NULL));
+    if (k == 0) {
+      set_count(data, 5);
+      OK(gradus_trainer_step(trainer, data, NULL));
+    }
+    OK(gradus_trainer_free(trainer));
+    OK(gradus_network_free(net));
+
+    net = make_network(GRADUS_FLOAT, 0);
+    int32_t found = 0;
+    OK(gradus_trainer_create(
+        net,
+        &(gradus_trainer_options){.learning_rate = 0.1, .momentum = 0.9, .global_batch_size = BATCH / 2, .seed = 5},
+        NULL, &trainer));
+    OK(gradus_trainer_resume(trainer, path[k], &found));
+    REFUSED(GRADUS_CONFIGURATION_ERROR, "batches of 8, shuffled with seed 5, got",
+            gradus_trainer_train_steps(trainer, data, 1, NULL));
+    CHECK(strstr(gradus_last_error(), "train::") == NULL);
+    OK(gradus_trainer_free(trainer));
+    OK(gradus_network_free(net));
+
+    net = make_network(GRADUS_FLOAT, 0);
+    trainer = make_trainer(net);
+    OK(gradus_trainer_resume(trainer, path[k], &found));
+    CHECK(found == 1);
+    if (k == 1) {
+      set_count(data, 5);
+      OK(gradus_trainer_step(trainer, data, NULL));
+    }
+    set_count(data, 16);
+    OK(gradus_trainer_train_steps(trainer, data, 3, NULL));
+    CHECK(same_weights(whole, net));
+    OK(gradus_trainer_free(trainer));
+    OK(gradus_network_free(net));
+  }
+  OK(gradus_network_free(whole));
+  OK(gradus_data_free(data));
+}
+
 /* The same samples in other orders, with gaps and in double make the same weights. */
 static void test_orders(void) {
   static double columns_first[SAMPLES][CHANNELS][ROWS][COLUMNS]; /* the memory of a Fortran array (w, h, c, n) */
@@ -467,6 +539,7 @@ int main(int count, char** arguments) {
   fill();
   test_training();
   test_same_steps(arguments[1]);
+  test_changing_calls(arguments[1]);
   test_orders();
   test_threads();
   test_predictions(arguments[2]);

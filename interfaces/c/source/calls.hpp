@@ -19,6 +19,7 @@
 #include "gradus/core/text.hpp"
 #include "gradus/train/interrupted.hpp"
 #include "gradus_c.h"
+#include "texts.hpp"
 
 namespace gradus_c {
 
@@ -70,7 +71,7 @@ inline std::string& last_error() {
 
 inline gradus_status store_failure(gradus_status status, std::string_view function, std::string_view text) noexcept {
   try {
-    last_error() = gradus::join({function, ": ", text});
+    last_error() = gradus::join({function, ": ", text_in_c(text)});
   } catch (...) {
     last_error().clear();  // without memory for the text
   }
