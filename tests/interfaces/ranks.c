@@ -148,7 +148,7 @@ int main(int count, char** arguments) {
   /* The time of one rank and the callback of one rank end the call on all, after the same step. */
   uint64_t steps[2] = {0, 0};
   OK(gradus_trainer_train_for(of_all, all, rank == 0 ? 30 : 60000, &report));
-  CHECK(report.seconds < 30);  /* a busy machine may have no time for a step */
+  CHECK(report.seconds < 30); /* a busy machine may have no time for a step */
   OK(gradus_trainer_steps(of_all, &steps[0]));
   steps[1] = steps[0];
   MPI_Bcast(&steps[1], 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);

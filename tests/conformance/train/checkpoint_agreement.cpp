@@ -28,7 +28,7 @@ struct agreed_folder {
   ~agreed_folder() { std::filesystem::remove_all(path); }
 };
 
-/// What rank 1 is told when its checkpoints are these, and those of rank 0 are {"FOLDER", {.every = 2}}.
+/// The error of rank 1 when its checkpoints are these, and those of rank 0 are {"FOLDER", {.every = 2}}.
 std::string told(const std::string& folder, const std::string& folder_of_last, const train::checkpoint_options& options,
                  bool in_steps = false) {
   const auto messages = comm::run_ranks(2, [&](comm::threads& world) -> std::string {

@@ -16,7 +16,7 @@ namespace gradus::train::detail {
 
 /// While an object lives, SIGTERM and SIGUSR1 do not end the process: they are noted. Several objects may live, as of
 /// thread ranks; the last one gives the signals back to the handlers that they had before. A signal that has come and
-/// that nobody has heeded then comes again, for these handlers; not while an exception ends the training, whose text
+/// that no save has heeded then comes again, for these handlers; not while an exception ends the training, whose text
 /// would be lost.
 class end_signals {
  public:
@@ -53,7 +53,7 @@ class end_signals {
   static constexpr int numbers[] = {SIGTERM, SIGUSR1};
 
  private:
-  /// @return  the signal that nobody has heeded, or 0
+  /// @return  the signal that no save has heeded, or 0
   static int give_back() noexcept {
     const std::lock_guard lock{mutex()};
     if (--users() != 0) {

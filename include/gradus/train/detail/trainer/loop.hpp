@@ -272,7 +272,7 @@ GRADUS_INLINE evaluation_report evaluate(batch_runner& data, comm::link& group, 
           .seconds = seconds_since(began)};
 }
 
-GRADUS_COLD GRADUS_INLINE std::string agreement_of(callback_list callbacks) {
+GRADUS_INLINE std::string agreement_of(callback_list callbacks) {
   std::string all;
   for (const any_callback* const each : callbacks) {
     const std::string own = each->agreement();

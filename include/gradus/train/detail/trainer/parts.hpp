@@ -8,7 +8,7 @@
 #include <optional>     // std::optional
 #include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <type_traits>  // std::is_class_v, std::is_const_v, std::is_convertible_v, std::type_identity, ...
+#include <type_traits>  // std::is_class_v, std::is_const_v, std::is_convertible_v, std::is_move_constructible_v, ...
 #include <utility>      // std::declval
 
 #include "gradus/comm/agreement.hpp"
