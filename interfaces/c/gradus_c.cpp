@@ -114,10 +114,6 @@ gradus_status train_on(std::string_view function, gradus_trainer* handle, gradus
   }
 }
 
-[[nodiscard]] constexpr double or_default(double value, double missing) noexcept {
-  return value == 0 ? missing : value;
-}
-
 }  // namespace
 
 extern "C" {
