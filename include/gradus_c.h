@@ -330,13 +330,14 @@ GRADUS_C_API gradus_status gradus_data_free(gradus_data* data);
 /* The samples of an input, or the targets of an output, by its name; a second call replaces the first. The memory is
  * read within later calls of the trainer and never between them: it has to exist then, and may change between calls. */
 GRADUS_C_API gradus_status gradus_data_set(gradus_data* data, const char* name, const gradus_array* array);
-/* A factor of each sample's loss: an array of one axis. null: none. */
+/* A factor of each sample's loss, finite and at least 0: an array of one axis. null: none. */
 GRADUS_C_API gradus_status gradus_data_set_weights(gradus_data* data, const gradus_array* weights);
 
 /* ---- Training */
 
 enum { GRADUS_SGD = 0, GRADUS_ADAM = 1, GRADUS_ADAM_W = 2 };
 
+/* Members with a default other than 0 are 0 where they are -0.0: .beta1 = -0.0. */
 typedef struct gradus_trainer_options {
   int32_t optimizer;         /* GRADUS_SGD, GRADUS_ADAM, GRADUS_ADAM_W */
   int32_t nesterov;          /* of GRADUS_SGD */

@@ -115,10 +115,6 @@ gradus_status train_on(rank_call function, gradus_trainer* handle, gradus_data* 
   }
 }
 
-[[nodiscard]] constexpr double or_default(double value, double missing) noexcept {
-  return value == 0 ? missing : value;
-}
-
 }  // namespace
 
 extern "C" {

@@ -257,6 +257,16 @@ contains
     if (present(given)) value = given
   end function
 
+  !> As real_of, for an option whose default is not 0: C takes -0.0 as 0, and 0 as the default.
+  pure function exactly(given) result(value)
+    real(real64), intent(in), optional :: given
+    real(real64) :: value
+    value = 0
+    if (.not. present(given)) return
+    value = given
+    if (abs(given) <= 0) value = sign(0.0_real64, -1.0_real64)
+  end function
+
   pure function is_false(given) result(value)
     logical, intent(in), optional :: given
     integer(c_int32_t) :: value
@@ -916,8 +926,8 @@ contains
     options%groups = number(groups, 0)
     options%no_scale = is_false(scale)
     options%no_shift = is_false(shift)
-    options%momentum = real_of(momentum)
-    options%epsilon = real_of(epsilon)
+    options%momentum = exactly(momentum)
+    options%epsilon = exactly(epsilon)
     call finish(gradus_network_norm(self%handle, text, input, options, output), stat, errmsg)
   end function
 
@@ -934,7 +944,7 @@ contains
     character(:), allocatable :: text
     output = -1
     call c_text(name, text)
-    call finish(gradus_network_activation(self%handle, text, input, int(kind, c_int32_t), real_of(parameter), output), stat, errmsg)
+    call finish(gradus_network_activation(self%handle, text, input, int(kind, c_int32_t), exactly(parameter), output), stat, errmsg)
   end function
 
   !> rate: the probability that an element becomes 0 in training.
@@ -1138,7 +1148,7 @@ contains
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     integer(c_int) :: status
-    status = gradus_network_loss(self%handle, trim(output)//c_null_char, int(kind, c_int32_t), real_of(parameter))
+    status = gradus_network_loss(self%handle, trim(output)//c_null_char, int(kind, c_int32_t), exactly(parameter))
     call finish(status, stat, errmsg)
   end subroutine
 
@@ -1431,7 +1441,7 @@ contains
   ! ---- Training
 
   !> optimizer: gradus_sgd (without it), gradus_adam or gradus_adam_w. comm: all its ranks train together. The other
-  !> arguments are those of gradus_trainer_options in gradus_c.h.
+  !> arguments are those of gradus_trainer_options in gradus_c.h; one that is left out has its default, and 0.0 is 0.
   subroutine trainer_create(self, network, optimizer, learning_rate, momentum, nesterov, weight_decay, beta1, beta2, &
       epsilon, amsgrad, clip_norm, global_batch_size, seed, shuffle, comm, stat, errmsg)
     class(gradus_trainer), intent(inout) :: self
@@ -1446,13 +1456,13 @@ contains
     type(c_ptr) :: ranks
     call self%free()
     options%optimizer = number(optimizer, gradus_sgd)
-    options%learning_rate = real_of(learning_rate)
+    options%learning_rate = exactly(learning_rate)
     options%momentum = real_of(momentum)
     options%nesterov = is_true(nesterov)
     options%weight_decay = real_of(weight_decay)
-    options%beta1 = real_of(beta1)
-    options%beta2 = real_of(beta2)
-    options%epsilon = real_of(epsilon)
+    options%beta1 = exactly(beta1)
+    options%beta2 = exactly(beta2)
+    options%epsilon = exactly(epsilon)
     options%amsgrad = is_true(amsgrad)
     options%clip_norm = real_of(clip_norm)
     options%global_batch_size = number(global_batch_size, 0)

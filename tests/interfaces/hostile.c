@@ -253,6 +253,17 @@ static void test_training(void) {
   memory[3] = (float)(1e300 * 1e300);
   REFUSED(GRADUS_NUMERIC_ERROR, "", gradus_trainer_step(trainer, data, &report));
   memory[3] = 0;
+  double weights[] = {1, 0, 0.5, -1};
+  const gradus_array factors = {.data = weights, .element = GRADUS_DOUBLE, .rank = 1, .shape = one};
+  OK(gradus_data_set_weights(data, &factors));
+  REFUSED(GRADUS_SHAPE_ERROR, "finite weights of at least 0, got weight -1 of sample 3",
+          gradus_trainer_step(trainer, data, &report));
+  REFUSED(GRADUS_SHAPE_ERROR, "finite weights of at least 0", gradus_trainer_evaluate(trainer, data, &report));
+  weights[3] = 1e300 * 1e300;
+  REFUSED(GRADUS_SHAPE_ERROR, "finite weights of at least 0", gradus_trainer_step(trainer, data, &report));
+  weights[3] -= weights[3];
+  REFUSED(GRADUS_SHAPE_ERROR, "finite weights of at least 0", gradus_trainer_step(trainer, data, &report));
+  OK(gradus_data_set_weights(data, NULL));
   OK(gradus_trainer_set_step_callback(trainer, call_again, &trainer));
   OK(gradus_trainer_step(trainer, data, &report));
   CHECK(report.steps == 1);

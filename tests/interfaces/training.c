@@ -145,6 +145,33 @@ static void test_training(void) {
   OK(gradus_trainer_free(trainer));
 }
 
+/* An option of 0 has its default, and one of -0.0 is 0. */
+static void test_zero_options(void) {
+  gradus_data* data = make_data();
+  const double rates[] = {0, -0.0, 0.01};
+  gradus_network* nets[3];
+  for (int k = 0; k < 3; ++k) {
+    gradus_trainer* trainer = NULL;
+    nets[k] = make_network(GRADUS_FLOAT, 0);
+    const gradus_trainer_options options = {.learning_rate = rates[k], .global_batch_size = BATCH};
+    OK(gradus_trainer_create(nets[k], &options, NULL, &trainer));
+    OK(gradus_trainer_train_steps(trainer, data, 2, NULL));
+    OK(gradus_trainer_free(trainer));
+  }
+  gradus_network* untrained = make_network(GRADUS_FLOAT, 0);
+  CHECK(same_weights(nets[0], nets[2]));
+  CHECK(same_weights(nets[1], untrained));
+  CHECK(!same_weights(nets[0], untrained));
+  gradus_trainer* trainer = NULL;
+  const gradus_trainer_options without_epsilon = {.optimizer = GRADUS_ADAM, .beta1 = -0.0, .epsilon = -0.0};
+  REFUSED(GRADUS_CONFIGURATION_ERROR, "epsilon", gradus_trainer_create(untrained, &without_epsilon, NULL, &trainer));
+  for (int k = 0; k < 3; ++k) {
+    OK(gradus_network_free(nets[k]));
+  }
+  OK(gradus_network_free(untrained));
+  OK(gradus_data_free(data));
+}
+
 /* Calls of single steps, one call of all, and an interrupted training that goes on make the same weights. */
 static void test_same_steps(const char* folder) {
   gradus_data* data = make_data();
@@ -538,6 +565,7 @@ int main(int count, char** arguments) {
   CHECK(gradus_abi_version() == GRADUS_ABI_VERSION);
   fill();
   test_training();
+  test_zero_options();
   test_same_steps(arguments[1]);
   test_changing_calls(arguments[1]);
   test_orders();

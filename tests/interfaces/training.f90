@@ -159,6 +159,50 @@ contains
     call check(report%accuracy > 0.94_real64 .and. report%examples == 40, 'a classifier in double')
   end subroutine
 
+  !> An option that is given is used, 0 too.
+  subroutine options_of_zero()
+    type(gradus_network) :: net
+    type(gradus_trainer) :: trainer
+    type(gradus_data) :: data
+    real(real64), target :: inputs(2, 8), targets(8)
+    real(real64) :: before(8), after(8), moved(8), rectified(2, 8)
+    integer(int64) :: x
+    integer :: i, stat
+    character(300) :: text
+    do i = 1, 8
+      inputs(:, i) = [cos(real(i, real64)), -sin(real(i, real64))]
+    end do
+    targets = 3
+    call net%create(gradus_real64)
+    x = net%input('x', channels=2)
+    x = net%activation(x, gradus_leaky_relu, parameter=0.0_real64)
+    call net%output('y', x)
+    call net%compile(max_batch_size=8, inference=.true.)
+    call net%predict('x', inputs, 'y', rectified)
+    call check(all(rectified >= 0), 'a slope of 0')
+    call net%create(gradus_real64)
+    x = net%input('x', channels=2)
+    x = net%dense(x, 1)
+    call net%output('y', x)
+    call net%loss('y', gradus_mean_squared_error)
+    call net%compile(max_batch_size=8)
+    call data%create()
+    call data%set('x', inputs)
+    call data%set('y', targets)
+    call trainer%create(net, learning_rate=0.0_real64, global_batch_size=8)
+    call net%predict('x', inputs, 'y', before)
+    call trainer%train_steps(data, 2)
+    call net%predict('x', inputs, 'y', after)
+    call check(all(after == before), 'a learning rate of 0')
+    call trainer%create(net, optimizer=gradus_adam, beta1=0.0_real64, global_batch_size=8)
+    call trainer%train_steps(data, 2)
+    call net%predict('x', inputs, 'y', moved)
+    call check(any(moved /= before), 'the default learning rate')
+    text = ''
+    call trainer%create(net, optimizer=gradus_adam, epsilon=0.0_real64, stat=stat, errmsg=text)
+    call check(stat == gradus_configuration_error .and. index(text, 'epsilon') > 0, 'an epsilon of 0')
+  end subroutine
+
   subroutine calls_and_checkpoints(folder)
     character(*), intent(in) :: folder
     type(gradus_network) :: net
@@ -240,6 +284,7 @@ program training
   call check(len(gradus_version()) > 4, 'the version')
   call same_bits(path)
   if (gradus_has_feature('double')) call double_and_classes()
+  if (gradus_has_feature('double')) call options_of_zero()
   call calls_and_checkpoints(folder)
   call errors()
   call check(gradus_open_handles() == 0, 'all objects have ended')

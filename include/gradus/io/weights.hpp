@@ -35,7 +35,8 @@ namespace gradus::io {
 /// Options of save_weights.
 struct save_weights_options {
   /// The type of the numbers in the file: F16, BF16, F32 or F64. Without it, that of the parameters: float for
-  /// networks of 16 bits, which train in float.
+  /// networks of 16 bits, which train in float. As in PyTorch, a number beyond the range of the type becomes infinite:
+  /// one above 65504 in F16.
   std::optional<element_type> type = {};
   /// Entries of "__metadata__". "format" is "pt" unless it is given: names and shapes are those of PyTorch.
   std::map<std::string, std::string, std::less<>> metadata = {};
@@ -293,7 +294,8 @@ void save_weights(const Network& net, const std::string& path, const save_weight
 }
 
 /// Loads parameters and buffers of a compiled network from a .safetensors file: one of save_weights, or one of PyTorch
-/// with the same names. Real numbers of other types are converted.
+/// with the same names. Real numbers of other types are converted; as in PyTorch, those beyond the range of the
+/// parameters become infinite (1e300 of F64 in float).
 ///
 ///   io::load_weights(net, "model.safetensors");                                  // all, or an error
 ///   io::load_weights(net, "model.safetensors", {.only = "backbone.*"});          // a part

@@ -19,6 +19,7 @@
 #include "calls.hpp"
 #include "gradus/comm/link.hpp"
 #include "gradus/core/extents.hpp"
+#include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/data/loader.hpp"
@@ -265,6 +266,10 @@ class call_batches {
       }
       if (data_.weights.count > 0) {
         read_example(data_.weights, from, weights_.data() + i);
+        const auto weight = static_cast<double>(weights_[static_cast<std::size_t>(i)]);
+        if (!(weight >= 0) || !gradus::is_finite(weight)) {
+          throw failure{GRADUS_SHAPE_ERROR, "finite weights of at least 0", {"weight ", weight, " of sample ", from}};
+        }
       }
     }
     batch_.images = {*on_, images_->data(), image_.batch(count)};

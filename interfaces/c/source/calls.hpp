@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>         // std::atomic_flag
+#include <cmath>          // std::signbit
 #include <cstdint>        // std::int64_t, std::uintptr_t
 #include <exception>      // std::exception
 #include <memory>         // std::make_shared, std::shared_ptr
@@ -53,6 +54,14 @@ class failure : public std::exception {
 [[noreturn]] inline void refuse(gradus::message_part expected, gradus::message_part actual,
                                 gradus::message_part hint = {}) {
   throw failure{GRADUS_INVALID_ARGUMENT, expected, actual, hint};
+}
+
+/// The value of an option, or `missing` where it is 0. -0.0 is 0 itself.
+[[nodiscard]] inline double or_default(double value, double missing) noexcept {
+  if (value == 0) {
+    return std::signbit(value) ? 0.0 : missing;
+  }
+  return value;
 }
 
 /// @throws failure if an argument is null

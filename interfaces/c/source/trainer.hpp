@@ -288,7 +288,6 @@ void with_rule(const gradus_trainer_options& options, const Body& body) {
       body(rule);
     }
   };
-  const auto or_default = [](double value, double missing) { return value == 0 ? missing : value; };
   const double beta1 = or_default(options.beta1, 0.9);
   const double beta2 = or_default(options.beta2, 0.999);
   const double epsilon = or_default(options.epsilon, 1e-8);
