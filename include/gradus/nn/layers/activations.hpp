@@ -58,8 +58,8 @@ struct elu {
     return detail::with_kind(elementwise([a = alpha](auto x) {
                                const auto negative = where(x > 0, 0, x);  // exp stays finite
                                // exp(x) - 1 without loss of digits near 0, where it is 2 t / (1 - t) of t = tanh(x / 2)
-                               const auto near = gradus::tanh(0.5 * where(x > -1, negative, -1));
-                               return where(x > 0, x, a * where(x > -1, 2 * near / (1 - near), exp(negative) - 1));
+                               const auto half = gradus::tanh(0.5 * where(x > -1, negative, -1));
+                               return where(x > 0, x, a * where(x > -1, 2 * half / (1 - half), exp(negative) - 1));
                              }),
                              "elu");
   }
